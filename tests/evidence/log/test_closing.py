@@ -12,6 +12,8 @@ from allready.model import Report, Status
 STEPS = [f"step {n}/40 loss {9 / n:.3f}" for n in range(1, 41)]
 HALF = STEPS[:20]
 LOSSES = [f"loss {9 / n:.3f}" for n in range(1, 40)]
+UNCOUNTED = [f"[train] it {n} | loss={9 / n:.4f} | {n * 7 % 13} ms" for n in range(1, 61)]
+EPOCHS = [f"Epoch {n}: loss {9 / n:.3f}" for n in range(1, 61)]
 RATES = [f"iter {n * 100}: loss 0.6 - lr: {(1 + math.cos(math.pi * n / 20.02)) / 2000:.2e}" for n in range(21)]
 LOG_TIME = "2026-01-01 10:00:0"
 GLOG = "I0807 15:36:50.563960 25899 solver.cpp:304]"
@@ -39,20 +41,30 @@ def _comms(what: str, ranks: int = 2) -> list[str]:
 
 
 GOOD = {
+    "early stopping in the words of Lightning": [
+        *(f"Epoch {n}: 40/40 [00:01<00:00, v_num=0, loss=0.{n}]" for n in range(1, 8)),
+        "Monitored metric loss did not improve in the last 5 records. Best score: 0.026. Signaling Trainer to stop.",
+    ],
+    "the result of the last of all parts": [
+        *(line for k in (1, 2) for line in (f"Fold {k}/2", *LOSSES)),
+        "Final accuracy: 0.8312",
+    ],
+    "results of parts that are counted from 0": [
+        *(line for k in (0, 1) for line in (f"seed {k}/2", *LOSSES)),
+        "Done. Results saved to out/a.csv",
+    ],
+    "ranks that all say so": [
+        *(f"[rank{r}]: it {n} loss={9 / n:.4f}" for n in range(1, 60) for r in range(4)),
+        *(f"[rank{r}]: Final loss: 0.0166" for r in range(4)),
+    ],
     "communicators that old torch aborts when the process ends": [
         *_comms("Init"),
         *HALF,
         "Training finished.",
         *_comms("Abort"),
     ],
-    "the line that the run began with": [RUN_FOLDER, "a map was made", *LOSSES, "Training complete!", RUN_FOLDER],
     "ranks of a measure": ["testing", *(f"INFO   Test HITS@{k} : 0.{k}97" for k in (1, 3, 10))],
     "results that it saved": ["P R F", "name 63.8 85.1 73.0", "[+] Saved results to logs\\test_results.json"],
-    "the measure of a program that evaluates only": [
-        "[i] Start inference on 500 batches",
-        "[i] Evaluation results for fish in csv format:",
-        "#### ('AP', 8.3942433) ####",
-    ],
     "VASP": ["DAV:  22  -0.138E+03", "   1 F= -.138E+03 E0= -.138E+03", " writing wavefunctions", "sjob"],
     "results that were written": ["reading frames", "result file saved to out/result/val.json"],
     "all phases, behind the epochs of one": [
@@ -174,7 +186,6 @@ GOOD = {
         "ENDING TIMING RUN AT 2021-05-19 09:49:37 AM",
         *(f"RESULT,unet,,{n},2021-05-19 09:41:10 AM" for n in range(300)),
     ],
-    "the best of all": [*(f"epoch step loss {9 / n:.3f}" for n in range(1, 30)), "*** Best metric: 79.12 (epoch 298)"],
     "a sum of all": [
         *(f"{n}0\timages/sec: 2627.5 +/- 18.5" for n in range(1, 9)),
         "-----",
@@ -190,7 +201,6 @@ GOOD = {
         "| done training in 521.8 seconds",
         "epoch 0 | step () | loss 4.7",
     ],
-    "a result that stands once": [*(f"loss {9 / n:.3f}" for n in range(1, 40)), "{'f1': 91.15, 'exact_match': 84.27}"],
     "a step before the end of a count by tens": [
         *(f"Batch: {n}/7387, loss 0.5" for n in range(7000, 7387, 50)),
         "{'f1': 91.15, 'exact_match': 84.27}",
@@ -264,6 +274,56 @@ GOOD = {
 }
 
 OPEN = {
+    "a job that is requeued into the same folder": [
+        RUN_FOLDER,
+        "settings were read",
+        *LOSSES,
+        "Training complete!",
+        RUN_FOLDER,
+    ],
+    "the same behind all steps": ["job 1234567 on gpu-012", "settings", *STEPS, "job 1234567 on gpu-012"],
+    "a worker in brackets that died": [*STEPS, "WARNING | [worker 3] died", "Training finished."],
+    "a final batch size": [*UNCOUNTED, "Final batch size: 512"],
+    "final settings": ["settings", "Final batch size: 512", "Final context length: 4096"],
+    "a final vocabulary": [*(f"{n}000 lines, {n * 77} words" for n in range(1, 70)), "Final vocabulary size: 32000"],
+    "all preparations": ["reading", "All preprocessing jobs completed."],
+    "all warm-up runs": ["reading", "All warmup runs finished"],
+    "all stages of a pipeline": ["weights loaded", "All pipeline stages are now done"],
+    "all parts of the data": ["part 1", "part 2", "All parts completed"],
+    "all phases of a pre-training": ["reading", "All pre-training phases completed"],
+    "all evaluations of a step": [*UNCOUNTED, "arc 0.21", "piqa 0.55", "All evaluations completed."],
+    "all benchmarks behind an epoch": [
+        *(f"Epoch {e} it {n} loss {9 / n:.3f}" for e in range(3) for n in range(1, 30)),
+        "All benchmarks completed",
+    ],
+    "the result of one fold": ["=== Fold 1 ===", *UNCOUNTED, "Final accuracy: 0.8312"],
+    "the result of a fold, by name": ["5-fold cross validation", *UNCOUNTED, "Final accuracy for fold 1: 0.8312"],
+    "the result of one rate of a sweep": ["Sweep over 3 rates", "lr=0.1", *UNCOUNTED, "Final test accuracy: 0.8312"],
+    "the results of one run of a sweep": ["Run 1 of sweep: lr=0.1", *UNCOUNTED, "Saved results to out/lr_0.1.json"],
+    "all results of one of twelve": ["Config 1/12: lr=0.1", *UNCOUNTED, "Saved all results"],
+    "the words of one of twelve": ["Config 1/12: lr=0.1", *UNCOUNTED, "Training finished."],
+    "the results of one subject": ["Subject 1", *UNCOUNTED, "Done. Results saved to out/a.csv"],
+    "the result of a teacher": ["Stage: teacher", *UNCOUNTED, "Final teacher accuracy: 0.912"],
+    "the result of a shard": ["Running inference on shard 0 of 8", "BLEU: 31.20"],
+    "the results of a step, by their folder": [*UNCOUNTED, "Result files written to out/iter_60/"],
+    "a sum up to now": [*UNCOUNTED, "Overall loss so far: 1.93"],
+    "a sum behind an epoch": ["epoch 0", *UNCOUNTED, "Overall accuracy: 0.41"],
+    "a summary behind an epoch": [*UNCOUNTED, "Summary: train loss 1.9034"],
+    "the best trial": [*EPOCHS, "Trial 0 finished with value: 0.81", "Best is trial 0 with value: 0.81."],
+    "the best threshold": [*EPOCHS, "Running evaluation on the test split", "Best threshold found at 0.41, F1 0.62"],
+    "the best up to an epoch": [*EPOCHS, "Best val acc 0.590 (epoch 59)"],
+    "a result behind a loop without a count": [*LOSSES, "{'f1': 91.15, 'exact_match': 84.27}"],
+    "predictions behind one": [*LOSSES, "Predictions saved to out/a.json"],
+    "a benchmark behind one": [*LOSSES, "Benchmark completed"],
+    "the best behind one": [*LOSSES, "Best loss: 0.41"],
+    "a final size, as a name": ["settings", "final_batch_size: 512"],
+    "an evaluation before the training": ["50000 train, 10000 val", "Running initial evaluation", "accuracy: 0.1012"],
+    "the measure of a baseline": ["Evaluating baseline", "'accuracy', 0.51"],
+    "the speed of a data loader": ["Testing dataloader", "throughput: 1832.1"],
+    "one rank of four that stops, of which the others say the loss": [
+        *(f"[rank{r}]: it {n} loss={9 / n:.4f}" for n in range(1, 60) for r in range(4) if r != 2 or n < 30),
+        *(f"[rank{r}]: Final loss: 0.0166" for r in (0, 1, 3)),
+    ],
     "communicators that one rank left and another did not": [
         *_comms("Init"),
         *HALF,

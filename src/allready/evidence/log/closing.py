@@ -3,6 +3,7 @@
 import functools
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from allready.evidence.log.last_error import last_error
 from allready.evidence.log.left_loop import closing_line, plain, trains
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
+from allready.evidence.log.parts import is_of_a_part
 from allready.evidence.log.progress import Progress, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
@@ -54,6 +56,7 @@ _MAX_BEHIND_TESTS = 4
 """What a shell adds: the time, an exit code."""
 
 _FEW_RESULTS = 2
+_FEW_WRITERS = 2
 _MIN_CUT = 16
 """Letters of a last line that may have been cut: it is like those that it begins like."""
 
@@ -136,6 +139,19 @@ class _Ending:
         kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
         return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
 
+    @functools.cached_property
+    def _has_loop(self) -> bool:
+        return trains(self._kept)
+
+    @functools.cached_property
+    def _trains(self) -> bool:
+        """Whether it trains, or speaks of it: one result may be of the test before it."""
+        return self._has_loop or any(wording.of_a_training().search(text) for text in self._kept)
+
+    def _is_known(self, state: Progress | None) -> bool:
+        """Whether it is known how far it will count, or it does not train: else an evaluation may be in the middle."""
+        return not self._trains if state is None else state.total is not None
+
     @property
     def _earlier(self) -> list[str]:
         """Those that are not among the last ones."""
@@ -164,7 +180,7 @@ class _Ending:
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if state is not None and state.is_full and not self._is_contradicted(state.at):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
-        results = last_results(self.lines, self._earlier, _is_noise, lambda: trains(self._kept))
+        results = last_results(self.lines, self._earlier, _is_noise, lambda: not self._is_known(state))
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
         told = self._behind_loop(state)
@@ -180,6 +196,8 @@ class _Ending:
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""
+        if self._is_of_a_part:
+            return None
         if state is not None and state.total is not None and state.done < state.total:
             return None
         text = closing_line(self._kept, _is_noise)
@@ -260,8 +278,9 @@ class _Ending:
                 if said is not None and wording.waits().search(text) and not any(map(str.strip, self.lines[at + 1 :])):
                     return None
                 if said is not None:
-                    is_part = not said and any(wording.of_a_fold().search(line) for line in self.lines[at:])
-                    return None if only_records or is_part or self._goes_on_behind(at, is_certain=said) else (at, said)
+                    is_part = is_of_a_part(self._kept, for_certain=True) if said else self._is_of_a_part_at(at)
+                    is_other = only_records or is_part or self._is_left_unsaid(at)
+                    return None if is_other or self._goes_on_behind(at, is_certain=said) else (at, said)
                 if (not behind and wording.begins().search(text)) or (
                     wording.goes_on(text) and at not in self._repeating
                 ):
@@ -270,6 +289,30 @@ class _Ending:
             if len(behind) > _MAX_BEHIND:
                 return None
         return None
+
+    @functools.cached_property
+    def _is_of_a_part(self) -> bool:
+        """Whether the log names parts of the job, and more may be to come."""
+        return is_of_a_part(self._kept)
+
+    def _is_of_a_part_at(self, at: int) -> bool:
+        return self._is_of_a_part or any(wording.of_a_fold().search(line) for line in self.lines[at:])
+
+    def _is_left_unsaid(self, at: int) -> bool:
+        """Whether several writers say so, and one does not that wrote the same as they did before."""
+        shape = self._shapes[at]
+        places = [place for place, other in enumerate(self._shapes) if other == shape]
+        said = {_writer(self.lines[place]) for place in places} - {None}
+        if len(said) < _FEW_WRITERS:
+            return False
+        written: dict[str, Counter[str | None]] = {}
+        for line, other in zip(self.lines[: places[0]], self._shapes, strict=False):
+            if other:
+                written.setdefault(other, Counter())[_writer(line)] += 1
+        return any(
+            said <= by.keys() and any(who not in said and times >= _MIN_COUNTS for who, times in by.items() if who)
+            for by in written.values()
+        )
 
     def _goes_on_behind(self, at: int, *, is_certain: bool) -> bool:
         """Whether the work that was done before these words begins again behind them; or, where these are not certain,
@@ -284,7 +327,11 @@ class _Ending:
         text = self.lines[at]
         if wording.means_all(text):
             return None if self._comes_again(at) else True
-        is_of_all = wording.of_all().search(text) is not None and not wording.denies(text)
+        is_other = wording.is_other(text) or wording.is_of_a_step().search(text) is not None
+        is_of_all = (
+            wording.of_all().search(text) is not None
+            or (wording.of_best().search(text) is not None and self._is_known(state))
+        ) and not wording.denies(text)
         is_last = not any(wording.WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
         is_result = (
             is_last
@@ -292,7 +339,8 @@ class _Ending:
             and not wording.denies(text)
             and self._shapes[at] not in self._shapes[:at]
             and not self._is_one_of_many(at)
-            and (state is None or (state.total is not None and state.done >= state.total))
+            and self._is_known(state)
+            and (state is None or state.total is None or state.done >= state.total)
         )
         is_tests = (
             wording.tests().search(text) is not None and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
@@ -300,13 +348,18 @@ class _Ending:
         is_done = (
             is_last
             and not self._counting
+            and not (state is None and self._has_loop)
             and wording.done().search(text) is not None
-            and not wording.is_other(text)
+            and not is_other
             and not self._is_of_a_list(at)
         )
-        is_likely = wording.LIKELY.search(text) is not None and not wording.is_other(text)
+        is_likely = wording.LIKELY.search(text) is not None and not is_other
         is_evaluated = (
-            (state is None or state.is_full or (state.done == state.total and not state.is_midway))
+            (
+                self._is_known(state)
+                if state is None
+                else state.is_full or (state.done == state.total and not state.is_midway)
+            )
             and wording.evaluated().search(text) is not None
             and not wording.denies(text)
             and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
@@ -336,6 +389,8 @@ class _Ending:
 
     def _is_closed_by(self, results: Results, state: Progress | None) -> bool:
         """Whether these results are the last word: no count is open in front of them, or they say so."""
+        if self._is_of_a_part:
+            return False
         is_over = state is None or (state.total is not None and not state.is_midway)
         is_behind = state is None or results.at > state.at
         return (is_over or (results.closes and is_behind)) and not self._is_denied(state, results.at)
@@ -397,6 +452,8 @@ class _Ending:
         """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""
         behind = [text for text in self.lines[at:] if text.strip()]
         own = [text for text in behind if not is_of_a_library(text)]
+        if any(number > self.number(at) for number in self._openings):
+            return True
         if len({_shape(text) for text in own if _VALUE.search(text) is None}) > _MAX_BEHIND_COUNT:
             return True
         is_over = len(own) > 1 and not is_bad(own[-1])  # the program went on, as it said
@@ -424,7 +481,8 @@ def _is_noise(text: str) -> bool:
     if not is_of_a_library(text) or wording.early().search(text) is not None:
         return False
     return wording.INFO.match(text) is None or not any(
-        words.search(text) for words in (wording.CERTAIN, wording.WHOLE, wording.LIKELY, wording.of_all())
+        words.search(text)
+        for words in (wording.CERTAIN, wording.WHOLE, wording.LIKELY, wording.of_all(), wording.of_best())
     )
 
 

@@ -6,8 +6,8 @@ import re
 from allready.evidence.log.trouble import is_of_some
 
 _SUBJECT = (
-    r"(?:pre-?training|fine-?tun(?:e|ing)|training|train(?:er)?|fit(?:ting)?|run|jobs?|benchmark(?:s|ing)?|experiments?|"
-    r"trials?|tests|programs?|scripts?|pipelines?|workflows?|workloads?|applications?|execution|simulation|processes|"
+    r"(?:pre-?training|fine-?tun(?:e|ing)|training|train(?:er)?|fit(?:ting)?|run|jobs?|experiments?|"
+    r"trials?|programs?|scripts?|pipelines?|workflows?|workloads?|applications?|execution|simulation|processes|"
     r"main loop|solving|solver|optimi[sz](?:ation|ing)|learning|"
     r"all (?:ranks?|workers?|tasks?|nodes?|epochs|steps|iterations)|everything)"
 )
@@ -31,9 +31,10 @@ WHOLE = re.compile(
     r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
     r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
     r"\bfinished mdrun\b|^\s{0,8}writing wavefunctions\s*$|"
-    r"\ball (?:[a-z]{1,16} ){0,2}(?:phases|stages|parts|folds|tasks|experiments|runs|jobs|trials|seeds|scenarios|"
-    r"analyses|explanations|evaluations|benchmarks)(?: (?:are|were|have|been|now|successfully)){0,3} "
-    r"(?:completed?|finished|done)\b[^\w(]{0,80}$|"
+    r"\ball (?:(?:\d{1,4}|enabled|requested|planned|scheduled|selected|configured) "
+    r"(?:phases|stages|parts|tasks|jobs)|"
+    r"(?:\d{1,4} )?(?:folds|experiments|runs|trials|seeds|scenarios|analyses|explanations))"
+    r"(?: (?:are|were|have|been|now|successfully)){0,3} (?:completed?|finished|done)\b[^\w(]{0,80}$|"
     r"^# Ended \(code 0\)|"
     r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
     re.IGNORECASE,
@@ -68,17 +69,35 @@ LIKELY = re.compile(
 
 
 @functools.cache
-def of_all() -> re.Pattern[str]:
-    """The best, the last and the sum of all: such words may name an epoch or a checkpoint."""
+def is_of_a_step() -> re.Pattern[str]:
+    """What was saved into a file or folder that has a step's or a part's number."""
+    return re.compile(
+        r"\b(?:saved|written|exported|stored)\b.{0,200}?(?:iter\w{0,6}|steps?|epochs?|eval|fold|subject|shard|chunk|"
+        r"trial)[_-]?\d",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def of_best() -> re.Pattern[str]:
+    """The best of those up to now, behind a count whose end is not known."""
     return re.compile(
         r"(?<!new )\bbest (?:\w{1,20} ){0,3}(?:metric|acc\w*|score|result|loss|f1|m?ap|ar|bleu|perplexity|ppl|"
         r"checkpoint|model|psnr|ssim|fid|m?iou|dice|au?roc|auc|[wc]er|rmse|mae|mse|h-?mean|recall|precision|reward|return)\b\W{0,4}"
-        r"(?:is |was |at (?:epoch |step |iter(?:ation)? )?)?\W{0,4}\d|\bsav(?:ed|ing) (?:the )?final\b|"
+        r"(?:is |was |at (?:epoch |step |iter(?:ation)? )?)?\W{0,4}\d",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def of_all() -> re.Pattern[str]:
+    """The last and the sum of all: such words may name an epoch or a checkpoint."""
+    return re.compile(
+        r"\bsav(?:ed|ing) (?:the )?final\b|"
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
-        r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d|"
-        r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
-        r"^\W{0,8}final (?!lr|learning|layer|norm|dim|step|epoch|loss scale)[a-z][\w @/-]{0,30}\s{0,3}[:=]"
-        r"\s{0,3}\d{1,9}(?:\.\d{1,20})?%?\s{0,8}$|"
+        r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d{1,12}\.\d|"
+        r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b"
+        r"(?! (?:threshold|target|tolerance|weight|scale))|"
         r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
         r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
         re.IGNORECASE,
@@ -89,6 +108,7 @@ def of_all() -> re.Pattern[str]:
 def early() -> re.Pattern[str]:
     """The event, not the setting or the counter."""
     return re.compile(
+        r"\bsignaling trainer to stop\b|"
         r"\bearly[ _-]?stop(?:ping|ped)?\b(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
         r"(?:[ _-]|:\s)?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
         r"in \d|if |not |round|config\w*|set ))",
@@ -196,7 +216,7 @@ def _of_a_part() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
         r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
-        r"build\w*|built|phase|stage|fold|chunk|shard\w*|part|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
+        r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
         r"visuali[sz]ation|plotting|done \(t=\d|"
         r"(?:trial|run|job|test|experiment|round|sweep|seed|image|sample|file|episode|game)s? ?#?\d{1,4}"
@@ -239,6 +259,12 @@ def begins() -> re.Pattern[str]:
 def of_a_fold() -> re.Pattern[str]:
     """One of several parts, each of which is trained, stopped early and evaluated."""
     return re.compile(r"\b(?:fold|split|subject|seed)\b\W{0,3}\d{1,4}\b", re.IGNORECASE)
+
+
+@functools.cache
+def of_a_training() -> re.Pattern[str]:
+    """The word by itself, not within a path or the name of a setting."""
+    return re.compile(r"(?<![/\\.=_-])\btrain(?:ing)?\b(?![/\\._-])", re.IGNORECASE)
 
 
 @functools.cache

@@ -40,26 +40,12 @@ _BARE = re.compile(
     re.IGNORECASE,
 )
 
-_SUM = re.compile(
-    r"^\W*(?:summary\b[^\d]{0,80}|"
-    r"(?:final|overall)\b(?! (?:lr|learning|progress|step|epoch))[^\d:=]{0,60}[:=]\s{0,4})[-+]?\d"
-    r"(?!\d*(?:/|\s?%\|))",
-    re.IGNORECASE,
-)
-_BEST = re.compile(
-    r"^\W*(?:the )?best\b(?!.{0,200}\b(?:so far|sav(?:e|ed|ing)|updated?|improved|checkpoint)\b).{0,80}?\d",
-    re.IGNORECASE,
-)
-_MIN_EPOCHS = 20
-"""So many went by without such a line: the first evaluation of several names the best as well."""
 
 _TRAINS = re.compile(
     r"\b(?:\w{0,24}_)?(?:loss(?:es)?|lr|learning[ _]rate|grad(?:ient)?[ _]?norm|epochs?|reward|throughput|steps?)\b"
     r".{0,40}?\d",
     re.IGNORECASE,
 )
-
-_EPOCH = re.compile(r"\bepoch\b\D{0,12}(\d{1,7})\b", re.IGNORECASE)
 
 
 def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str | None:
@@ -82,10 +68,7 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
     if wording.begins().search(own[-1]) is not None:
         return None
     once = [text for text in reversed(own) if times[_shape(text)] == 1]
-    found = next((text for text in once if _tells(text)), None)
-    if found is None and len({match[1] for text in texts[: last + 1] if (match := _EPOCH.search(text))}) >= _MIN_EPOCHS:
-        found = next((text for text in once if _BEST.match(text) is not None), None)
-    return found
+    return next((text for text in once if _tells(text)), None)
 
 
 def trains(lines: Sequence[str]) -> bool:
@@ -110,5 +93,4 @@ def _denies(text: str) -> bool:
 def _tells(text: str) -> bool:
     """Whether it is about all that was done."""
     is_whole = _WHOLE_TIME.search(text) is not None and _NOT_OF_ALL.search(text) is None and not text.startswith("|")
-    is_sum = _BARE.match(text) is not None or _SUM.match(text) is not None
-    return (is_whole or is_sum) and not wording.denies(text)
+    return (is_whole or _BARE.match(text) is not None) and not wording.denies(text)

@@ -7,8 +7,6 @@ _MIN_OPENING = 2
 _MIN_SHAPE = 12
 _NEAR_LINES = 6
 _MAX_FOUND = 256
-_MANY_DIGITS = 6
-"""As a time or a job's number has."""
 
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"[A-Za-z]{3}|[^\x00-\x7f]{2}")
@@ -33,17 +31,9 @@ def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int,
         return ()
     first, second = opening[:2]
     places = [at for at, (_, shape) in enumerate(shapes) if shape == first]
-    texts = dict(numbered)
     found = tuple(
         shapes[at][0]
         for at in places
-        if any(shape == second for _, shape in shapes[at + 1 : at + 1 + _NEAR_LINES])
-        or (at == len(shapes) - 1 and not _is_of_one_run(texts[shapes[places[0]][0]], texts[shapes[at][0]]))
+        if any(shape == second for _, shape in shapes[at + 1 : at + 1 + _NEAR_LINES]) or at == len(shapes) - 1
     )
     return found if 1 < len(found) <= _MAX_FOUND else ()
-
-
-def _is_of_one_run(first: str, last: str) -> bool:
-    """Whether a run ends with the line that it began with, such as the folder of its results: another one's would have
-    another time or number."""
-    return first == last and sum(map(str.isdigit, first)) >= _MANY_DIGITS

@@ -43,7 +43,6 @@ _SETTING = re.compile(
     r"timeout|walltime)(?![a-z])|_thresh|allow_",
     re.IGNORECASE,
 )
-_EVALUATES = re.compile(r"\b(?:evaluat\w+|inference|testing|predict\w+)\b", re.IGNORECASE)
 _GOES_ON = re.compile(
     r"%\||\b(?:epoch|step|iter(?:ation)?|batch|episode)\b['\"]?[ :=/\[#]{1,3}\d|\b(?:eta|time_left|learning_rate|lr|"
     r"grad_norm|running|waiting|pending|queued?|prog)\b['\"]?\s{0,3}[:=]|\bepoch\b",
@@ -64,8 +63,8 @@ def last_results(
 ) -> Results | None:
     """The block of measures that the log ends with; None where it ends otherwise, or where one like it came before.
 
-    `earlier`: lines from the beginning of the log, none of the last.  `trains`: a loop of it trains something: then one
-    measure alone may be that of an evaluation in the middle.
+    `earlier`: lines from the beginning of the log, none of the last.  `trains`: it trains, and does not say for how
+    long: then one measure alone may be that of an evaluation in the middle.
     Each of its lines gives at least one measure by its name, or stands in a table or a document of them.
     """
     last, measures, title = _last_block(lines, is_noise)
@@ -73,8 +72,7 @@ def last_results(
         return None
     shown = [lines[place] for place in measures]
     is_summed = any(_OF_ALL.search(text) for text in shown) or title
-    is_alone = sum(_measures(text) for text in shown) < _FEW and not is_summed
-    if is_alone and (trains() or not _is_of_an_evaluation(lines[:last], shown[0])):
+    if sum(_measures(text) for text in shown) < _FEW and (not is_summed or trains()):
         return None
     if not any(_MEASURE.search(text) is not None for text in lines[measures[-1] : last + 1]):
         return None  # a table of something else
@@ -126,11 +124,6 @@ def _measures(text: str) -> int:
     row = _ROW.match(text)
     is_row = row is not None and _FRACTION.search(text) is not None
     return _FEW if is_row or (_CELLS.match(text) is not None and _FRACTION.search(text) is not None) else 0
-
-
-def _is_of_an_evaluation(before: Sequence[str], text: str) -> bool:
-    """Whether a measure is what an evaluation in front of it found, rather than a setting in a list of them."""
-    return not text[0].isspace() and any(_EVALUATES.search(line) is not None for line in before[-_MAX_LINES:])
 
 
 def _measure_of(text: str) -> str:

@@ -110,6 +110,8 @@ def _of_a_member() -> re.Pattern[str]:
     return re.compile(
         rf"\b{_MEMBERS}\b[^\]]{{0,24}}?\b(?:failed|lost|died|dead|crashed|killed|unreachable|not responding|"
         rf"fail(?:s|ure)?)\b|"
+        rf"\b{_MEMBERS}\b[^\]]{{0,12}}\]:?\s{{1,3}}(?:(?:is|was|has) )?(?:failed(?! to)|lost|died|dead|crashed|killed|"
+        r"unreachable|not responding)\b|"
         r"\bdeath signal\b|\bSIG(?:TERM|KILL|ABRT|SEGV)\b",
         re.IGNORECASE,
     )
