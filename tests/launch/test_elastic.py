@@ -290,7 +290,11 @@ def test_numa_binding_is_torchs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """torch chooses the CPUs and wraps the command; here without GPUs, and by `taskset` in numactl's place."""
     binding = pytest.importorskip("torch.numa.binding")
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    monkeypatch.setattr(binding, "_get_logical_cpus_to_bind_to", lambda gpu_index, numa_options: {cpus[gpu_index]})
+
+    def of_device(numa_options: object, **index: int) -> set[int]:
+        return {cpus[at] for at in index.values()}
+
+    monkeypatch.setattr(binding, "_get_logical_cpus_to_bind_to", of_device)
     program = tmp_path / "numactl"
     program.write_text('#!/bin/sh\nlist=${1#--physcpubind=}; shift; exec taskset -c "$list" "$@"\n')
     program.chmod(0o755)

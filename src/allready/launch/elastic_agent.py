@@ -8,6 +8,7 @@ so one agent lives for one attempt.
 import contextlib
 import dataclasses
 import importlib
+import inspect
 import socket
 import threading
 import time
@@ -293,10 +294,11 @@ def _bound(argv: tuple[str, ...], local_rank: int, mode: str) -> tuple[str, ...]
         binding: Any = importlib.import_module("torch.numa.binding")
         wrap = binding._maybe_wrap_command_args_with_numa_binding  # noqa: SLF001 - torchrun's own way
         options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
-    except (ImportError, AttributeError, ValueError) as error:
+        index = next(name for name in inspect.signature(wrap).parameters if name.endswith("_index"))  # gpu_ before 2.15
+    except (ImportError, AttributeError, ValueError, StopIteration) as error:
         raise ValueError(f"--numa-binding {mode}: torch {torch.__version__} cannot do that ({error})") from error
     try:
-        return tuple(wrap(argv, gpu_index=local_rank, numa_options=options))
+        return tuple(wrap(argv, numa_options=options, **{index: local_rank}))
     except Exception as error:
         raise ValueError(f"--numa-binding {mode}, local rank {local_rank}: {error}") from error
 
