@@ -55,5 +55,6 @@ def test_one_of_several_that_end_is_no_culprit() -> None:
     others = [alone(r) for r in (2, 3)]
     assert calm(gone(0), gone(1), *others).state == "clear"
     assert calm(gone(0), alone(1, phase="ending"), *others).state == "clear"
+    assert calm(gone(0), alone(1, phase="saving"), *others).state == "clear"
     assert calm(gone(0, ended_s=NOW - 1.0), alone(1), *others).state == "clear"
     assert calm(gone(0), ended(1, groups=()), *others).state == "clear"

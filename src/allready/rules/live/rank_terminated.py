@@ -10,6 +10,7 @@ from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, Remedy
 from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import hit_of, visible_s
 
+TAKING_LEAVE = frozenset({"saving", "ending"})
 ALONE_S = 2.0
 """So long the others go on: a signal to all ends them sooner."""
 
@@ -75,7 +76,8 @@ def _alone(case: Analysis, live: Live) -> StallCause | None:
         return None
     cause = stall_of_process(case, gone[0])
     is_lasting = cause.began_s is not None and live.now_s - cause.began_s >= ALONE_S
-    return None if not is_lasting or any(s.phase == "ending" for s in ranks.values() if not s.is_gone) else cause
+    # Who saves or ends may do so since it got the signal as well.
+    return None if not is_lasting or any(s.phase in TAKING_LEAVE for s in ranks.values() if not s.is_gone) else cause
 
 
 def _is_before(status: RankStatus, gone: tuple[StallCause, ...], live: Live) -> bool:
