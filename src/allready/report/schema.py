@@ -1,5 +1,6 @@
 """The JSON Schema of report.json, from the model: `python -m allready.report.schema` writes the shipped file."""
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -34,6 +35,9 @@ def _nullable(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     found = {key: _nullable(value) for key, value in part.items() if key != "default"}
+    if isinstance(docstring := found.get("description"), str):
+        # Python before 3.13 and msgspec before 0.23 keep a docstring's indentation: the file is the same with all.
+        found["description"] = inspect.cleandoc(docstring)
     if found.get("type") == "number":
         found["type"] = ["number", "null"]
     return found
