@@ -468,3 +468,31 @@ def test_the_stacks_of_a_process_that_dies_are_a_log_that_tells_its_end(tmp_path
     living.write_bytes(b"Timeout (0:00:10)!\n" + FAULTHANDLER)
     [reading] = read_found(Found(path=str(living), label="stacks.txt", size_bytes=living.stat().st_size))
     assert (reading.source.kind, len(reading.deaths)) == ("stacks", 0)
+
+
+ONE_THREAD = """
+import os, sys
+from allready.evidence.inputs import find
+from allready.evidence.read import read_all
+
+readings = read_all(find([sys.argv[1]]), workers=1)
+assert "numpy" in sys.modules
+print(len(readings), len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="numpy starts no threads where there is one CPU")
+@cases("before", ["", "3"])
+def test_reading_starts_no_threads_and_leaves_numpys_setting_as_it_was(before: str, tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_bytes(INFO)
+    env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    env |= {"OPENBLAS_NUM_THREADS": before} if before else {}
+    got = subprocess.run(
+        [sys.executable, "-c", ONE_THREAD, str(tmp_path)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert got.stdout.split() == ["1", "1", before or "None"]

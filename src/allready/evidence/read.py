@@ -159,9 +159,10 @@ class ReaderPool:
     """Context manager: shares the files among as many workers as they are worth, reads them, ends the workers.
 
     A process may be forked only while it has one thread.  So entering first imports the readers, with numpy kept from
-    starting threads of its own, and then forks the workers, which takes milliseconds; they begin at once.  Start
-    threads, and import what this process needs later, between entering and `read`.  Where this process has threads
-    already, the workers are spawned instead.
+    starting threads of its own until the pool's end, and then forks the workers, which takes milliseconds; they begin
+    at once.  Start threads, and import what this process needs later, between entering and `read`.  Where this process
+    has threads already, the workers are spawned instead.  One pool at a time, and no other child is started meanwhile:
+    it would inherit numpy's setting.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class ReaderPool:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
+            stack.enter_context(_without_blas_threads())
             num = min(self._num, -(-self.total_bytes // _WORKER_BYTES)) if self._is_all else self._num
             if num > 1 and (can_fork() or self.total_bytes > _SPAWN_BYTES or not self._is_all):
                 _load_readers()
@@ -359,9 +361,8 @@ def _name(item: Found | SourceRecord) -> str:
 
 def _load_readers() -> None:
     """Import what forked workers will need, once for all of them."""
-    with _without_blas_threads():
-        import allready.evidence.lines.scan
-        import allready.evidence.log  # noqa: F401
+    import allready.evidence.lines.scan
+    import allready.evidence.log  # noqa: F401
     from allready.signatures import table
 
     table.anchors()
@@ -369,7 +370,10 @@ def _load_readers() -> None:
 
 @contextlib.contextmanager
 def _without_blas_threads() -> Iterator[None]:
-    """numpy's linear algebra, imported within, starts no threads: a process with threads cannot be forked safely."""
+    """numpy's linear algebra, imported within, starts no threads: nothing here needs them.
+
+    A process with threads cannot be forked safely, and starting them takes a third of the time of importing numpy.
+    """
     before = os.environ.get(_BLAS_THREADS)
     os.environ[_BLAS_THREADS] = "1"
     try:
