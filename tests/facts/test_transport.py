@@ -9,6 +9,7 @@ from allready.facts.live import LiveHost
 from allready.facts.net import collect_net
 from allready.facts.transport import choose_gloo, choose_hcas, choose_nccl, collect_transport, version_tuple
 from allready.model import FactMissing, InterfaceChoice, NameFacts, NetFacts, RdmaFacts, RdmaPort
+from allready.model.fill import in_english
 from allready.text.choices import say_choice
 from tests.cases import cases
 from tests.facts.helpers import LO, interface
@@ -25,6 +26,11 @@ DOWN = interface("eth7", "10.7.0.1/24", up=False)
 BARE = interface("eth8")
 SIX = interface("eth6", "fd00::6/64", "fe80::6/64")
 MACHINE = (LO, ETH0, ETH1, ETH10, DOCKER, VIRBR, DOWN, BARE, SIX)
+
+
+def why(choice: InterfaceChoice) -> str:
+    """In English."""
+    return in_english(say_choice(choice))
 
 
 @cases(
@@ -59,7 +65,7 @@ MACHINE = (LO, ETH0, ETH1, ETH10, DOCKER, VIRBR, DOWN, BARE, SIX)
 def test_reads_nccl_socket_ifname_as_nccl_does(pattern: str, chosen: str) -> None:
     choice = choose_nccl(MACHINE, {"NCCL_SOCKET_IFNAME": pattern})
     assert choice.interfaces == tuple(chosen.split())
-    assert (choice.error is None) == bool(chosen)
+    assert (choice.failure is None) == bool(chosen)
     assert choice.pattern == pattern
     assert len(choice.addresses) == len(choice.interfaces)
 
@@ -81,15 +87,15 @@ def test_reads_nccl_socket_ifname_as_nccl_does(pattern: str, chosen: str) -> Non
 def test_searches_in_nccls_order_when_nothing_is_set(machine: tuple[object, ...], chosen: str, reason: str) -> None:
     choice = choose_nccl(machine, {})  # type: ignore[arg-type]
     assert choice.interfaces == tuple(chosen.split())
-    assert reason in say_choice(choice)
-    assert (choice.error is None) == bool(chosen)
+    assert reason in why(choice)
+    assert (choice.failure is None) == bool(chosen)
 
 
 def test_knows_what_changed_in_nccl_2_28() -> None:
     machine = (LO, VIRBR, DOWN)
     assert choose_nccl(machine, {}, version=(2, 27)).interfaces == ("virbr0", "eth7")
     assert choose_nccl(machine, {}, version=(2, 28)).interfaces == ("lo",)
-    assert choose_nccl((DOWN,), {"NCCL_SOCKET_IFNAME": "eth7"}, version=(2, 21)).error is None
+    assert choose_nccl((DOWN,), {"NCCL_SOCKET_IFNAME": "eth7"}, version=(2, 21)).failure is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +110,7 @@ def test_forces_the_family(family: str, chosen: str, address: str) -> None:
 def test_says_that_the_forced_family_is_why_nothing_is_left() -> None:
     choice = choose_nccl((LO, ETH1), {"NCCL_SOCKET_FAMILY": "AF_INET6", "NCCL_SOCKET_IFNAME": "eth1"})
     assert choice.interfaces == ()
-    assert choice.error == "eth1 matches eth1, but is down or has no address with NCCL_SOCKET_FAMILY=AF_INET6"
+    assert why(choice) == "eth1 matches eth1, but is down or has no address with NCCL_SOCKET_FAMILY=AF_INET6"
 
 
 def test_never_takes_the_ipv6_loopback_address() -> None:
@@ -133,12 +139,12 @@ def test_the_bootstrap_follows_nccl_comm_id(comm_id: str, chosen: str) -> None:
         resolve=lambda name: ("10.10.0.7",) if name == "head" else (),
     )
     assert choice.interfaces == tuple(chosen.split())
-    assert choice.error is None
+    assert choice.failure is None
 
 
 def test_fails_when_nccl_comm_id_is_in_no_subnet_here() -> None:
-    assert "10.99.0.1" in str(choose_nccl((LO, ETH0), {"NCCL_COMM_ID": "10.99.0.1:5"}).error)
-    assert choose_nccl((LO, ETH0), {"NCCL_COMM_ID": "unknown:5"}).error
+    assert "10.99.0.1" in why(choose_nccl((LO, ETH0), {"NCCL_COMM_ID": "10.99.0.1:5"}))
+    assert choose_nccl((LO, ETH0), {"NCCL_COMM_ID": "unknown:5"}).failure
 
 
 @cases(
@@ -162,7 +168,7 @@ def test_fails_when_nccl_comm_id_is_in_no_subnet_here() -> None:
 def test_reads_gloo_socket_ifname_as_torch_does(pattern: str, chosen: str, error: str | None) -> None:
     choice = choose_gloo(MACHINE, {"GLOO_SOCKET_IFNAME": pattern}, own_addresses=("10.0.0.1",))
     assert choice.interfaces == tuple(chosen.split())
-    assert choice.error is None if error is None else error in str(choice.error)
+    assert choice.failure is None if error is None else error in why(choice)
 
 
 @cases(
@@ -183,11 +189,11 @@ def test_gloo_takes_what_the_host_name_resolves_to(
     for environ in ({}, {"GLOO_SOCKET_IFNAME": ""}, {"GLOO_SOCKET_IFNAME": "e"}):
         choice = choose_gloo(MACHINE, environ, own_addresses=own)
         assert (choice.interfaces, choice.addresses) == ((chosen,), (address,))
-        assert reason in say_choice(choice)
+        assert reason in why(choice)
 
 
 def test_gloo_fails_without_loopback() -> None:
-    assert "lo" in str(choose_gloo((ETH0,), {}).error)
+    assert "lo" in why(choose_gloo((ETH0,), {}))
 
 
 def test_gloo_prefers_the_ipv4_address_of_an_interface() -> None:
@@ -261,7 +267,7 @@ print(json.dumps(failed))
         env={**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"},
     )
     really = set(json.loads(done.stdout.splitlines()[-1]))
-    ours = {p for p in patterns if choose_gloo(net.interfaces, {"GLOO_SOCKET_IFNAME": p}).error}
+    ours = {p for p in patterns if choose_gloo(net.interfaces, {"GLOO_SOCKET_IFNAME": p}).failure}
     assert ours == really
     assert f"^{known}" in really
 

@@ -3,7 +3,6 @@ import re
 from importlib import resources
 
 from allready.model import Absence, Confidence, Role, Severity, Status
-from allready.model.facts import ChoiceStep
 from allready.report.matrix import LETTERS, OUTCOMES
 from allready.report.run_words import ACTIVITIES, AREAS, CLASSES, ROLES
 from allready.report.timeline import SHAPES
@@ -27,7 +26,6 @@ def test_every_text_that_is_used_exists_and_every_text_is_used() -> None:
     built |= {f"confidence_{c}" for c in Confidence} | {f"outcome_{o}" for o in OUTCOMES}
     built |= {f"stage_{o}" for o in ("ok", "failed", "hung", "wrong", "skipped")}
     built |= {f"roll_state_{s}" for s in ("here", "missing", "refused", "lost")}
-    built |= {f"choice_{step}" for step in ChoiceStep} | {"choice_set_up"}
     built |= {n for n in EN if n.startswith("group_")} | {"remedy_place", "every_node"}  # of text/
     built |= {f"fact_{name}" for name in re.findall(r"_named\(\"([a-z0-9_]+)\"", source)}
     built |= {f"fact_{name}" for name in re.findall(r"\(\"([a-z_]+_sockets)\"", source)}

@@ -21,10 +21,10 @@ from allready.judging.loading import load
 from allready.judging.registry import Rule
 from allready.judging.values import process_row
 from allready.model import HOSTS, PROCESSES, Confidence, Finding, Hit, ProcessStack, clock_time
-from allready.model.fill import NOBODY, UNKNOWN, placeholders, placeholders_of
+from allready.model.fill import NOBODY, UNKNOWN, in_english, placeholders, placeholders_of
 from allready.signatures import Signature, of_line
 from allready.signatures.conditions import hint_of
-from allready.text.catalog import choose_language, say
+from allready.text.catalog import choose_language, say, say_phrase
 from allready.text.ui import ui
 
 SCHEMA = "allready.explain/1"
@@ -290,7 +290,8 @@ def arithmetic_of(text: str, time_s: float | None) -> dict[str, Any]:
     if waited_s is not None:
         found["waited_s"] = waited_s
     if timeout_s is not None:
-        found |= {"timeout_s": timeout_s, "timeout_is": transfer.default_timeout_of(timeout_s, "nccl")}
+        default = transfer.default_timeout_of(timeout_s, "nccl")
+        found |= {"timeout_s": timeout_s, "timeout_is": None if default is None else in_english(default)}
     if time_s is not None and waited_s is not None:
         found["onset"] = clock_time(transfer.onset_s(time_s, waited_s))
     return found
@@ -327,7 +328,7 @@ def rows(entry: Mapping[str, Any], language: str) -> Iterator[str]:
         yield f"  {t('explain_nobody')}"
     for meaning in entry["meanings"][:1]:
         yield from _rows_of_meaning(meaning, t, colon, language)
-    sums = list(_rows_of_sums(entry["arithmetic"], t))
+    sums = list(_rows_of_sums(entry["arithmetic"], t, language))
     if sums:
         yield f"  {t('explain_arithmetic')}{colon}{sums[0]}"
         yield from (f"    {line}" for line in sums[1:])
@@ -348,7 +349,7 @@ def _rows_of_meaning(meaning: Mapping[str, Any], t: Any, colon: str, language: s
         yield f"  {t('explain_values')}{colon}" + ", ".join(f"{k}={v}" for k, v in meaning["values"].items())
 
 
-def _rows_of_sums(sums: Mapping[str, Any], t: Any) -> Iterator[str]:
+def _rows_of_sums(sums: Mapping[str, Any], t: Any, language: str) -> Iterator[str]:
     from allready import units
 
     waited = units.time(sums["waited_s"]) if "waited_s" in sums else units.UNKNOWN
@@ -361,9 +362,9 @@ def _rows_of_sums(sums: Mapping[str, Any], t: Any) -> Iterator[str]:
         yield t("arith_never" if sums["cannot_be_transfer"] else "arith_slow_possible", waited=waited)
     if "timeout_s" in sums:
         seconds = f"{sums['timeout_s']:g}"
-        name = transfer.default_timeout_name(sums["timeout_s"], "nccl")
-        if name:
-            yield t("arith_default", seconds=seconds, meaning=t(f"timeout_{name}"))
+        default = transfer.default_timeout_of(sums["timeout_s"], "nccl")
+        if default is not None:
+            yield t("arith_default", seconds=seconds, meaning=say_phrase(default, language))
         else:
             yield t("arith_set", seconds=seconds)
     if "onset" in sums:

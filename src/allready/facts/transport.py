@@ -11,8 +11,18 @@ from typing import Any
 from allready.errors import FactUnavailable
 from allready.facts.env import nccl_conf
 from allready.facts.host import Host
-from allready.model import FactMissing, Interface, InterfaceChoice, NameFacts, NetFacts, RdmaFacts, TransportFacts
-from allready.model.facts import ChoiceStep
+from allready.model import (
+    ChoiceError,
+    ChoiceFault,
+    ChoiceStep,
+    FactMissing,
+    Interface,
+    InterfaceChoice,
+    NameFacts,
+    NetFacts,
+    RdmaFacts,
+    TransportFacts,
+)
 from allready.variables.filters import MAX_HCAS, MAX_INTERFACES, exact_names, parse
 
 NCCL_SKIPS_VIRBR_AND_DOWN = (2, 28)  # first version that leaves out virbr* and checks IFF_RUNNING
@@ -83,13 +93,13 @@ def choose_nccl(
     pattern = environ.get("NCCL_SOCKET_IFNAME")
     rows = _nccl_candidates(interfaces, environ.get("NCCL_SOCKET_FAMILY"), only_running=newer)
     found, step, names = _search(interfaces, rows, environ, pattern, newer=newer, resolve=resolve)
-    error = None if found else _nccl_error(interfaces, environ, pattern)
+    failure = None if found else _nccl_error(interfaces, environ, pattern)
     comm_id = environ.get("NCCL_COMM_ID")
     is_set_up_by_comm_id = False
     if comm_id:  # the bootstrap then reads nothing else
         first = _same_subnet(interfaces, _comm_id_address(comm_id, resolve))
         if first is None:
-            error = f"no interface here is in the subnet of NCCL_COMM_ID ({comm_id})"
+            failure = ChoiceError(fault=ChoiceFault.NOT_IN_SUBNET, name=comm_id)
         else:
             found = [first, *(row for row in found if row[0] != first[0])][:MAX_INTERFACES]
             is_set_up_by_comm_id = True
@@ -101,7 +111,7 @@ def choose_nccl(
         step=step,
         names=names,
         is_set_up_by_comm_id=is_set_up_by_comm_id,
-        error=error,
+        failure=failure,
     )
 
 
@@ -123,7 +133,7 @@ def choose_gloo(
         interfaces=(found[0],) if found else (),
         addresses=(found[1],) if found else (),
         step=step,
-        error=None if found else f"not even {LOOPBACK} can be bound: is lo up?",
+        failure=None if found else ChoiceError(fault=ChoiceFault.NO_LOOPBACK, name=LOOPBACK),
     )
 
 
@@ -179,16 +189,16 @@ def _matching(rows: Sequence[Named], pattern: str) -> list[Named]:
     return [row for row in rows if chosen.selects(row[0])][:MAX_INTERFACES]
 
 
-def _nccl_error(interfaces: Sequence[Interface], environ: Mapping[str, str], pattern: str | None) -> str:
-    family = environ.get("NCCL_SOCKET_FAMILY")
-    forced = f" with NCCL_SOCKET_FAMILY={family}" if family in {"AF_INET", "AF_INET6"} else ""
+def _nccl_error(interfaces: Sequence[Interface], environ: Mapping[str, str], pattern: str | None) -> ChoiceError:
+    family = environ.get("NCCL_SOCKET_FAMILY", "")
+    forced = family if family in {"AF_INET", "AF_INET6"} else ""
     if not pattern or len(pattern) < 2:
-        return f"no interface here is up and has an address{forced}"
+        return ChoiceError(fault=ChoiceFault.NO_INTERFACE, family=forced)
     by_name = _matching([(i.name, "") for i in interfaces], pattern)
     if not by_name:
-        return f"no interface here matches {pattern}"
+        return ChoiceError(fault=ChoiceFault.NO_MATCH, name=pattern)
     names = ", ".join(name for name, _ in by_name[:4])
-    return f"{names} matches {pattern}, but is down or has no address{forced}"
+    return ChoiceError(fault=ChoiceFault.MATCH_IS_DOWN, name=names, pattern=pattern, family=forced)
 
 
 def _comm_id_address(comm_id: str, resolve: Callable[[str], tuple[str, ...]] | None) -> str | None:
@@ -223,34 +233,34 @@ def _same_subnet(interfaces: Sequence[Interface], address: str | None) -> Named 
 def _gloo_by_name(interfaces: Sequence[Interface], variable: str, pattern: str) -> InterfaceChoice:
     """A list of exact names; Gloo takes the first address of each, whether the interface is up or not."""
     found: list[Named] = []
-    error = None
+    failure = None
     for name in exact_names(pattern):
         interface = next((i for i in interfaces if i.name == name), None)
         address = next((a for n in (4, 6) for a in _addresses(interface, n)), None) if interface else None
         if address is not None:
             found.append((name, address))
-        elif error is None:
-            error = _gloo_error(interface, name)
+        elif failure is None:
+            failure = _gloo_error(interface, name)
     return InterfaceChoice(
         variable=variable,
         pattern=pattern,
         interfaces=tuple(name for name, _ in found),
         addresses=tuple(address for _, address in found),
         step=ChoiceStep.NAMED,
-        error=error,
+        failure=failure,
     )
 
 
-def _gloo_error(interface: Interface | None, name: str) -> str:
+def _gloo_error(interface: Interface | None, name: str) -> ChoiceError:
     if interface is not None:
-        return f"{name} has no address"
-    if not name:
-        return "an empty entry: one comma too many"
-    if name[0] in "^=":
-        return f"Gloo takes exact names only, {name[0]} is NCCL's syntax: no interface is called {name}"
-    if name != name.strip():
-        return f"no interface is called {name!r}: blanks are not removed"
-    return f"no interface here is called {name}"
+        fault = ChoiceFault.NO_ADDRESS
+    elif not name:
+        fault = ChoiceFault.EMPTY_ENTRY
+    elif name[0] in "^=":
+        fault = ChoiceFault.NCCL_SYNTAX
+    else:
+        fault = ChoiceFault.BLANKS if name != name.strip() else ChoiceFault.NO_SUCH_NAME
+    return ChoiceError(fault=fault, name=name)
 
 
 def _gloo_default(interfaces: Sequence[Interface], own_addresses: Sequence[str]) -> tuple[Named | None, ChoiceStep]:

@@ -12,7 +12,8 @@ from statistics import median, quantiles
 from msgspec import Struct
 
 from allready.judging.majority import is_minority
-from allready.model import GroupPoint
+from allready.judging.stated import said
+from allready.model import GroupPoint, Phrase, ranges
 
 SLOW = 0.88
 """Of the rate of good groups of the same size."""
@@ -103,6 +104,11 @@ def in_rounds(groups: Sequence[GroupPoint]) -> list[list[GroupPoint]]:
     for group in groups:
         rounds[group.round].append(group)
     return rounds
+
+
+def in_round(group: GroupPoint) -> Phrase:
+    """A measurement as a source of evidence."""
+    return said("round {round}, ranks {ranks}", round=group.round + 1, ranks=ranges(group.members))
 
 
 def _good_rate(rates: Sequence[float]) -> float:

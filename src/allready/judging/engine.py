@@ -16,7 +16,7 @@ from allready.judging.registry import JOB_PARTS, Applies, Rule
 from allready.judging.run_signs import by_signature
 from allready.judging.signs import SIGNS
 from allready.judging.values import hosts_of, processes_of
-from allready.model.fill import fill, fill_steps
+from allready.model.fill import fill, fill_steps, in_english, phrases_of
 from allready.text.catalog import remedy_text
 from allready.text.reasons import not_checked, reason
 
@@ -181,6 +181,7 @@ def finding_of(rule: Rule, hit: model.Hit) -> model.Finding:
         remedies=remedies,
         evidence=hit.evidence,
         title=rule.title,
-        values={name: str(value) for name, value in hit.values.items() if name not in repeated},
+        values={name: in_english(value) for name, value in hit.values.items() if name not in repeated},
+        phrases=phrases_of(hit.values),
         fault_time=hit.fault_time,
     )

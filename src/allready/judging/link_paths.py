@@ -20,7 +20,8 @@ from allready.judging.link_ends import (
     stuck_ends,
 )
 from allready.judging.link_idle import is_stale, is_undecided
-from allready.model import Live, PathSize
+from allready.judging.stated import said
+from allready.model import Live, PathSize, Phrase
 
 
 def down_links(live: Live, node: int) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ class Broken(Struct, frozen=True, kw_only=True):
     stuck: tuple[Stuck, ...]
     nodes: tuple[int, ...] = ()
     links: tuple[tuple[int, int], ...] = ()
-    interfaces: tuple[str, ...] = ()
+    interfaces: tuple[Phrase, ...] = ()
     is_silent: bool = False
     seconds: float = 0.0
 
@@ -80,7 +81,7 @@ def broken_in(live: Live) -> Broken | None:
     touched = {n for pair in pairs for n in pair}
     down = {n: links for n in sorted(touched) if (links := down_links(live, n))}
     if down and all(down.keys() & set(pair) for pair in pairs):
-        names = tuple(f"{link} of node {n}" for n, links in down.items() for link in links)
+        names = tuple(_interface(link, n) for n, links in down.items() for link in links)
         return Broken(kind="down", stuck=stuck, nodes=tuple(down), interfaces=names)
     holes = _holes(live, stuck)
     if holes:
@@ -130,6 +131,10 @@ def _holes(live: Live, stuck: Iterable[Stuck]) -> set[tuple[int, int]]:
     return ways if all(sizes[way].lost_bytes is not None for way in ways) else set()
 
 
+def _interface(name: str, node: int) -> Phrase:
+    return said("{interface} of node {node}", interface=name, node=node)
+
+
 def _own_link(live: Live) -> Broken | None:
     """A node that is heard, has lost the link of an interface, and is connected to nobody but nodes that are silent."""
     silent, book = silent_nodes(live), address_book(live)
@@ -141,7 +146,7 @@ def _own_link(live: Live) -> Broken | None:
                 kind="down",
                 stuck=(),
                 nodes=(node,),
-                interfaces=tuple(f"{name} of node {node}" for name in names),
+                interfaces=tuple(_interface(name, node) for name in names),
                 is_silent=True,
                 seconds=min(live.heard_s.get(n, 0.0) for n in peers),
             )

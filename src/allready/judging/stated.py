@@ -1,15 +1,42 @@
-"""Evidence in a sentence of ours, which other languages can say; what was read is quoted as it stood there."""
+"""Sentences and phrases of ours, which other languages can say; what was read is quoted as it stood there.
 
-from allready.model import Evidence
-from allready.model.fill import UNKNOWN, fill
+Every form has its Chinese in `text/zh_CN/rules/evidence.toml`, found by the English.
+"""
+
+from allready.model import Evidence, Phrase
+from allready.model.fill import UNKNOWN, fill, in_english, phrases_of
+
+
+def said(form: str, **values: object) -> Phrase:
+    """A value, a source or a text that `form` says, a template as of a rule's message; None is a value not known."""
+    plain = {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
+    phrases = {name: parts[0] if len(parts) == 1 else parts for name, parts in phrases_of(values).items()}
+    return Phrase(form, {**plain, **phrases})
 
 
 def stated(
-    source: str, form: str, *, time: str | None = None, node_rank: int | None = None, **values: object
+    source: str | Phrase, form: str, *, time: str | None = None, node_rank: int | None = None, **values: object
 ) -> Evidence:
-    """Evidence that `form` says, a template as of a rule's message; a value that is None is not known.
+    """Evidence that `form` says; a value may be a phrase, or several, as may the source."""
+    return evidence_of(source, said(form, **values), time=time, node_rank=node_rank)
 
-    Every form has its Chinese in `text/zh_CN/rules/evidence.toml`, found by the English.
-    """
-    known = {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
-    return Evidence(source=source, text=fill(form, known), time=time, node_rank=node_rank, form=form, values=known)
+
+Text = str | Phrase | tuple[Phrase, ...]
+"""Words as they were read, or a phrase of ours, or several."""
+
+
+def evidence_of(source: str | Phrase, text: Text, *, time: str | None = None, node_rank: int | None = None) -> Evidence:
+    """Evidence from a source that we name, or in phrases of ours; a text that is none stands as it was read."""
+    if isinstance(text, tuple):
+        text = said("{texts}", texts=text)
+    form, values = (text.form, text.values) if isinstance(text, Phrase) else ("", {})
+    known = {name: in_english(value) for name, value in values.items()}
+    return Evidence(
+        source=in_english(source),
+        text=fill(form, known) if form else in_english(text),
+        time=time,
+        node_rank=node_rank,
+        form=form,
+        values=known,
+        phrases=phrases_of({**values, "source": source}),
+    )

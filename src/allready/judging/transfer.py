@@ -2,36 +2,42 @@
 
 from collections.abc import Mapping
 
+from allready.judging.stated import said
+from allready.model import Phrase
+
 SLOW_LINK_GB_PER_S = 1.0
 """Ten-gigabit Ethernet: what even the slowest link between training nodes carries."""
 
 NVLINK_GB_PER_S = 300.0
 """NVLink between the GPUs of one node (A100; later ones are faster), one direction."""
 
-_DEFAULTS: Mapping[int, Mapping[str, str]] = {
+_DEFAULTS: Mapping[int, Mapping[str, Phrase]] = {
     60: {
-        "store": "the default of torchrun's c10d rendezvous for connecting to its store",
-        "nccl": "the time that NCCL tries to connect (34 attempts)",
+        "store": said("the default of torchrun's c10d rendezvous for connecting to its store"),
+        "nccl": said("the time that NCCL tries to connect (34 attempts)"),
     },
-    100: {"jax": "the default of JAX for missed heartbeats"},
-    300: {"jax": "the default of JAX for initialization and for shutdown", "store": "the default of torch's TCPStore"},
-    480: {"heartbeat": "the default of torch's heartbeat monitor (TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)"},
+    100: {"jax": said("the default of JAX for missed heartbeats")},
+    300: {
+        "jax": said("the default of JAX for initialization and for shutdown"),
+        "store": said("the default of torch's TCPStore"),
+    },
+    480: {"heartbeat": said("the default of torch's heartbeat monitor (TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)")},
     600: {
-        "nccl": "the default of torch for NCCL collectives",
-        "rendezvous": "the default of torchrun's dynamic rendezvous for joining",
+        "nccl": said("the default of torch for NCCL collectives"),
+        "rendezvous": said("the default of torchrun's dynamic rendezvous for joining"),
     },
-    900: {"rendezvous": "the default of torchrun's static rendezvous"},
+    900: {"rendezvous": said("the default of torchrun's static rendezvous")},
     1800: {
-        "gloo": "the default of torch for Gloo, and for NCCL before 2.2",
-        "store": "the default of torch for starting Gloo groups and env:// stores",
+        "gloo": said("the default of torch for Gloo, and for NCCL before 2.2"),
+        "store": said("the default of torch for starting Gloo groups and env:// stores"),
     },
 }
 _TOLERANCE = 0.002
 """A watchdog that polls says 600053 ms when it means 600 s; so far may a number be above its default."""
 
 
-def default_timeout_of(seconds: float, what: str | None = None) -> str | None:
-    """What has `seconds` as its default time-out, in words; None when nothing known has.
+def default_timeout_of(seconds: float, what: str | None = None) -> Phrase | None:
+    """What has `seconds` as its default time-out; None when nothing known has.
 
     Args:
         seconds: as logged; a little more than the default counts, as a watchdog looks only now and then.
@@ -40,16 +46,6 @@ def default_timeout_of(seconds: float, what: str | None = None) -> str | None:
     for default, meanings in _DEFAULTS.items():
         if default <= seconds <= default * (1 + _TOLERANCE) + 0.2:
             return meanings.get(what or "") or next(iter(meanings.values()))
-    return None
-
-
-def default_timeout_name(seconds: float, what: str | None = None) -> str | None:
-    """The same as a short name for texts in other languages: `nccl_600`."""
-    meaning = default_timeout_of(seconds, what)
-    for default, meanings in _DEFAULTS.items():
-        for name, text in meanings.items():
-            if text == meaning:
-                return f"{name}_{default}"
     return None
 
 

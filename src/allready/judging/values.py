@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from allready import model
+from allready.judging.stated import Text, evidence_of
 from allready.units import size
 
 Key = TypeVar("Key")
@@ -20,9 +21,14 @@ def listed(items: Sequence[str], most: int, separator: str = ", ") -> str:
 MAX_EVIDENCE = 16
 
 
-def seen(source: str, texts: Mapping[int, str], *, most: int = MAX_EVIDENCE) -> tuple[model.Evidence, ...]:
+Seen = TypeVar("Seen", bound=Text)
+
+
+def seen(
+    source: str | model.Phrase, texts: Mapping[int, Seen], *, most: int = MAX_EVIDENCE
+) -> tuple[model.Evidence, ...]:
     """What `source` shows on each of the first nodes."""
-    return tuple(model.Evidence(source=source, text=text, node_rank=node) for node, text in list(texts.items())[:most])
+    return tuple(evidence_of(source, text, node_rank=node) for node, text in list(texts.items())[:most])
 
 
 def grouped(members: Iterable[tuple[Key, Member]]) -> dict[Key, tuple[Member, ...]]:

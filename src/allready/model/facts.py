@@ -148,6 +148,30 @@ class ChoiceStep(StrEnum):
     NAME_OF_ANOTHER = "name_of_another"  # it resolves to no address of this node: loopback
 
 
+class ChoiceFault(StrEnum):
+    """Why a library will fail with what it chose; `ChoiceError.name` is of most of them."""
+
+    NO_INTERFACE = "no_interface"  # that is up and has an address
+    NO_MATCH = "no_match"  # with the pattern
+    MATCH_IS_DOWN = "match_is_down"  # `name`, or has no address
+    NOT_IN_SUBNET = "not_in_subnet"  # of NCCL_COMM_ID
+    NO_LOOPBACK = "no_loopback"  # the last resort cannot be bound
+    NO_ADDRESS = "no_address"
+    EMPTY_ENTRY = "empty_entry"  # one comma too many
+    NCCL_SYNTAX = "nccl_syntax"  # which Gloo does not know
+    BLANKS = "blanks"  # which belong to the name
+    NO_SUCH_NAME = "no_such_name"
+
+
+class ChoiceError(Struct, frozen=True, kw_only=True):
+    """Why a library will fail with what it chose, or did not find."""
+
+    fault: ChoiceFault
+    name: str = ""  # of the interface, or the pattern, NCCL_COMM_ID or address that is meant
+    pattern: str = ""  # that `name` matches
+    family: str = ""  # that NCCL_SOCKET_FAMILY asks for
+
+
 class InterfaceChoice(Struct, frozen=True, kw_only=True):
     """What one library (NCCL or Gloo) will use for its own sockets on this node, and why."""
 
@@ -158,7 +182,7 @@ class InterfaceChoice(Struct, frozen=True, kw_only=True):
     step: ChoiceStep = ChoiceStep.UNSPECIFIED
     names: tuple[str, ...] = ()  # patterns of interfaces, of ALL_BUT and ONLY
     is_set_up_by_comm_id: bool = False  # the bootstrap takes the subnet of NCCL_COMM_ID, and `step` is of the data
-    error: str | None = None  # the library will fail; why
+    failure: ChoiceError | None = None  # the library will fail; why
 
 
 class TransportFacts(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from allready.model.finding import Remedy, RemedyStep
+from allready.model.finding import Phrase, Remedy, RemedyStep
 
 UNKNOWN = "?"
 NOBODY = "a process"
@@ -46,6 +46,26 @@ _WHOLE = re.compile(r"\{\w+\}")
 _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 
+def phrases_of(values: Mapping[str, object]) -> dict[str, tuple[Phrase, ...]]:
+    """The values that are a phrase, or several."""
+    found: dict[str, tuple[Phrase, ...]] = {}
+    for name, value in values.items():
+        if isinstance(value, Phrase):
+            found[name] = (value,)
+        elif isinstance(value, tuple) and value and all(isinstance(part, Phrase) for part in value):
+            found[name] = value
+    return found
+
+
+def in_english(value: object) -> str:
+    """A value as sentences in English, logs and JSON have it."""
+    if isinstance(value, Phrase):
+        return fill(value.form, value.values)
+    if isinstance(value, tuple) and value and isinstance(value[0], Phrase):
+        return "; ".join(map(in_english, value))
+    return str(value)
+
+
 def placeholders(template: str) -> set[str]:
     """Names in braces in `template`."""
     return {name for _, name, _, _ in string.Formatter().parse(template) if name}
@@ -75,7 +95,7 @@ def fill(
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
     """
-    filled = {name: str(value) for name, value in values.items()}
+    filled = {name: in_english(value) for name, value in values.items()}
     if filled.get("who") == NOBODY:
         template = _SUBJECT.sub("", template)
         filled["who"] = nobody
@@ -133,7 +153,7 @@ def fill_steps(steps: Sequence[RemedyStep], values: Mapping[str, object]) -> tup
 
 
 def _filled(step: RemedyStep, number: int, values: Mapping[str, object], row: Mapping[str, object]) -> Remedy | None:
-    filled = {name: str(value) for name, value in (*values.items(), *row.items())}
+    filled = {name: in_english(value) for name, value in (*values.items(), *row.items())}
     if step.shared:  # its command has places for what some rules know
         filled = dict.fromkeys(placeholders(step.command), UNKNOWN) | filled
     if not all(filled[name] for name in placeholders(step.command) | placeholders(step.where)):

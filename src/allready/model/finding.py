@@ -67,11 +67,20 @@ class Culprits(Struct, frozen=True, kw_only=True):
         return bool(self.nodes or self.ranks or self.links or self.variables)
 
 
+class Phrase(Struct, frozen=True):
+    """A value that is a clause of ours: a template, said in the reader's language, and its values."""
+
+    form: str
+    values: Mapping[str, "str | Phrase | tuple[Phrase, ...]"] = {}
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """One thing that was seen: where (file:line, rank or probe), and the text as it stood there.
 
     `file`, `line`: the place in a file, where it is one.
     `form`, `values`: of a text that is a sentence of ours, the template that it was made from; see `judging.stated`.
+    `phrases`: values by name, and the "source", that are made of phrases of ours, which `values` and `source` have in
+    English.
     """
 
     source: str
@@ -80,6 +89,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     node_rank: int | None = None
     form: str = ""
     values: Mapping[str, str] = {}
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}
     file: str = ""
     line: int | None = None
 
@@ -88,8 +98,8 @@ class Hit(Struct, frozen=True, kw_only=True):
     """A rule's answer: data only, never a finished sentence, so that every language can say it.
 
     `values` fill the placeholders of the rule's message and remedy; their `str()` must be neutral in language
-    (numbers, names, paths, commands).  `severity` and `fault_class` override the rule's own where one rule
-    covers cases that differ in them.
+    (numbers, names, paths, commands), or they are a `Phrase` or several.  `severity` and `fault_class` override the
+    rule's own where one rule covers cases that differ in them.
     """
 
     values: Mapping[str, object] = {}
@@ -144,7 +154,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     """A hit with its rule's text filled in: what every report shows.
 
     `message`, `remedy` and `remedies` are English (JSON and logs are); `values` let `allready.text` make the sentences
-    of another language.  `remedy` is made of `remedies`.
+    of another language, with `phrases` in place of those that are made of phrases of ours.  `remedy` is made of
+    `remedies`.
     """
 
     code: str
@@ -157,6 +168,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     title: str = ""
     values: dict[str, str] = {}
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}
     fault_time: str | None = None
     remedies: tuple[Remedy, ...] = ()
 

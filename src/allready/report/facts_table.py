@@ -15,8 +15,10 @@ from allready import units
 from allready.judging.majority import Split
 from allready.model import NODE_FACTS, FactMissing, NotApplicable, Report, fact_from_json
 from allready.model import facts as f
+from allready.model.fill import in_english
 from allready.report.safe import plain
 from allready.report.words import t
+from allready.text.catalog import say_phrase
 from allready.text.choices import say_choice
 
 MAX_CHARS = 240
@@ -39,14 +41,15 @@ class Shown(Struct, frozen=True):
         """What to show, harmless and not too long."""
         text = plain(self.text, most=MAX_CHARS)
         if self.choice is not None:
-            return f"{text or units.UNKNOWN} ({plain(self.choice.error or say_choice(self.choice, language))})"
+            return f"{text or units.UNKNOWN} ({plain(say_phrase(say_choice(self.choice), language))})"
         return (t(self.key, language, name=text, why=plain(self.why)) if self.key else text) or units.UNKNOWN
 
     @property
     def value(self) -> str:
         """What is compared between nodes."""
         choice = self.choice
-        return " ".join((self.key, self.text, *((choice.step, choice.error or "") if choice is not None else ())))
+        failed = in_english(say_choice(choice)) if choice is not None and choice.failure is not None else ""
+        return " ".join((self.key, self.text, *((choice.step, failed) if choice is not None else ())))
 
     @property
     def missing(self) -> bool:

@@ -4,6 +4,7 @@ English lives in the rules and in `allready.text.ui`; other languages in one TOM
 keyed by code.  What a language lacks falls back to English slot by slot.
 """
 
+import contextlib
 import functools
 import re
 import tomllib
@@ -13,8 +14,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import Evidence, Finding, Remedy, RemedyStep
-from allready.model.fill import fill, fill_place, steps_of
+from allready.model import Evidence, Finding, Phrase, Remedy, RemedyStep
+from allready.model.fill import fill, fill_place, in_english, phrases_of, steps_of
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, table, ui
 from allready.text.usage import choose_language as choose_language
@@ -28,6 +29,7 @@ _BLANK_AFTER_UNKNOWN = (
     rf"(?<={_NOBODY['zh']}) (?=[\u4e00-\u9fff])|(?<={_NOWHERE['zh']}) (?=[\u4e00-\u9fff])"
     rf"|(?<=某个) (?=[\u4e00-\u9fff])| ?(?={_NOTHING['zh']})|(?<={_NOTHING['zh']}) "
 )
+_WORDLESS = re.compile(r"(?:\{\w+\}|[^\w{}])*")
 _BESIDE_LATIN = r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9(])|(?<=[A-Za-z0-9)])(?=[\u4e00-\u9fff])"
 _NO_BLANK = (
     r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
@@ -70,7 +72,7 @@ def say(finding: Finding, slot: str, language: str) -> str:
     if not isinstance(template, str):
         return english
     try:
-        return _fill(template, finding.values, language)
+        return _fill(template, _values(finding, language), language)
     except (KeyError, ValueError, IndexError):
         return english
 
@@ -126,6 +128,8 @@ def _word(value: str, known: Mapping[str, str]) -> str:
 
 def say_source(item: Evidence, language: str) -> str:
     """Where a piece of evidence comes from: a file or a command as it is, a name of ours in `language`."""
+    if "source" in item.phrases:
+        return _values(item, language).get("source", item.source)
     return words(language).get("source", {}).get(item.source, item.source)
 
 
@@ -138,13 +142,48 @@ def evidence_forms(language: str) -> Mapping[str, str]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
+def _form(english: str, language: str) -> str | None:
+    """The template in `language`; one without a word of its own is the same in all."""
+    return evidence_forms(language).get(english) or (english if _WORDLESS.fullmatch(english) else None)
+
+
 def say_evidence(item: Evidence, language: str) -> str:
     """The text of one piece of evidence: quoted as it is, a sentence of ours in `language`."""
-    template = evidence_forms(language).get(item.form) if item.form else None
+    template = _form(item.form, language) if item.form else None
     try:
-        return _fill(template, item.values, language) if template else item.text
+        return _fill(template, _values(item, language), language) if template else item.text
     except (KeyError, ValueError, IndexError):
         return item.text
+
+
+def say_phrase(phrase: Phrase, language: str) -> str:
+    """A phrase that this program made, in `language`; English where that lacks it."""
+    try:
+        return _phrase(phrase, language)
+    except (KeyError, ValueError, IndexError):
+        return in_english(phrase)
+
+
+def _phrase(phrase: Phrase, language: str) -> str:
+    """The same.  KeyError: `language` lacks it.  A report from elsewhere may have any template: none of it is filled."""
+    form = _form(phrase.form, language)
+    if form is None:
+        raise KeyError(phrase.form)
+    some = {name: _joined(parts, language) for name, parts in phrases_of(phrase.values).items()}
+    return _fill(form, {name: str(value) for name, value in phrase.values.items()} | some, language)
+
+
+def _joined(phrases: Iterable[Phrase], language: str) -> str:
+    return ui("report.semicolon", language).join(_phrase(phrase, language) for phrase in phrases)
+
+
+def _values(of: Finding | Evidence, language: str) -> dict[str, str]:
+    """The values, and the source, with those that are phrases said in `language`, as far as it has them."""
+    found = dict(of.values)
+    for name, phrases in of.phrases.items() if language != "en" else ():
+        with contextlib.suppress(KeyError, ValueError, IndexError):
+            found[name] = _joined(phrases, language)
+    return found
 
 
 def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
@@ -152,7 +191,7 @@ def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
     steps = steps_of(_codes(language).get(finding.code, {}))
     english = finding.remedies or (Remedy(explanation=finding.remedy),)
     try:
-        return tuple(_said(remedy, steps, finding.values, language) for remedy in english)
+        return tuple(_said(remedy, steps, _values(finding, language), language) for remedy in english)
     except (KeyError, ValueError, IndexError):
         return english
 

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.judging.expectation import Grade, Hardware, LinkSpec, compare, load_table, network_spec, pcie_spec
+from allready.model.fill import in_english
 from tests.fleets import check, fleet, healthy_collectives, healthy_node
 from tests.rules.bench.made_up import point
 
@@ -153,7 +154,7 @@ def test_a_healthy_machine_gets_information_and_a_slow_one_an_error() -> None:
         assert hit.severity == severity
         assert hit.culprits.variables == ()
         assert "stas00" in hit.evidence[0].source
-    assert "80 % line" in str(hit.values["link"])
+    assert "80 % line" in in_english(hit.values["link"])
 
 
 def test_p2p_that_is_off_is_named_as_what_took_nvlink_away() -> None:

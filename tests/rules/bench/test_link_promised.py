@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready import model
+from allready.model.fill import in_english
 from tests.fleets import check, fleet, healthy_collectives, healthy_node
 from tests.rules.bench.made_up import point
 
@@ -30,10 +31,10 @@ def one_node(busbw: float, *, name: str = L4, p2p: str = "ok", gpus: int = 4, la
 def test_pcie_is_named_with_its_generation_lanes_and_the_80_percent_line() -> None:
     for busbw, side in ((26.0, "84% of it, above the 80 % line"), (12.4, "40% of it, below the 80 % line")):
         [hit] = check("BEN011", one_node(busbw)).hits
-        assert hit.values["link"] == f"PCIe 4 x16 (P2P) 31 GB/s, {side}"
+        assert in_english(hit.values["link"]) == f"PCIe 4 x16 (P2P) 31 GB/s, {side}"
         assert hit.culprits == model.Culprits()
     [hit] = check("BEN011", one_node(5.0, p2p="chipset", lanes=8)).hits
-    assert str(hit.values["link"]).startswith("PCIe 4 x8 15.5 GB/s")
+    assert in_english(hit.values["link"]).startswith("PCIe 4 x8 15.5 GB/s")
     assert "4 x NVIDIA L4" in hit.evidence[0].text
 
 
@@ -49,7 +50,7 @@ def test_a_published_value_leaves_it_to_the_comparison() -> None:
 def test_a_bridge_between_some_gpus_is_no_link_among_all() -> None:
     assert check("BEN011", one_node(26.0, nvlinks=(True, True))).hits == ()
     [hit] = check("BEN011", one_node(300.0, name="NVIDIA H200", gpus=3, nvlinks=(True, True))).hits
-    assert "NVLink 4 450 GB/s, 67% of it, below" in str(hit.values["link"])
+    assert "NVLink 4 450 GB/s, 67% of it, below" in in_english(hit.values["link"])
     assert "NVLink 2/2 up" in hit.evidence[0].text
 
 
@@ -78,19 +79,19 @@ def ports(*rates: float, provider: str | None = None) -> model.RdmaFacts:
 def test_between_nodes_the_cards_of_a_node_count_rdma_before_tcp() -> None:
     [hit] = check("BEN001", two_nodes(47.0)).hits  # healthy nodes have one card of 400 Gbit/s
     assert (hit.severity, hit.values["expected"]) == ("info", "48")
-    assert "1 x 400 Gbit/s RDMA 50 GB/s, 94% of it, above the 80 % line" in str(hit.values["link"])
+    assert "1 x 400 Gbit/s RDMA 50 GB/s, 94% of it, above the 80 % line" in in_english(hit.values["link"])
     two = ports(200.0, 200.0)
     [hit] = check("BEN011", two_nodes(30.0, rdma={0: two, 1: two})).hits
-    assert hit.values["link"] == "2 x 200 Gbit/s RDMA 50 GB/s, 60% of it, below the 80 % line"
+    assert in_english(hit.values["link"]) == "2 x 200 Gbit/s RDMA 50 GB/s, 60% of it, below the 80 % line"
     none = model.RdmaFacts(ports=())
     [hit] = check("BEN001", two_nodes(10.2, rdma={0: none, 1: none})).hits
-    assert "1 x 100 Gbit/s TCP" in str(hit.values["link"])
+    assert "1 x 100 Gbit/s TCP" in in_english(hit.values["link"])
 
 
 def test_cards_that_differ_or_are_not_known_promise_nothing() -> None:
     efa = ports(200.0, provider="efa")
     [hit] = check("BEN011", two_nodes(20.0, rdma={0: efa, 1: efa})).hits
-    assert "EFA" in str(hit.values["link"])
+    assert "EFA" in in_english(hit.values["link"])
     assert check("BEN011", two_nodes(20.0, rdma={0: ports(200.0), 1: ports(400.0)})).hits == ()
     assert check("BEN011", two_nodes(20.0, rdma={0: ports(200.0, 400.0), 1: ports(200.0, 400.0)})).hits == ()
 

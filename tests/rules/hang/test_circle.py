@@ -1,3 +1,4 @@
+from allready.model.fill import in_english
 from tests.fleets import check
 from tests.rules.live.made import job
 from tests.rules.runs import ask, at, group, one_missing
@@ -12,7 +13,10 @@ def test_two_ranks_that_took_two_groups_in_opposite_order() -> None:
     [hit] = ask("HNG004", progress=(two(0, 1, "A", waiting=0), two(0, 1, "B", waiting=1))).hits
     assert hit.culprits.ranks == (0, 1)
     call = "#5 all_reduce [1024] float32"
-    assert hit.values["chain"] == f"rank 0 (node 0) in A: {call} for rank 1; rank 1 (node 0) in B: {call} for rank 0"
+    assert (
+        in_english(hit.values["chain"])
+        == f"rank 0 (node 0) in A: {call} for rank 1; rank 1 (node 0) in B: {call} for rank 0"
+    )
 
 
 def test_three_in_a_ring() -> None:

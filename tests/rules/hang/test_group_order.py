@@ -1,4 +1,5 @@
 from allready.model import GroupProgress
+from allready.model.fill import in_english
 from tests.rules.runs import ask, at, group, one_missing
 
 EVERYBODY = (0, 1, 2, 3)
@@ -28,8 +29,8 @@ def test_of_two_and_two_nobody_is_the_odd_one() -> None:
     assert ask("HNG010", progress=progress).state == "clear"
     [hit] = ask("HNG004", progress=progress).hits
     assert hit.culprits.ranks == EVERYBODY
-    assert str(hit.values["chain"]).startswith("rank 0,1 (node 0) in A: #5 ")
-    assert "; rank 2,3 (node 1) in B: #5 " in str(hit.values["chain"])
+    assert in_english(hit.values["chain"]).startswith("rank 0,1 (node 0) in A: #5 ")
+    assert "; rank 2,3 (node 1) in B: #5 " in in_english(hit.values["chain"])
 
 
 def test_groups_of_different_ranks_have_no_order_in_common() -> None:

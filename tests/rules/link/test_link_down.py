@@ -1,5 +1,6 @@
 from msgspec.structs import replace
 
+from allready.model.fill import in_english
 from tests.fleets import check
 
 from .wires import DEAD, NOW, ask, job, link, status
@@ -9,7 +10,7 @@ BEFORE = {2: (status(2, time_s=NOW - 5), status(2, time_s=NOW - 3))}
 
 def test_names_the_node_whose_link_is_gone_and_the_interface() -> None:
     [hit] = ask("LNK002", rows={(1, 2): DEAD, (2, 1): DEAD}, links={2: link(carrier=False)}, history=BEFORE).hits
-    assert (hit.culprits.nodes, hit.values["interfaces"]) == ((2,), "eth0 of node 2")
+    assert (hit.culprits.nodes, in_english(hit.values["interfaces"])) == ((2,), "eth0 of node 2")
 
 
 def test_of_two_nodes_it_is_the_one_without_a_link() -> None:
@@ -42,4 +43,4 @@ def test_the_newest_look_at_interfaces_counts_until_the_next_one() -> None:
     assert live is not None
     live = replace(live, statuses={**live.statuses, 2: replace(live.statuses[2], links=())})
     [hit] = check("LNK002", replace(fleet, live=live)).hits
-    assert hit.values["interfaces"] == "eth0 of node 2"
+    assert in_english(hit.values["interfaces"]) == "eth0 of node 2"

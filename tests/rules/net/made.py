@@ -6,6 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import (
+    ChoiceError,
+    ChoiceFault,
     Fleet,
     HostFacts,
     Interface,
@@ -91,7 +93,8 @@ def choosing(
     address: str = "",
     *,
     pattern: str | None = None,
-    error: str | None = None,
+    fault: ChoiceFault | None = None,
+    named: str = "",
 ) -> TransportFacts:
     """A healthy node, but one library chose this interface (None: none)."""
     choice = InterfaceChoice(
@@ -99,7 +102,7 @@ def choosing(
         pattern=pattern,
         interfaces=(name,) if name else (),
         addresses=(address,) if address else (),
-        error=error,
+        failure=ChoiceError(fault=fault, name=named or pattern or "") if fault is not None else None,
     )
     return replace(transport_of(node), **{library: choice})
 

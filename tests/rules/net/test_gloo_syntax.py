@@ -1,4 +1,4 @@
-from allready.model import FactMissing
+from allready.model import ChoiceFault, FactMissing
 from tests.cases import cases
 from tests.fleets import check, commands, fleet
 from tests.rules.net.made import choosing
@@ -6,7 +6,7 @@ from tests.rules.net.made import choosing
 
 @cases("pattern", ["^lo", "=eth0", "eth0,^docker0", "^docker0,lo"])
 def test_names_node_variable_and_the_exact_name_to_set(pattern: str) -> None:
-    transport = {2: choosing("gloo", 2, None, pattern=pattern, error=f"no interface is called {pattern}")}
+    transport = {2: choosing("gloo", 2, None, pattern=pattern, fault=ChoiceFault.NCCL_SYNTAX)}
     [hit] = check("NET011", fleet(4, transport=transport)).hits
     assert (hit.culprits.nodes, hit.culprits.variables) == ((2,), ("GLOO_SOCKET_IFNAME",))
     assert commands("NET011", hit)[0] == "export GLOO_SOCKET_IFNAME=eth0"

@@ -1,16 +1,14 @@
 import pytest
 from msgspec.structs import replace
 
-from allready.model import FactMissing, LaunchFacts, Severity
+from allready.model import ChoiceFault, FactMissing, LaunchFacts, Severity
 from tests.fleets import check, commands, fleet, healthy_node
 from tests.rules.net.made import choosing, interface, plus
-
-MISSING = "no interface here matches ens99"
 
 
 @pytest.mark.parametrize("library", ["nccl", "gloo"])
 def test_names_node_and_variable_and_what_to_type(library: str) -> None:
-    transport = {1: choosing(library, 1, None, pattern="ens99", error=MISSING)}
+    transport = {1: choosing(library, 1, None, pattern="ens99", fault=ChoiceFault.NO_MATCH)}
     [hit] = check("NET010", fleet(4, transport=transport)).hits
     variable = f"{library.upper()}_SOCKET_IFNAME"
     assert (hit.culprits.nodes, hit.culprits.variables) == ((1,), (variable,))
@@ -21,7 +19,7 @@ def test_names_node_and_variable_and_what_to_type(library: str) -> None:
 
 def test_advises_the_interface_that_node_0_sees() -> None:
     net = {1: plus(1, interface("eno1", "192.168.3.2/24"), interface("docker0", "172.17.0.1/16"))}
-    transport = {1: choosing("nccl", 1, None, pattern="ens99", error=MISSING)}
+    transport = {1: choosing("nccl", 1, None, pattern="ens99", fault=ChoiceFault.NO_MATCH)}
     [hit] = check("NET010", fleet(4, transport=transport, net=net)).hits
     assert commands("NET010", hit)[0] == "export NCCL_SOCKET_IFNAME=eth0"
 
@@ -31,7 +29,7 @@ def test_only_warns_when_the_job_does_not_use_the_library() -> None:
     assert isinstance(job, LaunchFacts)
     case = fleet(
         2,
-        transport={1: choosing("nccl", 1, None, pattern="ens99", error=MISSING)},
+        transport={1: choosing("nccl", 1, None, pattern="ens99", fault=ChoiceFault.NO_MATCH)},
         launch={1: replace(job, backend="gloo")},
     )
     [hit] = check("NET010", case).hits
@@ -39,7 +37,9 @@ def test_only_warns_when_the_job_does_not_use_the_library() -> None:
 
 
 def test_counts_a_list_for_gloo_of_which_one_name_is_missing() -> None:
-    transport = {1: choosing("gloo", 1, "eth0", "10.0.0.2", pattern="eth0,ens99", error="no interface is called ens99")}
+    transport = {
+        1: choosing("gloo", 1, "eth0", "10.0.0.2", pattern="eth0,ens99", fault=ChoiceFault.NO_SUCH_NAME, named="ens99")
+    }
     assert check("NET010", fleet(2, transport=transport)).state == "hit"
 
 
@@ -49,7 +49,7 @@ def test_does_not_mind_prefixes_of_which_one_fits() -> None:
 
 
 def test_leaves_nccl_s_syntax_in_gloo_s_variable_to_another_rule() -> None:
-    transport = {1: choosing("gloo", 1, None, pattern="^lo", error="no interface is called ^lo")}
+    transport = {1: choosing("gloo", 1, None, pattern="^lo", fault=ChoiceFault.NCCL_SYNTAX)}
     assert check("NET010", fleet(2, transport=transport)).state == "clear"
 
 

@@ -1,10 +1,10 @@
-from allready.model import FactMissing
+from allready.model import ChoiceFault, FactMissing
 from tests.fleets import check, fleet
 from tests.rules.net.made import choosing
 
 
 def test_names_the_node_where_nothing_was_found() -> None:
-    transport = {1: choosing("nccl", 1, None, error="no interface here is up and has an address")}
+    transport = {1: choosing("nccl", 1, None, fault=ChoiceFault.NO_INTERFACE)}
     [hit] = check("NET014", fleet(3, transport=transport)).hits
     assert hit.culprits.nodes == (1,)
     assert hit.values["library"] == "NCCL"
@@ -12,13 +12,13 @@ def test_names_the_node_where_nothing_was_found() -> None:
 
 def test_counts_a_bootstrap_address_in_no_subnet_of_the_node() -> None:
     transport = {
-        1: choosing("nccl", 1, "eth0", "10.0.0.2", pattern="eth0", error="no interface in NCCL_COMM_ID's subnet")
+        1: choosing("nccl", 1, "eth0", "10.0.0.2", pattern="eth0", fault=ChoiceFault.NOT_IN_SUBNET, named="10.9.0.1:5")
     }
     assert check("NET014", fleet(3, transport=transport)).state == "hit"
 
 
 def test_leaves_a_name_that_the_user_gave_to_another_rule() -> None:
-    transport = {1: choosing("nccl", 1, None, pattern="ens99", error="no interface here matches ens99")}
+    transport = {1: choosing("nccl", 1, None, pattern="ens99", fault=ChoiceFault.NO_MATCH)}
     assert check("NET014", fleet(3, transport=transport)).state == "clear"
 
 

@@ -1,9 +1,10 @@
 from collections.abc import Iterator
 
 from allready.judging.bandwidth import slow_alone
-from allready.judging.bisection import in_rounds, search
+from allready.judging.bisection import in_round, in_rounds, search
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, Confidence, Culprits, Evidence, FaultClass, Hit, RemedyStep, Severity, World
+from allready.judging.stated import evidence_of
+from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity, World
 
 
 @Rule(
@@ -56,10 +57,7 @@ def bisect_found(collectives: Collectives, world: World) -> Iterator[Hit]:
                 "num_rounds": len(rounds),
             },
             evidence=tuple(
-                Evidence(
-                    source=f"round {g.round + 1}, ranks {','.join(map(str, g.members))}",
-                    text=f"{g.gb_per_s:.3g} GB/s" if g.gb_per_s is not None else g.error,
-                )
+                evidence_of(in_round(g), f"{g.gb_per_s:.3g} GB/s" if g.gb_per_s is not None else g.error)
                 for g in run.groups
                 if rank in g.members
             ),

@@ -3,6 +3,7 @@ from collections.abc import Iterator, Mapping
 from allready.judging.expectation import Comparison, Grade, Hardware, LinkSpec, compare, promised
 from allready.judging.hardware import hardware_of, words_of
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.model import (
     Collectives,
     Confidence,
@@ -14,6 +15,7 @@ from allready.model import (
     Hit,
     NetFacts,
     PerNode,
+    Phrase,
     RdmaFacts,
     RemedyStep,
     Severity,
@@ -82,11 +84,11 @@ def switched_off(variables: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name, off in SWITCHES.items() if variables.get(name) == off)
 
 
-def link_words(link: LinkSpec, busbw: float) -> str:
+def link_words(link: LinkSpec, busbw: float) -> Phrase:
     """A link, what is promised for it, and on which side of the 80 % line a bandwidth is."""
     share, is_above = promised(link, busbw)
-    side = "above" if is_above else "below"
-    return f"{link.name} {link.advertised:g} GB/s, {share:.0%} of it, {side} the 80 % line"
+    form = "{name} {speed} GB/s, {share} of it, " + ("above" if is_above else "below") + " the 80 % line"
+    return said(form, name=link.name, speed=f"{link.advertised:g}", share=f"{share:.0%}")
 
 
 def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...], words: str) -> Hit:

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.model import (
     Collectives,
     Confidence,
@@ -59,7 +60,11 @@ def nccl_diagnosed(collectives: Collectives, world: World) -> Iterator[Hit]:
 def _hit(world: World, line: NcclDiagnostic | None, lines: list[NcclDiagnostic]) -> Hit:
     rank = line.rank if line is not None else None
     node = world.node_of(rank) if rank is not None else None
-    who = "" if rank is None else f"rank {rank} of node {world.label(node) if node is not None else '?'}: "
+    who = (
+        ""
+        if rank is None
+        else said("rank {rank} of node {node}: ", rank=rank, node=None if node is None else world.label(node))
+    )
     severity = Severity.INFO if line is None else Severity.ERROR if line.kind == WRONG else Severity.WARNING
     shown = [line] if line is not None else lines[:MAX_ROWS]
     healthy = FaultClass.HEALTHY if line is None else None

@@ -1,8 +1,9 @@
 from collections.abc import Iterator, Sequence
 
-from allready.judging.bisection import in_rounds, search
+from allready.judging.bisection import in_round, in_rounds, search
 from allready.judging.pair_matrix import by_rail, read_matrix
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import evidence_of, said
 from allready.model import (
     Collectives,
     Confidence,
@@ -12,6 +13,7 @@ from allready.model import (
     GroupPoint,
     Hit,
     PairPoint,
+    Phrase,
     RemedyStep,
     Severity,
     World,
@@ -67,7 +69,7 @@ def _in_groups(world: World, groups: Sequence[GroupPoint]) -> Iterator[Hit]:
     """The smallest groups that failed, without those of members that a bisection names as culprits."""
     for group in groups:
         if group.gb_per_s is not None and group.num_failed:
-            yield _worked_too(world, groups, group.members, (group,), f"round {group.round + 1}")
+            yield _worked_too(world, groups, group.members, (group,), said("round {round}", round=group.round + 1))
     failed = [g for g in groups if g.gb_per_s is None]
     if not failed:
         return
@@ -85,12 +87,14 @@ def _in_groups(world: World, groups: Sequence[GroupPoint]) -> Iterator[Hit]:
             confidence=_confidence(group.num_failed),
             culprits=_link(world, ends),
             values={"links": _who(group.members), "num_good": num_good},
-            evidence=(Evidence(source=f"round {group.round + 1}, ranks {ranges(group.members)}", text=group.error),),
+            evidence=(evidence_of(in_round(group), group.error),),
         )
 
 
-def _who(members: Sequence[int]) -> str:
-    return f"rank {members[0]} and rank {members[1]}" if len(members) == 2 else f"two of the ranks {ranges(members)}"
+def _who(members: Sequence[int], how_often: Phrase | None = None) -> Phrase:
+    if len(members) == 2:
+        return said("rank {a} and rank {b}[[ ({how_often})]]", a=members[0], b=members[1], how_often=how_often)
+    return said("two of the ranks {ranks}[[ ({how_often})]]", ranks=ranges(members), how_often=how_often)
 
 
 def _link(world: World, ends: Sequence[int]) -> Culprits:
@@ -120,20 +124,21 @@ def _worked_too(
     all_points: Sequence[PairPoint | GroupPoint],
     members: Sequence[int],
     points: Sequence[PairPoint | GroupPoint],
-    where: str,
+    where: str | Phrase,
 ) -> Hit:
     worst = max(points, key=lambda p: p.num_failed)
     is_accident = worst.num_failed == 1
-    how_often = f"{worst.num_failed} of {worst.num_measured} times" + (f", {where}" if where else "")
+    form = "{num} of {all} times[[, {where}]]"
+    how_often = said(form, num=worst.num_failed, all=worst.num_measured, where=where or None)
     return Hit(
         confidence=Confidence.POSSIBLE if is_accident else Confidence.LIKELY,
         severity=Severity.INFO if is_accident else None,
         culprits=Culprits() if is_accident or len(members) > 2 else _link(world, members),
         values={
-            "links": f"{_who(members)} ({how_often})",
+            "links": _who(members, how_often),
             "num_good": sum(p.gb_per_s is not None and not p.num_failed for p in all_points) // _directions(worst),
         },
-        evidence=tuple(Evidence(source=_who(members), text=p.error) for p in points if p.num_failed),
+        evidence=tuple(evidence_of(_who(members), p.error) for p in points if p.num_failed),
     )
 
 
@@ -147,8 +152,9 @@ def _hit(world: World, pairs: tuple[PairPoint, ...], failed: tuple[tuple[int, in
     cut_off = tuple(sorted({rank for pair in failed for rank in pair} - works)) if works else ()
     links = [pair for pair in failed if not set(pair) & set(cut_off)]
     at = {r: world.node_of(r) for pair in failed for r in pair}
-    named = [f"rank {a} and rank {b}" for a, b in links[:MAX_ROWS]] + [f"rank {r} and all others" for r in cut_off]
-    rail = f" ({pairs[0].rail})" if pairs[0].rail else ""
+    rail = pairs[0].rail or None
+    named = [said("rank {a} and rank {b}[[ ({how_often})]]", a=a, b=b, how_often=rail) for a, b in links[:MAX_ROWS]]
+    named += [said("rank {rank} and all others[[ ({rail})]]", rank=r, rail=rail) for r in cut_off]
     return Hit(
         confidence=_confidence(max(p.num_failed for p in pairs if p.gb_per_s is None)),
         culprits=Culprits(
@@ -160,7 +166,7 @@ def _hit(world: World, pairs: tuple[PairPoint, ...], failed: tuple[tuple[int, in
                 if (x := at[a]) is not None and (y := at[b]) is not None and x != y
             ),
         ),
-        values={"links": ", ".join(named) + rail, "num_good": len(good)},
+        values={"links": tuple(named), "num_good": len(good)},
         evidence=tuple(
             Evidence(source=f"{p.sender} -> {p.receiver}", text=p.error) for p in pairs if p.gb_per_s is None
         )[:MAX_ROWS],

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from allready.judging.bandwidth import slow_alone
 from allready.judging.pair_matrix import MatrixReading, by_rail, read_matrix
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.model import (
     Collectives,
     Confidence,
@@ -73,9 +74,9 @@ def _hit(
     nodes = tuple(dict.fromkeys(n for r in ranks if (n := world.node_of(r)) is not None))
     is_link = len(ranks) > 1
     rows = [p for p in pairs if set(ranks) <= {p.sender, p.receiver} and p.gb_per_s is not None]
-    who = (f"{pairs[0].rail}: " if pairs[0].rail else "") + " - ".join(
-        f"rank {r} of node {world.label(n) if (n := world.node_of(r)) is not None else '?'}" for r in ranks
-    )
+    at = [None if (n := world.node_of(r)) is None else world.label(n) for r in ranks]
+    form = "[[{rail}: ]]rank {a} of node {on_a}" + (" - rank {b} of node {on_b}" if is_link else "")
+    who = said(form, rail=pairs[0].rail or None, a=ranks[0], on_a=at[0], b=ranks[-1], on_b=at[-1])
     return Hit(
         confidence=Confidence.LIKELY,
         culprits=Culprits(

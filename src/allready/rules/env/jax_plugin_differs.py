@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, SoftwareFacts, World
 
@@ -56,7 +57,10 @@ def jax_plugin_differs(software: PerNode[SoftwareFacts], gpu: PerNode[GpuFacts],
                     "jax": facts.versions.get("jax", jaxlib),
                     "extra": plugin.split("-")[1],
                 },
-                evidence=seen("installed packages", {node: f"jaxlib {jaxlib}, {plugin} {version}"}),
+                evidence=seen(
+                    "installed packages",
+                    {node: said("jaxlib {jaxlib}, {plugin} {version}", jaxlib=jaxlib, plugin=plugin, version=version)},
+                ),
             )
 
 

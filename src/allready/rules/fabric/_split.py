@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.run_signs import who
+from allready.judging.stated import stated
 from allready.model import Culprits, Evidence, Hit, RunEvidence, Severity
 from allready.model.fill import UNKNOWN
 
@@ -39,4 +40,6 @@ def ranks_differ(
 def rank_evidence(run: RunEvidence, texts: Mapping[int, str], most: int) -> tuple[Evidence, ...]:
     """What the logs of these ranks show, in the order of the logs."""
     shown = [(p, texts[p.rank]) for p in run.processes if p.rank is not None and p.rank in texts]
-    return tuple(Evidence(source=", ".join(p.sources[:1]), text=f"rank {p.rank}: {text}") for p, text in shown[:most])
+    return tuple(
+        stated(", ".join(p.sources[:1]), "rank {rank}: {text}", rank=p.rank, text=text) for p, text in shown[:most]
+    )

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import listed, seen
 from allready.model import (
     BusFacts,
@@ -75,5 +76,7 @@ def acs_redirects(bus: PerNode[BusFacts], gpu: PerNode[GpuFacts], world: World) 
                 "first": shlex.quote(facts.redirecting[0]),
                 "iommu": facts.iommu or "?",
             },
-            evidence=seen("/sys/bus/pci", {node: f"ReqRedir+ on {', '.join(facts.redirecting[:16])}"}),
+            evidence=seen(
+                "/sys/bus/pci", {node: said("ReqRedir+ on {ports}", ports=", ".join(facts.redirecting[:16]))}
+            ),
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.cpus import cpus_of
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import listed, seen
 from allready.model import BusFacts, Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
@@ -65,8 +66,15 @@ def cpus_far_from_gpu(bus: PerNode[BusFacts], gpu: PerNode[GpuFacts], world: Wor
                 evidence=seen(
                     "/sys/bus/pci",
                     {
-                        node: "; ".join(
-                            f"GPU {i} {one.address}: NUMA node {one.numa_node}, CPUs {one.cpus}" for i, one in far
+                        node: tuple(
+                            said(
+                                "GPU {gpu} {address}: NUMA node {numa}, CPUs {cpus}",
+                                gpu=i,
+                                address=one.address,
+                                numa=one.numa_node,
+                                cpus=one.cpus,
+                            )
+                            for i, one in far
                         )
                     },
                 ),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import (
     Culprits,
@@ -84,7 +85,15 @@ def framework_sees_fewer(
                     "error": found.error or UNKNOWN,
                 },
                 evidence=seen(
-                    f"devices of {one.module}", {node: f"{found.platform}: {len(found.names)} of {len(driver.gpus)}"}
+                    f"devices of {one.module}",
+                    {
+                        node: said(
+                            "{platform}: {num} of {all}",
+                            platform=found.platform,
+                            num=len(found.names),
+                            all=len(driver.gpus),
+                        )
+                    },
                 ),
             )
 

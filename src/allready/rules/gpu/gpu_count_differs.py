@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.majority import Split
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import on_nodes, seen
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
@@ -49,5 +50,7 @@ def gpu_count_differs(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], worl
             "model": models.pop(),
             "nodes": on_nodes(world, [n for n, count in counts.items() if count < most]),
         },
-        evidence=seen("NVML", {node: f"node {world.label(node)}: {count} GPUs" for node, count in counts.items()}),
+        evidence=seen(
+            "NVML", {n: said("node {node}: {num} GPUs", node=world.label(n), num=num) for n, num in counts.items()}
+        ),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import listed, seen
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
@@ -43,7 +44,7 @@ def gpu_lost(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
     """
     for node, facts in gpu.items():
         if facts.lost:
-            shown = "; ".join(f"GPU {index}: {words}" for index, words in sorted(facts.lost.items()))
+            shown = tuple(said("GPU {gpu}: {words}", gpu=gpu, words=words) for gpu, words in sorted(facts.lost.items()))
             yield Hit(
                 culprits=Culprits(nodes=(node,)),
                 values={

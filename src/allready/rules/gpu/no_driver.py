@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 from allready import model
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 
 
@@ -49,5 +50,5 @@ def no_driver(
             yield model.Hit(
                 culprits=model.Culprits(nodes=(node,)),
                 values={"node": world.label(node), "cuda": cuda},
-                evidence=seen("NVML", {node: "no driver"}),
+                evidence=seen("NVML", {node: said("no driver")}),
             )

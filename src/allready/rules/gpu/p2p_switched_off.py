@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import listed, seen
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
@@ -48,5 +49,8 @@ def p2p_switched_off(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
             yield Hit(
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "pairs": listed(off, 8)},
-                evidence=seen("NVML P2P", {node: f"{len(off)} of {len(facts.pairs)} pairs: {BY_SETTINGS}"}),
+                evidence=seen(
+                    "NVML P2P",
+                    {node: said("{num} of {all} pairs: {why}", num=len(off), all=len(facts.pairs), why=BY_SETTINGS)},
+                ),
             )

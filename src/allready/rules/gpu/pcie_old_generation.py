@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Gpu, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
@@ -40,7 +41,7 @@ def pcie_old_generation(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
     for node, facts in gpu.items():
         for one in facts.gpus:
             if (best := _best(facts, one)) is not None:
-                reached = f"generation {one.max_pcie_generation} of {one.own_pcie_generation}"
+                reached = said("generation {most} of {own}", most=one.max_pcie_generation, own=one.own_pcie_generation)
                 yield Hit(
                     culprits=Culprits(nodes=(node,)),
                     values={

@@ -5,6 +5,7 @@ from msgspec import Struct
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import gpu_index, grouped, on_nodes, seen, used_gpus, wants_nccl
 
 
@@ -63,8 +64,12 @@ def same_gpu_twice(
             evidence=seen(
                 "NVML",
                 {
-                    n: f"CUDA_VISIBLE_DEVICES={gpu[n].visible_devices}, --devices {','.join(launch[n].devices)}; "
-                    + ", ".join(f"{g.index} {g.uuid}" for g in gpu[n].gpus[:16])
+                    n: said(
+                        "CUDA_VISIBLE_DEVICES={visible}, --devices {devices}; {gpus}",
+                        visible=gpu[n].visible_devices,
+                        devices=",".join(launch[n].devices),
+                        gpus=", ".join(f"{g.index} {g.uuid}" for g in gpu[n].gpus[:16]),
+                    )
                     for n in found.nodes
                 },
             ),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import listed, seen
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, HostFacts, PerNode, RemedyStep, Severity, World
 from allready.units import size
@@ -60,6 +61,11 @@ def zombie_holds_gpu(gpu: PerNode[GpuFacts], host: PerNode[HostFacts], world: Wo
                     "pids": ",".join(pids),
                 },
                 evidence=seen(
-                    "NVML and /proc", {node: "; ".join(f"GPU {o.index}: pid {p.pid} is a zombie" for o, p in held[:8])}
+                    "NVML and /proc",
+                    {
+                        node: tuple(
+                            said("GPU {gpu}: pid {pid} is a zombie", gpu=o.index, pid=p.pid) for o, p in held[:8]
+                        )
+                    },
                 ),
             )

@@ -11,8 +11,9 @@ from allready.judging.majority import majority
 from allready.judging.mismatch import described
 from allready.judging.run_signs import who
 from allready.judging.siblings import out_of_order
+from allready.judging.stated import said
 from allready.judging.waits import Wait, WaitSnapshot
-from allready.model import RunEvidence, ranges
+from allready.model import Phrase, RunEvidence, ranges
 
 RECORD_S = 5.0
 """What records get to say which operations they are; of a running job first only their numbers are known."""
@@ -42,15 +43,21 @@ class Circle(Struct, frozen=True, kw_only=True):
         site = next((s for r in wait.waiting if r in self.ranks and (s := self.sites.get(r, ""))), "")
         return wait_label(wait) + (f" ({site})" if site and not wait.operation.site else "")
 
-    def sides(self, run: RunEvidence) -> str:
+    def sides(self, run: RunEvidence) -> tuple[Phrase, ...]:
         """Who waits in which call for whom, the call that most wait in first."""
         waits = [(w, tuple(r for r in w.waiting if r in self.ranks)) for w in self.snapshot.waits]
         waits = sorted((side for side in waits if side[1]), key=lambda side: (-len(side[1]), side[1]))
-        names = []
-        for wait, waiting in waits[:MAX_SIDES]:
-            missed = ranges(tuple(sorted({*wait.behind, *wait.unseen})))
-            names.append(f"{who(run, waiting)} in {self.label(wait)} for rank {missed}")
-        return "; ".join(names) + (", …" if len(waits) > MAX_SIDES else "")
+        found = [
+            said(
+                "{who} in {call} for rank {ranks}",
+                who=who(run, waiting),
+                call=self.label(wait),
+                ranks=ranges(tuple(sorted({*wait.behind, *wait.unseen}))),
+            )
+            for wait, waiting in waits[:MAX_SIDES]
+        ]
+        more = len(waits) - MAX_SIDES
+        return (*found, said("{num} more", num=more)) if more > 0 else tuple(found)
 
 
 def wait_label(wait: Wait) -> str:

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.transfer import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
 from allready.model import Confidence, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 
@@ -60,7 +61,7 @@ def never_ran(run: RunEvidence) -> Iterator[Hit]:
                 "needed": f"{needed:.1f}" if needed >= 0.1 else f"{needed:.1e}",
                 "gb_per_s": f"{SLOW_LINK_GB_PER_S:g}",
                 "timeout": f"{timeout_s:g}",
-                "default": f" ({default})" if default else "",
+                "default": said("[[ ({meaning})]]", meaning=default),
                 "since": since or "?",
             },
             confidence=Confidence.CERTAIN,

@@ -3,8 +3,9 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
 from allready.judging.registry import Applies, Layer, Rule
+from allready.judging.stated import stated
 from allready.judging.waits import positions
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RemedyStep, Severity, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -46,7 +47,7 @@ def node_cut_off(case: Analysis) -> Iterator[Hit]:
         return
     blame, snapshot, _ = found
     absent = [
-        Evidence(source=str(p.origin or p.source), text=f"{p.source}: rank {r}: {why}")
+        stated(str(p.origin or p.source), "{record}: rank {rank}: {why}", record=p.source, rank=r, why=why)
         for p in case.run.progress
         for r, why in p.absent.items()
         if r in blame.ranks and p.source in {"ras", "flight recorder"}

@@ -5,6 +5,7 @@ from allready.judging.addresses import master_endpoint
 from allready.judging.analysis import Analysis
 from allready.judging.master_path import losing_master_paths
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 
 
@@ -48,7 +49,10 @@ def master_lost(contact: model.PerNode[model.MasterContactFacts], case: Analysis
         fault_class=model.FaultClass.NET_BROKEN if silent else None,
         confidence=model.Confidence.POSSIBLE if silent else model.Confidence.LIKELY,
         values={"nodes": case.world.labels(tuple(lost)), "address": master_endpoint(next(iter(lost.values())))},
-        evidence=seen("connection to node 0", {r: c.detail or "the connection broke" for r, c in lost.items()}),
+        evidence=seen(
+            "connection to node 0",
+            {r: said("{loss}", loss=c.detail or "the connection broke") for r, c in lost.items()},
+        ),
     )
 
 

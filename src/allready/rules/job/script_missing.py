@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import grouped, seen
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
@@ -36,5 +37,7 @@ def script_missing(launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
         yield Hit(
             culprits=Culprits(nodes=nodes),
             values={"nodes": world.labels(nodes), "script": script},
-            evidence=seen("roll call", dict.fromkeys(nodes, f"{script}: No such file or directory")),
+            evidence=seen(
+                "roll call", dict.fromkeys(nodes, said("{script}: No such file or directory", script=script))
+            ),
         )

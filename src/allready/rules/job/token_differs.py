@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import evidence_of, said, stated
 from allready.judging.values import MAX_EVIDENCE
 
 VARIABLE = "ALLREADY_TOKEN"
@@ -45,14 +46,12 @@ def token_differs(case: Analysis) -> Iterator[model.Hit]:
         for caller in roll.callers:
             gap = model.TokenGap.of(caller.kind)
             if gap is not None and caller.node_rank in roll.missing:
-                said = f"{caller.name or '?'}, {caller.address}: {gap}"
-                claimed[gap][caller.node_rank] = model.Evidence(
-                    source="roll call on node 0", node_rank=caller.node_rank, text=said
-                )
+                text = said("{name}, {address}: {reason}", name=caller.name or None, address=caller.address, reason=gap)
+                claimed[gap][caller.node_rank] = evidence_of("roll call on node 0", text, node_rank=caller.node_rank)
     for node, facts in case.facts(model.MasterContactFacts).items():
         gap = model.TokenGap.of(facts.detail) if facts.outcome == "rejected" else None
         if gap is not None:
-            claimed[gap][node] = model.Evidence(source="answer of node 0", node_rank=node, text=str(gap))
+            claimed[gap][node] = stated("answer of node 0", "{reason}", reason=gap, node_rank=node)
     is_told_by_node_0 = roll is not None and not roll.partial
     others = len(roll.present) > 1 if roll is not None else False
     for gap, by_node in sorted(claimed.items()):

@@ -3,7 +3,8 @@
 import re
 
 from allready.judging.analysis import Analysis
-from allready.judging.values import seen, wants_nccl
+from allready.judging.stated import stated
+from allready.judging.values import wants_nccl
 from allready.model import Evidence, GpuFacts, LaunchFacts, LimitFacts, PerNode, SoftwareFacts
 from allready.units import GIB, MIB
 
@@ -30,5 +31,7 @@ def needed_bytes(case: Analysis, node: int, launch: PerNode[LaunchFacts]) -> int
 def shm_evidence(node: int, facts: LimitFacts, needed: int) -> tuple[Evidence, ...]:
     """Size and free space of a node's /dev/shm, beside what NCCL needs there."""
     total, free = facts.shm_total_bytes, facts.shm_free_bytes
-    text = f"total {total} bytes, free {free} bytes; NCCL's lower bound here: {needed} bytes"
-    return seen("statvfs /dev/shm", {node: text if total is not None else "there is no /dev/shm"})
+    form = "there is no /dev/shm"
+    if total is not None:
+        form = "total {total} bytes, free {free} bytes; NCCL's lower bound here: {needed} bytes"
+    return (stated("statvfs /dev/shm", form, total=total, free=free, needed=needed, node_rank=node),)

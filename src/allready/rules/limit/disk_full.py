@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, Volume, World
 from allready.units import GIB, MIB, size
@@ -58,7 +59,10 @@ def disk_full(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
                         "free": size(volume.free_bytes),
                         "inodes": "?" if volume.num_free_inodes is None else volume.num_free_inodes,
                     },
-                    evidence=seen(f"statvfs {volume.path}", {node: f"{volume.free_bytes} of {volume.total_bytes} B"}),
+                    evidence=seen(
+                        f"statvfs {volume.path}",
+                        {node: said("{free} of {total} B free", free=volume.free_bytes, total=volume.total_bytes)},
+                    ),
                 )
 
 

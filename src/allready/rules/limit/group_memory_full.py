@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
 from allready.units import size
@@ -50,5 +51,7 @@ def group_memory_full(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]
             yield Hit(
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "used": size(used), "limit": size(limit)},
-                evidence=seen("memory of the control group", {node: f"{used} of {limit} B"}),
+                evidence=seen(
+                    "memory of the control group", {node: said("{used} of {limit} B", used=used, limit=limit)}
+                ),
             )

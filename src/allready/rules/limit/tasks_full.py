@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, LimitFacts, PerNode, RemedyStep, Severity, World
 
@@ -61,5 +62,7 @@ def tasks_full(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], world:
                     "nproc": nproc,
                     "wanted": PER_RANK * nproc,
                 },
-                evidence=seen("pids.max", {node: f"{facts.num_tasks} of {facts.max_tasks}"}),
+                evidence=seen(
+                    "pids.max", {node: said("{used} of {limit}", used=facts.num_tasks, limit=facts.max_tasks)}
+                ),
             )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
 
@@ -58,5 +59,7 @@ def tracking_full(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
                     "most": facts.max_tracked,
                     "wanted": 4 * facts.max_tracked,
                 },
-                evidence=seen("nf_conntrack", {node: f"{facts.num_tracked} of {facts.max_tracked}"}),
+                evidence=seen(
+                    "nf_conntrack", {node: said("{used} of {limit}", used=facts.num_tracked, limit=facts.max_tracked)}
+                ),
             )

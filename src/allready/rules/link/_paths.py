@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from allready.judging.analysis import Analysis
 from allready.judging.link_ends import Stuck, newest_sockets
 from allready.judging.link_paths import Broken, arrows, broken, names
-from allready.judging.stated import stated
-from allready.model import Confidence, Culprits, Evidence, Hit, Live, SocketRow, clock_time
+from allready.judging.stated import said, stated
+from allready.model import Confidence, Culprits, Evidence, Hit, Live, Phrase, SocketRow, clock_time
 
 MAX_SOCKETS = 8
 _UNANSWERED = (
@@ -96,15 +96,16 @@ def silence(live: Live) -> tuple[Evidence, ...]:
     )
 
 
-def socket_name(row: SocketRow) -> str:
-    """`socket 10.0.0.1:40000 -> 10.0.0.2:41000`."""
-    return f"socket {row.local}:{row.local_port} -> {row.remote}:{row.remote_port}"
+def socket_name(row: SocketRow) -> Phrase:
+    """`socket 10.0.0.1:40000 -> 10.0.0.2:41000, rank 3`."""
+    local, remote = f"{row.local}:{row.local_port}", f"{row.remote}:{row.remote_port}"
+    return said("socket {local} -> {remote}[[, rank {rank}]]", local=local, remote=remote, rank=row.rank)
 
 
 def _row(live: Live, end: Stuck) -> Evidence:
     row = end.row
     return stated(
-        socket_name(row) + (f", rank {row.rank}" if row.rank is not None else ""),
+        socket_name(row),
         _UNANSWERED + _ARRIVED.get(end.way, ""),
         node_rank=end.src if end.src in live.statuses else None,
         src=end.src,

@@ -40,5 +40,5 @@ def link_down(case: Analysis, live: Live) -> Iterator[Hit]:
         evidence = (
             stated("/sys/class/net", "{interface}: no carrier", interface=name) for name in found.interfaces[:4]
         )
-        interfaces = ", ".join(found.interfaces[:8])
+        interfaces = found.interfaces[:8]
         yield path_hit(live, found, confidence=Confidence.CERTAIN, evidence=evidence, interfaces=interfaces)

@@ -7,7 +7,7 @@ from allready.judging.hang import HangKind, blame_hang
 from allready.judging.live_status import mark_of, named
 from allready.judging.majority import is_minority
 from allready.judging.registry import Layer, Rule
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.model import Confidence, Culprits, Evidence, FaultClass, GroupMark, Hit, Live, RemedyStep, Severity, World
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
 
@@ -139,7 +139,7 @@ def _by_gpu(live: Live, ranks: Iterable[int], for_s: float) -> _Shown | None:
         behind=behind,
         evidence=tuple(
             stated(
-                f"NVML, GPU {found[r].gpu} of rank {r}",
+                said("NVML, GPU {gpu} of rank {rank}", gpu=found[r].gpu, rank=r),
                 "{sms} of the multiprocessors and {warps} of the warps in use[[, {power} W]]",
                 sms=f"{shares[r][0]:.2%}",
                 warps=f"{shares[r][1]:.3%}",

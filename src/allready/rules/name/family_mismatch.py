@@ -2,8 +2,9 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import parse
 from allready.judging.analysis import Analysis
-from allready.judging.names import by_hosts
+from allready.judging.names import hosts_lines
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import grouped, seen
 from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFacts, PerNode, RemedyStep, Severity
 
@@ -48,7 +49,7 @@ def family_mismatch(contact: PerNode[MasterContactFacts], case: Analysis) -> Ite
     )
     for (master, addresses), nodes in bad.items():
         names = case.facts(NameFacts)
-        lines = {n: by_hosts(names[n].master_lines, addresses) if n in names else "" for n in nodes}
+        lines = {n: hosts_lines(names[n].master_lines, addresses) if n in names else None for n in nodes}
         versions = {parsed.version for a in addresses if (parsed := parse(a)) is not None}
         yield Hit(
             culprits=Culprits(nodes=nodes),
@@ -59,6 +60,14 @@ def family_mismatch(contact: PerNode[MasterContactFacts], case: Analysis) -> Ite
                 "family": "/".join(f"IPv{v}" for v in sorted(versions)) or "?",
             },
             evidence=seen(
-                "attempts to reach node 0", {n: f"{contact[n].detail or 'family_mismatch'}{lines[n]}" for n in nodes}
+                "attempts to reach node 0",
+                {
+                    n: said(
+                        "{detail}[[ (/etc/hosts line {lines})]]",
+                        detail=contact[n].detail or "family_mismatch",
+                        lines=lines[n],
+                    )
+                    for n in nodes
+                },
             ),
         )

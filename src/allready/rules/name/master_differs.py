@@ -4,7 +4,7 @@ from allready import model
 from allready.judging.addresses import all_loopback, own_addresses, reached
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
-from allready.judging.names import by_hosts
+from allready.judging.names import resolved
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 
@@ -62,8 +62,7 @@ def master_differs(names: model.PerNode[model.NameFacts], case: Analysis) -> Ite
         culprits=model.Culprits(nodes=odd) if odd else model.Culprits(variables=("MASTER_ADDR",)),
         values={"split": split, "master": names[first[0]].master_name},
         evidence=seen(
-            "getaddrinfo",
-            {n: f"{names[n].master_name} -> {merged[n]}{by_hosts(names[n].master_lines, sets[n])}" for n in first},
+            "getaddrinfo", {n: resolved(names[n].master_name, [merged[n]], names[n].master_lines) for n in first}
         ),
     )
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from allready import model
 from allready.judging.addresses import all_loopback, is_literal_loopback, others_joined, reached
 from allready.judging.analysis import Analysis
-from allready.judging.names import by_hosts
+from allready.judging.names import resolved
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 
@@ -81,7 +81,7 @@ def _hit(
     literal: bool,
 ) -> model.Hit:
     master = names[nodes[0]].master_name
-    shown = {n: f"{master} -> {', '.join(addresses)}{by_hosts(names[n].master_lines, addresses)}" for n in nodes}
+    shown = {n: resolved(master, addresses, names[n].master_lines) for n in nodes}
     return model.Hit(
         culprits=model.Culprits(nodes=nodes, variables=("MASTER_ADDR",) if literal else ()),
         # A literal localhost may be intended: all nodes on one machine, and node 0 not started.  A name never is.

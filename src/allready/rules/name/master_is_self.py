@@ -3,8 +3,9 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.addresses import is_own, reached
 from allready.judging.analysis import Analysis
-from allready.judging.names import by_hosts
+from allready.judging.names import hosts_lines
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 
 
@@ -40,10 +41,15 @@ def master_is_self(
         if node == 0 or reached(facts) or not is_own(facts, net[node]):
             continue
         holder = facts.local_holder
-        listening = f"; listens here: pid {holder.pid} {holder.command}" if holder is not None else ""
         names = case.facts(model.NameFacts).get(node)
-        line = by_hosts(names.master_lines, (facts.address or "",)) if names is not None else ""
-        text = f"{facts.outcome} at {facts.address}:{facts.master_port}{line}: {facts.detail}{listening}"
+        text = said(
+            "{outcome} at {address}[[ (/etc/hosts line {lines})]]: {detail}[[; listens here: pid {holder}]]",
+            outcome=facts.outcome,
+            address=f"{facts.address}:{facts.master_port}",
+            lines=hosts_lines(names.master_lines, (facts.address or "",)) if names is not None else None,
+            detail=facts.detail,
+            holder=f"{holder.pid} {holder.command}" if holder is not None else None,
+        )
         yield model.Hit(
             culprits=model.Culprits(nodes=(node,)),
             confidence=model.Confidence.LIKELY,

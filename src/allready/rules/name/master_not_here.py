@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.addresses import has_route, is_loopback, on_link, others_joined, own_addresses, parse
 from allready.judging.analysis import Analysis
-from allready.judging.names import by_hosts
+from allready.judging.names import resolved
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 
@@ -65,9 +65,7 @@ def master_not_here(
             "own": ", ".join(reachable[:4]) or "-",
         },
         evidence=(
-            *seen(
-                "getaddrinfo", {0: f"{facts.master_name} -> {', '.join(wanted)}{by_hosts(facts.master_lines, wanted)}"}
-            ),
+            *seen("getaddrinfo", {0: resolved(facts.master_name, wanted, facts.master_lines)}),
             *seen("interfaces", {0: ", ".join(reachable[:16])}),
         ),
     )

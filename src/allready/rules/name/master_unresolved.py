@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import (
     Culprits,
@@ -12,6 +13,7 @@ from allready.model import (
     MasterContactFacts,
     NameFacts,
     PerNode,
+    Phrase,
     RemedyStep,
     Severity,
 )
@@ -79,14 +81,14 @@ def master_unresolved(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit
                 "error": error,
                 **_where_names_come_from(case, nodes),
             },
-            evidence=seen("getaddrinfo", {n: f"{master}: {error}{_asked(names[n])}" for n in nodes}),
+            evidence=seen("getaddrinfo", {n: _shown(names[n], master, error) for n in nodes}),
         )
 
 
-def _asked(names: NameFacts) -> str:
-    """Whom the resolver asks on that node."""
-    parts = [*names.order, *names.servers]
-    return f" (asked: {', '.join(parts)})" if parts else ""
+def _shown(names: NameFacts, master: str, error: str) -> Phrase:
+    """The resolver's answer, and whom it asks on that node."""
+    asked = ", ".join([*names.order, *names.servers])
+    return said("{name}: {error}[[ (asked: {asked})]]", name=master, error=error, asked=asked or None)
 
 
 def _where_names_come_from(case: Analysis, nodes: list[int]) -> dict[str, list[dict[str, str]]]:

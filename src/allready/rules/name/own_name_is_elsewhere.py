@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import is_loopback, own_addresses, parse
-from allready.judging.names import by_hosts
+from allready.judging.names import resolved
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import listed, seen
 from allready.model import (
@@ -69,11 +69,5 @@ def own_name_is_elsewhere(names: PerNode[NameFacts], net: PerNode[NetFacts], wor
                     "own": listed(here, 3),
                     "others": listed(others, 3),
                 },
-                evidence=seen(
-                    "getaddrinfo",
-                    {
-                        node: f"{facts.own_name} -> {', '.join(facts.own_addresses)}"
-                        f"{by_hosts(facts.own_lines, facts.own_addresses)}"
-                    },
-                ),
+                evidence=seen("getaddrinfo", {node: resolved(facts.own_name, facts.own_addresses, facts.own_lines)}),
             )

@@ -3,8 +3,9 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses
 from allready.judging.analysis import Analysis
-from allready.judging.names import by_hosts
+from allready.judging.names import resolved
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import grouped, seen, wants_nccl
 from allready.model.operations import GLOO_STAGES
 from allready.text.choices import say_choice
@@ -67,13 +68,11 @@ def own_name_is_loopback(
         for node, facts in names.items()
         if not is_literal_loopback(facts.master_name)  # meant for one machine, or NAM002's
         and (gloo := transport[node].gloo).pattern is None
-        and gloo.error is None
+        and gloo.failure is None
         and all_loopback(gloo.addresses)
     )
     for (interface, blocked), nodes in bad.items():
         first = names[nodes[0]]
-        lines = {n: by_hosts(names[n].own_lines, names[n].own_addresses) for n in nodes}
-        own = {n: f"{', '.join(names[n].own_addresses) or names[n].own_error}{lines[n]}" for n in nodes}
         yield model.Hit(
             culprits=model.Culprits(nodes=nodes),
             severity=None if blocked else model.Severity.WARNING,
@@ -87,8 +86,14 @@ def own_name_is_loopback(
             evidence=seen(
                 "getaddrinfo",
                 {
-                    n: f"{names[n].own_name} -> {own[n]}; Gloo takes {', '.join(transport[n].gloo.addresses)}: "
-                    f"{say_choice(transport[n].gloo)}"
+                    n: said(
+                        "{own}; Gloo takes {addresses}: {why}",
+                        own=resolved(
+                            names[n].own_name, names[n].own_addresses, names[n].own_lines, names[n].own_error or ""
+                        ),
+                        addresses=", ".join(transport[n].gloo.addresses),
+                        why=say_choice(transport[n].gloo),
+                    )
                     for n in nodes
                 },
             ),

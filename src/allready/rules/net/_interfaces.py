@@ -11,6 +11,7 @@ from allready import model
 from allready.judging.addresses import Address, Network, is_loopback, is_private, is_within, parse, parse_network
 from allready.judging.analysis import Analysis
 from allready.judging.node_split import exports
+from allready.judging.stated import said
 from allready.judging.values import commands, nccl_nodes, on_nodes, seen
 from allready.text.choices import say_choice
 
@@ -107,9 +108,10 @@ class Chosen(Struct, frozen=True):
         return ",".join(self.choice.interfaces)
 
     @property
-    def text(self) -> str:
+    def text(self) -> model.Phrase:
         """Interfaces, addresses and the reason of the choice, as evidence."""
-        return f"{self.names} ({','.join(self.choice.addresses)}): {say_choice(self.choice)}"
+        addresses = ",".join(self.choice.addresses)
+        return said("{names} ({addresses}): {why}", names=self.names, addresses=addresses, why=say_choice(self.choice))
 
 
 def choices(case: Analysis) -> tuple[Chosen, ...]:
@@ -131,7 +133,7 @@ def needed_choices(case: Analysis) -> dict[int, list[Chosen]]:
     """Working choices of the libraries that the job uses, by node."""
     found: dict[int, list[Chosen]] = {}
     for chosen in case.of(choices):
-        if chosen.needed and chosen.choice.error is None and chosen.choice.interfaces:
+        if chosen.needed and chosen.choice.failure is None and chosen.choice.interfaces:
             found.setdefault(chosen.node, []).append(chosen)
     return found
 
@@ -177,7 +179,7 @@ def exports_on(
 def choice_hit(
     case: Analysis,
     found: Mapping[int, Chosen],
-    texts: Mapping[int, str],
+    texts: Mapping[int, str] | Mapping[int, model.Phrase],
     *,
     avoid: Iterable[str] = (),
     severity: model.Severity | None = None,

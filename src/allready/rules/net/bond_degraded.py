@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import listed, seen
 from allready.model import (
     Bond,
@@ -91,9 +92,13 @@ def bond_degraded(net: PerNode[NetFacts], world: World, case: Analysis) -> Itera
                 evidence=seen(
                     f"{ROOT}/{bond.name}",
                     {
-                        node: "; ".join(
-                            f"{link.name} {'up' if link.is_up else 'down'}"
-                            + ("" if link.aggregator is None else f", aggregator {link.aggregator}")
+                        node: tuple(
+                            said(
+                                "{link} {state}[[, aggregator {aggregator}]]",
+                                link=link.name,
+                                state="up" if link.is_up else "down",
+                                aggregator=link.aggregator,
+                            )
                             for link in bond.links
                         )
                     },

@@ -4,6 +4,7 @@ from allready.judging.addresses import drops_out, drops_port
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import opening_outward
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import evidence_of, said
 from allready.judging.values import commands
 from allready.model import Confidence, Evidence, FaultClass, FirewallFacts, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import Link, Paths, judge_paths, links_of, openings, path_evidence, path_hit, port_range
@@ -100,6 +101,8 @@ def guilty_nodes(paths: Paths, links: tuple[Link, ...]) -> tuple[int, ...]:
 
 def _drop_rules(where: tuple[int, ...], firewall: Mapping[int, FirewallFacts], *, outward: bool) -> Iterator[Evidence]:
     for node in where[:4]:
-        facts = firewall.get(node)
-        for rule in [r for r in facts.drops if r.is_outbound or not outward][:3] if facts else ():
-            yield Evidence(source=f"packet filter of node {node} ({facts.tool})", text=rule.text, node_rank=node)  # type: ignore[union-attr]
+        if (facts := firewall.get(node)) is None:
+            continue
+        source = said("packet filter of node {node} ({tool})", node=node, tool=facts.tool)
+        for rule in [r for r in facts.drops if r.is_outbound or not outward][:3]:
+            yield evidence_of(source, rule.text, node_rank=node)

@@ -35,7 +35,9 @@ def gloo_syntax(transport: PerNode[TransportFacts], case: Analysis) -> Iterator[
     ## When it is harmless
     When the job creates no Gloo group.
     """
-    bad = {c.node: c for c in case.of(choices) if c.backend == "Gloo" and c.choice.error and has_nccl_syntax(c.choice)}
+    bad = {
+        c.node: c for c in case.of(choices) if c.backend == "Gloo" and c.choice.failure and has_nccl_syntax(c.choice)
+    }
     if bad:
         patterns = {n: item.choice.pattern for n, item in bad.items()}
         yield choice_hit(

@@ -4,6 +4,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import Chosen, choice_hit, choices, has_nccl_syntax
 from allready.text.choices import say_choice
@@ -40,17 +41,21 @@ def ifname_missing(transport: PerNode[TransportFacts], net: PerNode[NetFacts], c
         choice = item.choice
         # Gloo needs every name of the list (NET011: its syntax), NCCL one that fits; its other errors are NET014's.
         if item.backend == "Gloo":
-            fails = choice.error is not None and not has_nccl_syntax(choice)
+            fails = choice.failure is not None and not has_nccl_syntax(choice)
         else:
             fails = not choice.interfaces
         if choice.pattern and fails:
             bad.setdefault(choice.variable, {})[item.node] = item
     for variable, items in sorted(bad.items()):
-        errors = {n: item.choice.error or say_choice(item.choice) for n, item in items.items()}
         yield choice_hit(
             case,
             items,
-            {n: f"{variable}={item.choice.pattern}: {errors[n]}" for n, item in items.items()},
+            {
+                n: said(
+                    "{variable}={value}: {why}", variable=variable, value=i.choice.pattern, why=say_choice(i.choice)
+                )
+                for n, i in items.items()
+            },
             severity=None if any(item.needed for item in items.values()) else Severity.WARNING,
             values=brief(Split.by({n: item.choice.pattern for n, item in items.items()})),
             existing=brief(Split.by({n: _usable(net[n]) for n in items if n in net}), most_chars=120) or "?",

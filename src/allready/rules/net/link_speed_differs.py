@@ -5,6 +5,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import on_nodes, seen
 from allready.model import Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import Chosen, needed_choices
@@ -61,7 +62,10 @@ def link_speed_differs(net: PerNode[NetFacts], transport: PerNode[TransportFacts
             },
             evidence=seen(
                 "/sys/class/net/*/speed",
-                {n: f"{chosen[n].names}: {speed[n]} Mbit/s in total" for n in some(speed, odd)},
+                {
+                    n: said("{interfaces}: {speed} Mbit/s in total", interfaces=chosen[n].names, speed=speed[n])
+                    for n in some(speed, odd)
+                },
             ),
         )
 

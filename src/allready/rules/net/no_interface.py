@@ -37,10 +37,12 @@ def no_interface(transport: PerNode[TransportFacts], case: Analysis) -> Iterator
     bad: dict[str, dict[int, Chosen]] = {}
     for item in case.of(choices):
         choice = item.choice
-        nothing = not choice.pattern and (choice.error or not choice.interfaces)
-        other = item.backend == "NCCL" and choice.error and choice.interfaces  # NCCL_COMM_ID in no subnet of this node
+        nothing = not choice.pattern and (choice.failure or not choice.interfaces)
+        other = (
+            item.backend == "NCCL" and choice.failure and choice.interfaces
+        )  # NCCL_COMM_ID in no subnet of this node
         if item.needed and (nothing or other):
             bad.setdefault(item.backend, {})[item.node] = item
     for _, items in sorted(bad.items(), reverse=True):
-        errors = {n: item.choice.error or say_choice(item.choice) for n, item in items.items()}
+        errors = {n: say_choice(item.choice) for n, item in items.items()}
         yield choice_hit(case, items, errors, error=errors[min(items)])

@@ -9,6 +9,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.rules.net._interfaces import (
     Chosen,
     choice_hit,
@@ -78,7 +79,10 @@ def unroutable_choice(
         hit = choice_hit(
             case,
             {n: chosen for n, (chosen, _, _) in found.items()},
-            {n: f"{address}: {say_choice(chosen.choice)}" for n, (chosen, _, address) in list(found.items())[:8]},
+            {
+                n: said("{address}: {why}", address=address, why=say_choice(chosen.choice))
+                for n, (chosen, _, address) in list(found.items())[:8]
+            },
             avoid={*shared, *(address for _, _, address in found.values())},
             confidence=model.Confidence.CERTAIN if certain else model.Confidence.LIKELY,
             addresses=brief(Split.by({n: f"{address} ({name})" for n, (_, name, address) in found.items()})),

@@ -1,9 +1,15 @@
 """How the holder of the master port is written and what ends it."""
 
-from allready.model import Culprits, Evidence, Hit, MasterPortFacts, PortHolder, World
+from collections.abc import Mapping
+
+from allready.judging.stated import evidence_of, said
+from allready.model import Culprits, Evidence, Hit, MasterPortFacts, Phrase, PortHolder, World
 
 STORES = frozenset({"torch-store", "allready"})
 """Services that belong to a distributed job: another job's when node 0 finds one on its own port."""
+
+ANSWERED: Mapping[bool | None, str] = {True: "answered", False: "not answered", None: "not tried"}
+"""What became of datagrams that a node sent, by `heard_by_datagram`."""
 
 _IN_USE = ("in use", "EADDRINUSE")
 
@@ -49,5 +55,5 @@ def taken_hit(world: World, node: int, facts: MasterPortFacts) -> Hit:
 
 def port_evidence(facts: MasterPortFacts) -> tuple[Evidence, ...]:
     """What node 0 found on its port."""
-    texts = (facts.error or "could not be opened", facts.banner)
-    return tuple(Evidence(source="master port", node_rank=0, text=text) for text in texts if text)
+    error: str | Phrase = facts.error or said("could not be opened")
+    return tuple(evidence_of("master port", text, node_rank=0) for text in (error, facts.banner) if text)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import (
     Confidence,
@@ -79,6 +80,7 @@ def few_local_ports(net: PerNode[NetFacts], launch: PerNode[LaunchFacts], world:
                     "needed": needed,
                 },
                 evidence=seen(
-                    "net.ipv4.ip_local_port_range", {node: f"{low} {high}; reserved of these: {len(reserved)}"}
+                    "net.ipv4.ip_local_port_range",
+                    {node: said("{low} {high}; reserved of these: {num}", low=low, high=high, num=len(reserved))},
                 ),
             )

@@ -5,6 +5,7 @@ from allready.judging.addresses import datagram_callers, endpoint, half_open_cal
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, own_drop
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import evidence_of, said
 from allready.judging.values import MAX_EVIDENCE, seen
 
 
@@ -52,22 +53,37 @@ def one_way_master(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> 
     if case.roll is not None:
         deaf = {n: c for n, c in datagram_callers(case.roll).items() if c.hears_us is False}
         half_open, callers = half_open_callers(case.roll)
-        udp = {c.address: f"calls by UDP, receives no answer; TCP: {c.detail or 'none'}" for c in deaf.values()}
-        syn = {c.address: c.detail or "SYN received, handshake never completed" for c in callers}
+        udp = {
+            c.address: said(
+                "{address}: calls by UDP, receives no answer; TCP: {detail}",
+                address=c.address,
+                detail=c.detail or "none",
+            )
+            for c in deaf.values()
+        }
+        syn = {
+            c.address: said(
+                "{address}: {detail}",
+                address=c.address,
+                detail=c.detail or said("SYN received, handshake never completed"),
+            )
+            for c in callers
+        }
         for nodes, confidence, source, texts in (
             (tuple(sorted(deaf)), model.Confidence.CERTAIN, "datagrams at node 0", udp),
             (half_open, model.Confidence.LIKELY, "half-open connections at node 0", syn),
         ):
             if nodes:
                 named |= set(nodes)
-                evidence = [model.Evidence(source=source, text=f"{address}: {text}") for address, text in texts.items()]
+                evidence = [evidence_of(source, text) for text in texts.values()]
                 yield _hit(case, nodes, list(texts), master, confidence, evidence)
     firewall = case.facts(model.FirewallFacts)
     for node, facts in case.facts(model.MasterContactFacts).items():
         dropped = own_drop(firewall.get(node), facts.address)
         if node in named or facts.outcome != "silent" or dropped is None or dropped[0] != "in":
             continue
-        text = f"silent at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts"
+        address = endpoint(facts.address, facts.master_port)
+        text = said("silent at {address}, {num} attempts", address=address, num=facts.attempts)
         evidence = [*seen("attempts to reach node 0", {node: text}), *filter_evidence(firewall.get(node), node)]
         rule = f"{case.world.label(node)}: {dropped[1].text}"
         yield _hit(case, (node,), [rule], facts.address or master, model.Confidence.LIKELY, evidence, back="ADDRESS")

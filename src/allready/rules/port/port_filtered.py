@@ -30,7 +30,9 @@ from allready.judging.firewall import (
 )
 from allready.judging.master_path import losing_master_paths
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import MAX_EVIDENCE, seen
+from allready.rules.port._holder import ANSWERED
 
 
 class _Victim(Struct):
@@ -189,9 +191,13 @@ def _seen_by_node_0(roll: model.RollCall | None, found: _Found) -> None:
         if caller.hears_us is False or is_open or is_rejected(caller):
             continue
         lost = caller.address in half_open
-        text = (
-            f"node {node} ({caller.name or '?'}, {caller.address}) calls by UDP, its TCP connection: "
-            f"{caller.detail or 'none'}{', SYN received, handshake never completed' if lost else ''}"
+        form = "node {node} ({name}, {address}) calls by UDP, its TCP connection: {detail}"
+        text = said(
+            form + ", SYN received, handshake never completed" if lost else form,
+            node=node,
+            name=caller.name or None,
+            address=caller.address,
+            detail=caller.detail or "none",
         )
         confidence = model.Confidence.CERTAIN if caller.hears_us else model.Confidence.LIKELY
         found.victims[node] = _Victim(confidence, [*seen("datagrams at node 0", {node: text})], lost)
@@ -218,10 +224,12 @@ def _seen_by_nodes(case: Analysis, found: _Found) -> None:
         confidence = model.Confidence.CERTAIN if facts.heard_by_datagram else likely
         victim = found.victims.setdefault(node, _Victim(confidence))
         victim.confidence = max((victim.confidence, confidence), key=lambda c: c.weight)
-        datagram = {True: "answered", False: "not answered", None: "not tried"}[facts.heard_by_datagram]
-        text = (
-            f"{facts.outcome} at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts in "
-            f"{facts.waited_s:.1f} s; UDP datagrams: {datagram}"
+        text = said(
+            "silent at {address}, {num} attempts in {seconds} s; UDP datagrams: {outcome}",
+            address=endpoint(facts.address, facts.master_port),
+            num=facts.attempts,
+            seconds=f"{facts.waited_s:.1f}",
+            outcome=ANSWERED[facts.heard_by_datagram],
         )
         victim.evidence += seen("attempts to reach node 0", {node: text})
         if own is not None:

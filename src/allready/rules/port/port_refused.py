@@ -4,6 +4,7 @@ from allready import model
 from allready.judging.addresses import endpoint, is_misnamed, is_own, is_refused_by_filter, others_joined
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import grouped, seen
 
 
@@ -79,8 +80,13 @@ def port_refused(contact: model.PerNode[model.MasterContactFacts], case: Analysi
             evidence=seen(
                 "attempts to reach node 0",
                 {
-                    n: f"{endpoint(address, port)}: {contact[n].detail or 'refused'}, "
-                    f"{contact[n].attempts} attempts in {contact[n].waited_s:.1f} s"
+                    n: said(
+                        "{address}: {detail}, {num} attempts in {seconds} s",
+                        address=endpoint(address, port),
+                        detail=contact[n].detail or "refused",
+                        num=contact[n].attempts,
+                        seconds=f"{contact[n].waited_s:.1f}",
+                    )
                     for n in nodes
                 },
             ),

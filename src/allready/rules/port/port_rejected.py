@@ -13,7 +13,9 @@ from allready.judging.addresses import (
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, opening, rule_for
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import evidence_of, said
 from allready.judging.values import MAX_EVIDENCE, seen
+from allready.rules.port._holder import ANSWERED
 
 
 @Rule(
@@ -57,9 +59,18 @@ def port_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
     address = next((c.address for c in rejected.values() if c.address), job.master_addr)
     rule = rule_for(own, (port, port)) if own is not None and drops_port(own, port) else None
     attempts = {
-        n: f"{c.detail}; datagrams {'answered' if c.heard_by_datagram else 'not answered'}" for n, c in rejected.items()
+        n: said("{detail}; datagrams {outcome}", detail=c.detail, outcome=ANSWERED[c.heard_by_datagram])
+        for n, c in rejected.items()
     }
-    calls = [f"node {n} ({c.name}, {c.address}) calls: its TCP connection was refused" for n, c in calling.items()]
+    calls = [
+        said(
+            "node {node} ({name}, {address}) calls: its TCP connection was refused",
+            node=n,
+            name=c.name,
+            address=c.address,
+        )
+        for n, c in calling.items()
+    ]
     yield model.Hit(
         culprits=model.Culprits(nodes=(0,) if rule else (), links=tuple((n, 0) for n in nodes)),
         confidence=model.Confidence.CERTAIN,
@@ -73,7 +84,7 @@ def port_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
         },
         evidence=(
             *seen("attempts to reach node 0", attempts),
-            *(model.Evidence(source="datagrams at node 0", node_rank=0, text=text) for text in calls),
+            *(evidence_of("datagrams at node 0", text, node_rank=0) for text in calls),
             *(filter_evidence(own, 0) if rule else ()),
         )[:MAX_EVIDENCE],
     )

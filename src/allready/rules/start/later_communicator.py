@@ -6,7 +6,7 @@ from allready import model
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 
 ID_WAIT = "torch.store_get_failed"
 
@@ -59,7 +59,7 @@ def later_communicator(run: model.RunEvidence) -> Iterator[model.Hit]:
                 "waiting": who(run, one.in_job) if one.in_job else f"rank {model.ranges(one.ranks)} of it",
                 "comm": name,
                 "nranks": one.nranks,
-                "absent": who(run, absent) if absent else f"{one.nranks - len(one.ranks)} of them",
+                "absent": who(run, absent) if absent else said("{num} of them", num=one.nranks - len(one.ranks)),
             },
             confidence=model.Confidence.LIKELY if elsewhere else model.Confidence.POSSIBLE,
             evidence=(
