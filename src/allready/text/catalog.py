@@ -165,7 +165,7 @@ def say_phrase(phrase: Phrase, language: str) -> str:
 
 
 def _phrase(phrase: Phrase, language: str) -> str:
-    """The same.  KeyError: `language` lacks it.  A report from elsewhere may have any template: none of it is filled."""
+    """The same.  KeyError: `language` lacks it.  A report from elsewhere may have any template, which is not filled."""
     form = _form(phrase.form, language)
     if form is None:
         raise KeyError(phrase.form)
