@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "bundle": {"model", "redaction", "errors", "json_bounds", "signatures", "evidence", "facts", "text"},
     "launch": {
         "model", "redaction", "errors", "text", "signatures", "rules", "judging", "facts", "evidence", "report",
-        "proc",
+        "proc", "messaging",
     },
     "messaging": {"model", "errors", "text", "json_bounds"},
     "preflight": {
