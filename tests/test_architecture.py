@@ -65,7 +65,7 @@ MAY_IMPORT = {
     },
     "metrics": {"model", "runtime"},
     "integrations": {"errors", "runtime"},
-    "jax": {"model", "errors", "launch", "runtime"},
+    "jax": {"model", "errors", "launch", "messaging", "runtime"},
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report", "proc"},
     "cli": {
         "model", "units", "redaction", "bundle", "errors", "garbage", "json_bounds", "text", "signatures", "judging",

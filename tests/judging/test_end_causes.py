@@ -120,6 +120,8 @@ def test_torchs_error_file_stands_in_for_a_traceback() -> None:
     error = '{"message": {"message": "ValueError: shard 17", "extraInfo": {"timestamp": "1"}}}'
     found = explained(ended(), b"", error=error)
     assert (found.cause, found.text) == (End.USER_EXCEPTION, "ValueError: shard 17")
+    lost = error.replace("ValueError: shard 17", "torch.distributed.DistNetworkError: failed to recv, got 0 bytes")
+    assert kind(ended(), "", error=lost) is End.NETWORK
     for broken in ("", "{", "[]", '{"message": 3}', "null"):
         assert kind(ended(), "", error=broken) in (End.EXIT_CODE, End.USER_EXCEPTION)
 

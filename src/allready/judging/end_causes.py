@@ -4,7 +4,6 @@ What lines mean is known to `allready.signatures` and the readers of `allready.e
 accuses, the attempt's cause is too, as long as that rank ended by itself.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -145,17 +144,14 @@ def _explain(end: ProcessEnd, tail: bytes, error: str) -> tuple[EndCause, str, s
     """Kind, words and signature of an end that is no success."""
     from allready.evidence.log import read_lines  # of an attempt that ends well, no log is read
 
-    reading = read_lines(tail[-TAIL_BYTES:].splitlines(), "out.log", file_hints=False)
+    reading = read_lines([error.encode(), *tail[-TAIL_BYTES:].splitlines()], "out.log", file_hints=False)
     event = _main_event(reading.events)
     death = _own_death(reading.deaths)
     last = tail[-_LAST_BYTES:].decode("utf-8", "replace")
-    words = _error_file(error)
-    if not words and death is None and (found := _SYNTAX_WORDS.search(last)):
-        words = found[1]
+    if death is None and (found := _SYNTAX_WORDS.search(last)):
+        death = Death(kind="exception", origin=Origin(source="out.log"), text=found[1])
     own = death.text if death is not None else ""
-    text = words or (own if ": " in own or event is None else event.text)
-    if words and death is None:
-        death = Death(kind="exception", origin=Origin(source="error.json"), text=words)
+    text = own if ": " in own or event is None else event.text
     kind = _cause_of_lines(end, death, event, text, last)
     is_beside = kind is EndCause.USER_EXCEPTION and death is not None and _root_of_event(event, death) is None
     return kind, text, event.signature if event is not None and not is_beside else None
@@ -222,12 +218,3 @@ def _own_death(deaths: Sequence[Death]) -> Death | None:
     """The process's own words: an exception rather than anything else, the last one."""
     own = [d for d in deaths if not d.by_launcher]
     return next((d for d in reversed(own) if d.kind == "exception"), own[-1] if own else None)
-
-
-def _error_file(text: str) -> str:
-    """The exception in torch's error file, as `Name: words`."""
-    try:
-        data = json.loads(text)["message"]
-        return str(data["message"] if isinstance(data, dict) else data)
-    except (ValueError, KeyError, TypeError):
-        return ""
