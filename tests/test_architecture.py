@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "bundle": {"model", "redaction", "errors", "json_bounds", "signatures", "evidence", "facts", "text"},
     "launch": {
         "model", "redaction", "errors", "text", "signatures", "rules", "judging", "facts", "evidence", "report",
-        "proc",
+        "proc", "messaging",
     },
     "messaging": {"model", "errors", "text", "json_bounds"},
     "preflight": {
@@ -65,7 +65,7 @@ MAY_IMPORT = {
     },
     "metrics": {"model", "runtime"},
     "integrations": {"errors", "runtime"},
-    "jax": {"model", "errors", "launch", "runtime"},
+    "jax": {"model", "errors", "launch", "messaging", "runtime"},
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report", "proc"},
     "cli": {
         "model", "units", "redaction", "bundle", "errors", "garbage", "json_bounds", "text", "signatures", "judging",

@@ -17,8 +17,8 @@ import pytest
 
 import allready
 from allready.errors import UsageError
+from allready.jax.roll_call import meet
 from allready.launch.jax_rendezvous import GiveUpError, Orders
-from allready.launch.jax_roll_call import meet
 from tests.clock import Deadline
 
 pytestmark = pytest.mark.jobs
@@ -152,7 +152,9 @@ def test_a_late_process_and_a_process_0_that_does_not_come(tmp_path: Path) -> No
 def test_the_devices_of_the_living(tmp_path: Path) -> None:
     live: Steps = [("barrier", "begin", 60), ("live", 2), ("barrier", "after", 60, 0, 2)]
     more = {"recoverable": True, "heartbeat_timeout_seconds": 10}
-    with jax_job(tmp_path, 3, more=more, steps={"*": live, "1": [live[0], ("live", 3), ("die",)]}) as job:
+    # Process 0 has the service, which must have answered process 2 before it ends.
+    steps = {"0": [*live, ("sleep", 1)], "1": [live[0], ("live", 3), ("die",)], "2": live}
+    with jax_job(tmp_path, 3, more=more, steps=steps) as job:
         job.wait(0, 2)
         for rank in (0, 2):
             assert job.of(rank, "live") == [{"event": "live", "processes": [0, 2], "of": 3}], job.errors(rank)[-1000:]
@@ -220,6 +222,57 @@ def test_the_roll_call_says_what_is_wrong() -> None:
             if not is_right or (absent and getattr(error, "missing", None) != absent):
                 wrong.append((name, text, error))
     assert not wrong, wrong
+
+
+@contextlib.contextmanager
+def process_0(port: int, size: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The roll call of process 0 in a process of its own."""
+    code = (
+        "import sys; from tests.jax.test_jax import meet, orders; print('up', flush=True);"
+        f"meet(orders({port}, 0, {size}))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def wait_until_it_listens(port: int) -> None:
+    deadline = Deadline(20.0)
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        assert not deadline.passed()
+
+
+def test_a_process_0_that_is_started_again_is_found() -> None:
+    port = free_port()
+    with ThreadPoolExecutor(3) as pool:
+        with process_0(port, 3):
+            wait_until_it_listens(port)
+            waiting = pool.submit(meet, orders(port, 1, 3))
+            with pytest.raises(TimeoutError):
+                waiting.result(0.5)
+        others = [pool.submit(meet, orders(port, n, 3)) for n in (0, 2)]
+        assert [call.result(30)[0] for call in (waiting, *others)] == [f"127.0.0.1:{port}"] * 3
+
+
+def test_an_interrupt_ends_the_roll_call_and_frees_the_port() -> None:
+    port = free_port()
+    with process_0(port, 2) as child:
+        wait_until_it_listens(port)
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=30)
+    assert said.endswith(b"KeyboardInterrupt\n"), said
+    socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_another_program_answers_on_the_coordinators_port() -> None:

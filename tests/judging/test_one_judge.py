@@ -74,3 +74,83 @@ def test_rules_say_where_they_apply_in_their_metadata() -> None:
 def test_a_guard_in_a_body_would_be_found() -> None:
     rule = "@Rule(code='X')\ndef rule(run, live=None):\n    if live is not None:\n        return\n    yield 1\n"
     assert list(guards_of(ast.parse(rule))) == [3]
+
+
+JUDGES = ("judging/", "rules/")
+SHOWS = "report/"
+"""It shows whom findings accuse."""
+VOTES = {"majority", "is_majority", "is_minority"}
+OF_A_JUDGE = {"culprits", "victims", "blamed", "accused"}
+
+
+def choices_in(tree: ast.AST) -> Iterator[str]:
+    """Places where a culprit, or why a process ended, is chosen: a vote, accused ranks that are no copy of what a judge
+    gave, a cause, a function that says that it chooses."""
+    yield from (f"imports {name}" for name in imports_of(tree) if name.rpartition(".")[2] in VOTES)
+    for call in nodes(tree, ast.Call):
+        for keyword in call.keywords:
+            if keyword.arg in OF_A_JUDGE and not is_copy(keyword.value):
+                yield f"{keyword.arg}={ast.unparse(keyword.value)}"
+            if keyword.arg == "cause" and "EndCause." in ast.unparse(keyword.value):
+                yield f"cause={ast.unparse(keyword.value)}"
+        if ast.unparse(call.func).rpartition(".")[2] == "Culprits" and (call.args or call.keywords):
+            yield ast.unparse(call)
+    for assignment in nodes(tree, ast.Assign):
+        for target in assignment.targets:
+            if ast.unparse(target).rpartition(".")[2].lstrip("_") in OF_A_JUDGE and not is_copy(assignment.value):
+                yield ast.unparse(assignment)
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
+        *nodes(tree, ast.FunctionDef),
+        *nodes(tree, ast.AsyncFunctionDef),
+    ]
+    for function in functions:
+        if any(word in function.name for word in ("culprit", "blame", "accuse", "guilty", "victim")):
+            yield f"def {function.name}"
+
+
+def is_copy(value: ast.expr) -> bool:
+    """Whether a value is a judge's (`verdict.culprits.ranks`, also `() if ... else` that): nothing is put together,
+    compared or counted."""
+    if isinstance(value, ast.IfExp):
+        return is_copy(value.body) and is_copy(value.orelse)
+    if isinstance(value, ast.Tuple):
+        return not value.elts
+    if isinstance(value, ast.Call):  # sets, sorts or joins one
+        return ast.unparse(value.func) in {"set", "tuple", "sorted"} and all(map(is_copy, value.args))
+    return isinstance(value, ast.Attribute) and any(
+        isinstance(part, ast.Attribute) and part.attr in OF_A_JUDGE for part in ast.walk(value)
+    )
+
+
+def test_nothing_outside_the_judges_chooses_a_culprit() -> None:
+    found = {
+        (place, choice)
+        for place, tree in trees().items()
+        if not place.startswith((*JUDGES, SHOWS))
+        for choice in choices_in(tree)
+    }
+    assert found == set()
+
+
+def test_the_judges_themselves_choose() -> None:
+    found = {place for place, tree in trees().items() if any(choices_in(tree))}
+    assert {"judging/stages.py", "judging/end_causes.py"} <= found
+
+
+def test_a_choice_in_another_place_would_be_found() -> None:
+    source = (
+        "from allready.judging.majority import Split, is_minority\n"
+        "Ending(culprits=tuple(r.rank for r in failed), victims=(1, 2))\n"
+        "replace(end, cause=EndCause.NETWORK)\n"
+        "model.Culprits(ranks=(1,))\n"
+        "self._culprits = [r for r in ranks if r not in entered]\n"
+        "def _blamed_at(stage): ...\n"
+    )
+    copies = (
+        "Alert(culprits=() if verdict is None else verdict.culprits.ranks)\n"
+        "_stage(culprits=ending.culprits)\n"
+        "model.Culprits()\n"
+        "culprits = set(report.verdict.culprits.ranks)\n"
+    )
+    assert len(list(choices_in(ast.parse(source)))) == 7
+    assert list(choices_in(ast.parse(copies))) == []

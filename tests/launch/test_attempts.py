@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allready.judging.end_causes import end_of_attempt, explained
 from allready.launch.attempts import RECORD, Attempts
-from allready.launch.outcome import Outcome, explained, outcome_of
+from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import Backoff
 from allready.model import EndCause, ProcessEnd
 from tests.launch.attempts_of_nodes import Nodes, again, plan_of, script
 from tests.launch.processes import output
 
-CRASH = outcome_of([ProcessEnd(rank=3, cause=EndCause.CRASHED, signal="SIGSEGV")])
-FAULT = outcome_of([ProcessEnd(rank=2, cause=EndCause.USER_EXCEPTION, exit_code=1)])
+CRASH = outcome_of(end_of_attempt([ProcessEnd(rank=3, cause=EndCause.CRASHED, signal="SIGSEGV")]))
+FAULT = outcome_of(end_of_attempt([ProcessEnd(rank=2, cause=EndCause.USER_EXCEPTION, exit_code=1)]))
 
 
 def lines_of(folder: Path) -> list[dict[str, object]]:
@@ -86,9 +87,11 @@ def test_an_exception_ends_it_at_once() -> None:
 
 def test_success_and_the_users_stop_end_it() -> None:
     attempts = Attempts(max_restarts=10, backoff=Backoff())
-    ok = outcome_of([ProcessEnd(rank=0, cause=EndCause.SUCCESS, exit_code=0)])
+    ok = outcome_of(end_of_attempt([ProcessEnd(rank=0, cause=EndCause.SUCCESS, exit_code=0)]))
     assert attempts.ended(ok, started_s=0.0, ended_s=1.0).why == "success"
-    assert attempts.ended(outcome_of([], stopped_by="user"), started_s=0.0, ended_s=1.0).why == "stopped"
+    assert (
+        attempts.ended(outcome_of(end_of_attempt([], stopped_by="user")), started_s=0.0, ended_s=1.0).why == "stopped"
+    )
 
 
 def test_without_restarts_there_is_one_attempt() -> None:
@@ -131,7 +134,7 @@ def test_ranks_that_really_crash_are_started_again_until_the_budget_ends(tmp_pat
             result = nodes.join()[0]
         tail = output(tmp_path)
         ranks = [explained(end, tail, by_us=rank in result.ended_by_us) for rank, end in result.ends.items()]
-        outcome = outcome_of(ranks, problem=result.problem, problem_kind=result.problem_kind)
+        outcome = outcome_of(end_of_attempt(ranks, problem=result.problem, problem_kind=result.problem_kind))
         decision = attempts.ended(outcome, started_s=started_s, ended_s=time.time())
         if not decision.again:
             break
@@ -146,7 +149,7 @@ def test_ranks_that_really_crash_are_started_again_until_the_budget_ends(tmp_pat
 
 def test_the_record_masks_secrets_and_may_be_printed(tmp_path: Path) -> None:
     words = "RuntimeError: login failed HF_TOKEN=SECRET https://u:SECRET@h/ \u009b31m"
-    said = outcome_of([ProcessEnd(rank=2, cause=EndCause.USER_EXCEPTION, exit_code=1, text=words)])
+    said = outcome_of(end_of_attempt([ProcessEnd(rank=2, cause=EndCause.USER_EXCEPTION, exit_code=1, text=words)]))
     assert "SECRET" in said.reason, "else there is nothing to mask"
     attempts = Attempts(max_restarts=0, backoff=Backoff(), folder=tmp_path)
     attempts.ended(said, started_s=0.0, ended_s=1.0)

@@ -17,8 +17,9 @@ from allready.messaging import wire
 from allready.messaging.channel import LOST
 from allready.messaging.contact import Contact
 from allready.messaging.datagram import Call, Caller
-from allready.messaging.hub import Hub, _listening_socket
+from allready.messaging.hub import Hub
 from allready.messaging.link import Link
+from allready.messaging.sockets import listening_socket
 from allready.messaging.wire import GREETING, Hello, encode
 from allready.model import Loss, LossReason, PortHolder
 from tests.cases import cases
@@ -233,7 +234,7 @@ async def test_a_node_that_leaves_says_why() -> None:
 
 def test_small_messages_do_not_wait_for_an_acknowledgement() -> None:
     with (
-        _listening_socket(0, loopback_only=True) as listener,
+        listening_socket(0, loopback_only=True) as listener,
         socket.create_connection(listener.getsockname(), 10),
         accepted(listener) as taken,
     ):

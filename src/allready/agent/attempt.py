@@ -18,7 +18,6 @@ from allready.agent.earlier import put_aside_node
 from allready.launch import logs
 from allready.launch import plan as planning
 from allready.launch.flag_kinds import streams
-from allready.launch.outcome import TAIL_BYTES, explained
 from allready.launch.plan import AttemptPlan, AttemptResult
 from allready.launch.request import Note, RunRequest
 from allready.launch.run_ranks import run_ranks
@@ -217,6 +216,8 @@ class LocalAttempt:
         )
 
     def _explained(self, rank: int, end: ProcessEnd, result: AttemptResult) -> ProcessEnd:
+        from allready.judging.end_causes import TAIL_BYTES, explained  # no start needs signatures
+
         last = b""
         if not end.is_success:
             last = read_regular(self._log_dirs[rank] / logs.OUT_LOG, TAIL_BYTES, end=True) or b""

@@ -109,6 +109,8 @@ class Supervisor:
         return self._monitor is not None and not self._is_final and self._monitor.awaits_words(now)
 
     def _outcome(self) -> Outcome:
+        from allready.judging.end_causes import end_of_attempt  # no start needs signatures
+
         ended = self._table.ended.values()
         problem = next((e for e in ended if e.problem), None)
         stop = self._stop
@@ -117,17 +119,16 @@ class Supervisor:
         if self._warning is not None and self._is_warned and not self._succeeded():
             stopped_by, signal = "user", self._warning.signal
             self._report = interrupted(self.report, self._warning)
-        return outcome_of(
+        attempt = end_of_attempt(
             (end for node in ended for end in node.ends),
             clock_offsets_s=self._table.clock_offsets_s(),
             lost_nodes=self._lost(),
             stopped_by=stopped_by,
-            stop_signal=signal,
             problem=problem.problem or "" if problem else "",
             problem_kind=problem.problem_kind if problem else "",
             verdict=self._report.verdict if self._report is not None else None,
-            retry_user_errors=self._job.retry_user_errors,
         )
+        return outcome_of(attempt, stop_signal=signal, retry_user_errors=self._job.retry_user_errors)
 
     def _succeeded(self) -> bool:
         ended = self._table.ended

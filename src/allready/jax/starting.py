@@ -9,9 +9,9 @@ from typing import Any
 
 from allready.errors import AllreadyError, UsageError
 from allready.jax.presence import Presence
+from allready.jax.roll_call import meet
 from allready.launch.jax_rank import begin, is_wrapped
 from allready.launch.jax_rendezvous import GiveUpError, Orders
-from allready.launch.jax_roll_call import meet
 from allready.runtime.durations import Duration, duration
 
 ATTEMPTS = 5

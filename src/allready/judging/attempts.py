@@ -234,7 +234,7 @@ def settle_attempts(
         return tuple(events), tuple(deaths)
     is_over = [attempts.is_over(e.origin.source, e.origin.line, e.origin.node, e.time_s) for e in events]
     was = [attempts.is_over(d.origin.source, d.origin.line, d.node or d.origin.node, d.time_s) for d in deaths]
-    own = [not d.by_launcher and not d.is_collective_error for d in deaths]
+    own = [d.is_own for d in deaths]
     never_went = any(_never_went(e) for e, over in zip(events, is_over, strict=True) if not over)
     if never_went:  # a bare exit code is that of the connection that failed
         own = [o and (w or d.kind != "exit") for o, w, d in zip(own, was, deaths, strict=True)]

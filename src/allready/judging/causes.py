@@ -9,6 +9,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import stated
 from allready.model import CRASHES, Culprits, Death, Evidence, Hit, Role, RunEvidence, Severity, clock_time
+from allready.model.process import ENDING_SIGNALS
 from allready.signatures import of_line
 from allready.signatures.watchdog import TIMEOUTS
 
@@ -28,11 +29,7 @@ SAME_MOMENT_S = 2.0
 def causes(case: Analysis) -> tuple[Death, ...]:
     """Deaths that nothing else explains, earliest first; empty when a time-out or a library's error came before."""
     run = case.run
-    own = [
-        d
-        for d in run.deaths
-        if not d.by_launcher and not d.is_collective_error and not d.earlier and not _planned(d, run)
-    ]
+    own = [d for d in run.deaths if d.is_own and not d.earlier and not _planned(d, run)]
     hung_s = min(
         (
             e.time_s
@@ -129,7 +126,7 @@ def _planned(death: Death, run: RunEvidence) -> bool:
     """Somebody told the whole job to stop: a launcher says so, everybody got the same SIGTERM, or a person typed ^C."""
     if is_interrupt(death):
         return True
-    if death.kind not in {"signal", "exit"} or death.signal not in {"SIGTERM", "SIGINT", "SIGHUP"}:
+    if death.kind not in {"signal", "exit"} or death.signal not in ENDING_SIGNALS:
         return False
     is_ordered = any(e.signature == "elastic.death_signal" for e in run.events)
     return is_ordered or death.signal == "SIGTERM"

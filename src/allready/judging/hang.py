@@ -22,12 +22,13 @@ from allready.judging.live_status import (
 from allready.judging.majority import is_minority, majority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, StallKind
-from allready.judging.stall_files import CLOSED as CLOSED_BY_PEER
-from allready.judging.stall_files import stall_by_files
+from allready.judging.stall_files import CLOSED, stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
 from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
 from allready.model.live import outsiders
+from allready.model.process import ENDING_SIGNALS
+from allready.signatures.peers import has_lost_peer, is_closed_by_peer
 from allready.signatures.watchdog import ERRORS
 
 RAS_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
@@ -44,11 +45,6 @@ AFTER_AN_END_S = 1.0
 """Ranks of a job that ends well leave one after the other; who is still waited for after this left too early."""
 CIRCLE_S = 1.2
 JOIN_S = 3.0
-
-STOPS = {"SIGTERM", "SIGINT", "SIGHUP"}
-LOST_CONNECTION = (
-    "closed by peer", "connection reset", "connection closed", "remote process exited", "broken pipe"
-)  # fmt: skip
 
 
 class HangKind(StrEnum):
@@ -163,12 +159,12 @@ def _left_first(case: Analysis) -> HangBlame | None:
     if live is None:
         return None
     lost = {
-        d.rank: d.time_s
-        for d in run.deaths
-        if d.rank is not None and d.is_collective_error and any(w in d.text.lower() for w in LOST_CONNECTION)
+        d.rank: d.time_s for d in run.deaths if d.rank is not None and d.is_collective_error and has_lost_peer(d.text)
     }
     well = [
-        r for r, s in live.ranks().items() if s.is_gone and ((s.exit_code == 0 and not s.signal) or s.signal in STOPS)
+        r
+        for r, s in live.ranks().items()
+        if s.is_gone and ((s.exit_code == 0 and not s.signal) or s.signal in ENDING_SIGNALS)
     ]
     if not well and len(lost) > 1:  # who has left its groups lives on, and its connections are closed
         well = [
@@ -532,7 +528,7 @@ def _shows_a_hang(case: Analysis, snapshot: WaitSnapshot) -> bool:
 
 def _left_behind(run: RunEvidence, snapshot: WaitSnapshot) -> bool:
     """Whether ranks came to their end in order with fewer operations, and those that wait for them lost them."""
-    lost = {e.origin.rank for e in run.events if e.signature in WAITED | CLOSED_BY_PEER}
+    lost = {e.origin.rank for e in run.events if e.signature in WAITED | CLOSED}
     waiting = {r for w in snapshot.waits for r in w.waiting}
     return (
         snapshot.source == "coll log"
@@ -679,9 +675,6 @@ def was_stopped_from_outside(run: RunEvidence) -> bool:
     )
 
 
-CLOSED = ("closed by remote peer", "reset by peer", "closed by peer")
-
-
 def lost_a_peer(case: Analysis) -> bool:
     """Somebody's connection was closed: then a process ended; a path that is gone closes nothing."""
     return any(
@@ -689,10 +682,9 @@ def lost_a_peer(case: Analysis) -> bool:
         for progress in case.run.progress
         for position in progress.positions.values()
     ) or any(
-        word in (e.values.get("last_error", "") + " " + e.values.get("error", "")).lower()
+        is_closed_by_peer(e.values.get("last_error", "") + " " + e.values.get("error", ""))
         for e in case.run.events
         if e.signature in ERRORS
-        for word in CLOSED
     )
 
 

@@ -15,11 +15,11 @@ from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_o
 from allready.judging.last_calls import SIZES
 from allready.judging.majority import majority
 from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
+from allready.model.process import ENDING_SIGNALS
 
 TOGETHER_S = 0.3
 """Ends this close to each other are told together; a peer feels another's end later than this, or by its words."""
 
-STOPS = {"SIGTERM", "SIGINT", "SIGHUP"}
 INTERRUPTED = ("KeyboardInterrupt", "SignalException")
 _MAX_SINCE = 1000
 _TOO_LONG = re.compile(r"op\.preamble\.length <= op\.nbytes\.?\s*(\d{1,18}) vs (\d{1,18})")
@@ -67,7 +67,7 @@ def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
 def settled(run: RunEvidence) -> RunEvidence:
     """Mark who was first, and ends that somebody asked for."""
     deaths = [_marked(d) for d in run.deaths]
-    asked = [d.time_s for d in deaths if d.by_launcher or d.signal in STOPS if d.time_s is not None]
+    asked = [d.time_s for d in deaths if d.by_launcher or d.signal in ENDING_SIGNALS if d.time_s is not None]
     own = [d for d in deaths if _is_own(d)]
     first_s = min((d.time_s for d in own if d.time_s is not None), default=None)
     if asked and (first_s is None or min(asked) < first_s):
@@ -89,7 +89,7 @@ def _marked(death: Death) -> Death:
 
 
 def _is_own(death: Death) -> bool:
-    return not death.by_launcher and not death.is_collective_error and death.signal not in STOPS
+    return death.is_own and death.signal not in ENDING_SIGNALS
 
 
 def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvidence:

@@ -106,9 +106,7 @@ def _onset(events: Sequence[Event], deaths: Sequence[Death]) -> tuple[float, str
     signatures = load()
     roots = {n for n in _grave() if signatures[n].role is Role.ROOT and signatures[n].family != "kernel"}
     times = [(e.time_s, e.signature) for e in events if e.time_s is not None and e.signature in roots]
-    times += [
-        (d.time_s, "death") for d in deaths if d.time_s is not None and not d.by_launcher and not d.is_collective_error
-    ]
+    times += [(d.time_s, "death") for d in deaths if d.time_s is not None and d.is_own]
     return min(times, default=None)
 
 

@@ -30,6 +30,7 @@ from allready.model import (
     RunEvidence,
     clock_time,
 )
+from allready.model.process import ENDING_SIGNALS
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -55,7 +56,7 @@ WORKS_SHARE = 0.2
 FOREIGN = WORKING | {"sleep"}
 """What another thread may do that the main thread rightly waits for."""
 CHILD_WAITS = {"data_loading", "subprocess_wait", "lock", "user_idle", "sleep", ""}
-LEAVING_SIGNALS = {None, "SIGTERM", "SIGINT", "SIGHUP"}
+LEAVING_SIGNALS = ENDING_SIGNALS | {None}
 REMOTE_WAITS = ("nfs", "rpc_", "fuse", "request_wait_answer", "ceph", "lustre", "ll_", "cl_", "ptlrpc", "ldlm", "cifs",
                 "smb", "v9fs", "p9_", "gpfs", "mmfs", "beegfs", "ubifs_wait")  # fmt: skip
 FILE_CALLS = {

@@ -16,6 +16,7 @@ from allready.launch import jax_rank
 from allready.launch.jax_rank import VARIABLE
 from allready.launch.jax_rendezvous import Orders
 from allready.launch.request import RunRequest
+from allready.messaging.sockets import listening_socket
 
 HOOK = "ALLREADY_RANK_HOOK"
 """Module whose `install` the rank's wrapper calls before the script."""
@@ -114,23 +115,11 @@ def _is_free(port: int) -> bool:
 
 
 def listening(port: int) -> socket.socket | None:
-    """A listener on all addresses, None if the port is taken.
-
-    Without SO_REUSEPORT, on purpose: gRPC sets it, and would share the port with a coordinator that is still there.
-    """
-    has_both = socket.has_dualstack_ipv6()
-    sock = socket.socket(socket.AF_INET6 if has_both else socket.AF_INET, socket.SOCK_STREAM)
+    """A listener on all addresses, None if the port is taken."""
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if has_both:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(("::" if has_both else "0.0.0.0", port))  # noqa: S104 - as JAX's own does
-        sock.listen(1024)
-        sock.setblocking(False)
+        return listening_socket(port)
     except OSError:
-        sock.close()
         return None
-    return sock
 
 
 def split_address(address: str) -> tuple[str, int] | None:

@@ -1,7 +1,7 @@
 """Who is here of the JAX processes that wait for each other, and until when they try; pure logic.
 
 Node 0's agent keeps it for the jobs of `allready run` (`agent.jax_meeting`), process 0 for the others
-(`launch.jax_roll_call`).
+(`jax.roll_call`).
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 The rank asks the agent of its node, over a socket in the run folder, until node 0 says go: `agent.jax_meeting`.
 Standard library only.  Lines of JSON: the rank's (`jax_meeting.Waiting`), and the agent's {"why", "notes", "go",
-"give_up", ...} (`jax_meeting.Meeting`).  Without an agent: `jax_roll_call`.
+"give_up", ...} (`jax_meeting.Meeting`).  Without an agent: `allready.jax.roll_call`.
 """
 
 import contextlib

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import resource
-import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
 from allready.messaging.silence import heard
-from allready.messaging.sockets import Delivery, send_at_once, writer_state
+from allready.messaging.sockets import BACKLOG, Delivery, listening_socket, writer_state
 from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
     ANY_RANK,
@@ -29,7 +28,6 @@ from allready.messaging.wire import (
     check_sound,
     decode,
     encode,
-    keep_segments_small,
     plain,
     read_frame,
     read_payload,
@@ -46,7 +44,6 @@ RETURN_S = 4.0  # a node whose connection broke tries again within this, if it i
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
 _SEND_S = 10.0
 _MAX_CALLERS = 32
-_BACKLOG = 4096
 _ACCEPT_AT_ONCE = 64  # asyncio takes so many before any of them is served, and before the limit below can be raised
 _MAX_CLAIMS_KEPT_REFUSED = 64
 
@@ -96,9 +93,9 @@ class Hub:
             OSError: EADDRINUSE when another process holds the port, EACCES below 1024.
         """
         # start_server keeps a reference to the handler's tasks; closing the writers in close() ends them.
-        sock = _listening_socket(port, loopback_only=loopback_only)
+        sock = listening_socket(port, loopback_only=loopback_only)
         self._servers.append(await asyncio.start_server(self._serve, sock=sock, backlog=_ACCEPT_AT_ONCE))
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
         self._started = time.monotonic()
         if not loopback_only:
             self._udp = await datagram.listen(port, self._me.job_id, self._on_call, token=self._token)
@@ -513,27 +510,6 @@ def plain_address(address: str) -> str:
 
 def _plain(body: Any) -> Any:
     return msgspec.json.decode(to_json(body))
-
-
-def _listening_socket(port: int, *, loopback_only: bool) -> socket.socket:
-    """One dual-stack socket where the kernel has IPv6, else one for IPv4."""
-    # On several nodes all addresses: workers may reach us by any of ours, as with torch's own store.
-    dual = not loopback_only and socket.has_dualstack_ipv6()
-    host = "::" if dual else "127.0.0.1" if loopback_only else "0.0.0.0"  # noqa: S104
-    sock = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if dual:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        keep_segments_small(sock)
-        send_at_once(sock)
-        sock.bind((host, port))
-        sock.listen(_BACKLOG)
-        sock.setblocking(False)
-    except OSError:
-        sock.close()
-        raise
-    return sock
 
 
 def _have_room_for_connections(num_open: int) -> None:

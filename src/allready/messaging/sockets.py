@@ -11,8 +11,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from allready.messaging.wire import keep_segments_small
 from allready.model import TransportFacts
 
+BACKLOG = 4096
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23
@@ -69,6 +71,33 @@ def tcp_socket(address: str) -> socket.socket:
     sock = socket.socket(family_of(address), socket.SOCK_STREAM)
     sock.setblocking(False)
     send_at_once(sock)
+    return sock
+
+
+def listening_socket(port: int, *, loopback_only: bool = False) -> socket.socket:
+    """One dual-stack socket where the kernel has IPv6, else one for IPv4.
+
+    On several nodes all addresses: others may reach us by any of ours, as with torch's own store.  Without
+    SO_REUSEPORT, on purpose: gRPC sets it, and would share the port with a coordinator that is still there.
+
+    Raises:
+        OSError: the port is taken, or may not be had.
+    """
+    dual = not loopback_only and socket.has_dualstack_ipv6()
+    host = "::" if dual else "127.0.0.1" if loopback_only else "0.0.0.0"  # noqa: S104
+    sock = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if dual:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        keep_segments_small(sock)
+        send_at_once(sock)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 

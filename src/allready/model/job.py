@@ -209,6 +209,20 @@ class RankState(Struct, frozen=True, kw_only=True):
     is_store_unreachable: bool = False  # that error: it gets no connection to rank 0's store
 
 
+class SweepPosition(Struct, frozen=True, kw_only=True):
+    """Where a rank is in a sweep; `stage` is the index of the sweep's stage in the run.
+
+    `entered` is the last iteration of `size_bytes` that it began, `done` the last one known to be complete; -1: none.
+    Iteration 0 is the checked operation, then come the warm-ups, then the timed ones.
+    """
+
+    rank: int
+    stage: int
+    size_bytes: int
+    entered: int
+    done: int
+
+
 class StageResult(Struct, frozen=True, kw_only=True):
     """One stage of the staged collectives.
 

@@ -69,7 +69,7 @@ JAX_OPERATIONS = ("all_reduce", "all_gather")
 IMPORT_STAGES = frozenset({"import", "jax_import"})
 DEVICE_STAGE = "device"
 GLOO_STAGES = frozenset({"gloo_barrier", "gloo_small"})
-OWN_STAGES = IMPORT_STAGES | {DEVICE_STAGE, "allocate"}
+OWN_STAGES = IMPORT_STAGES | {DEVICE_STAGE, "allocate", "local"}
 """Stages that each rank goes through by itself, without waiting for others."""
 
 SWEEPS: Mapping[str, str] = {op.stage: op.name for op in OPERATIONS.values()}

@@ -41,6 +41,10 @@ CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 """Signals that a process gets through its own doing."""
 
 
+ENDING_SIGNALS = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
+"""By these a process is asked to end."""
+
+
 class EndCause(StrEnum):
     """Why a rank, or a whole attempt, ended, as far as that decides whether to start it again."""
 
@@ -133,6 +137,20 @@ def signal_number(name: str | None) -> int:
     except KeyError:
         digits = name.removeprefix("signal ")
         return int(digits) if digits.isdecimal() else 0
+
+
+class AttemptEnd(Struct, frozen=True, kw_only=True):
+    """How an attempt ended.
+
+    `first`: the rank that failed first by the clock; `cause`: the one that explains the others, mostly the same.
+    `reason`: one English sentence for the record.
+    """
+
+    end: EndCause
+    reason: str
+    first: ProcessEnd | None = None
+    cause: ProcessEnd | None = None
+    lost_nodes: tuple[int, ...] = ()
 
 
 class AttemptRecord(Struct, frozen=True, kw_only=True):

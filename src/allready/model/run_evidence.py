@@ -246,6 +246,11 @@ class Death(Struct, frozen=True, kw_only=True):
     last_words: str = ""
     last_error: str = ""
 
+    @property
+    def is_own(self) -> bool:
+        """Whether neither a launcher nor the loss of another process brought it about."""
+        return not self.by_launcher and not self.is_collective_error
+
 
 class ClosingKind(StrEnum):
     """How a log ends."""

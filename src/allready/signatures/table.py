@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
-from allready.model import Confidence, Event, FaultClass, RemedyStep, Role, Severity
+from allready.model import Confidence, EndCause, Event, FaultClass, RemedyStep, Role, Severity
 from allready.model.fill import steps_of
 from allready.patterns import compiled
 from allready.signatures import conditions
@@ -68,8 +68,9 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `culprit`: "rank" (the writer of the line), "node" (its node), "peer" (group `peer`: an address or rank), "ranks"
     (group `ranks`: a list of ranks), "none" (or the ranks that `conditions.CULPRITS` finds).
     `max_confidence`: of a finding; lower where the line has other reasons as well.  `class_if_alive`: the class where
-    all culprits are known to have lived on.  `is_launcher_summary`: a launcher's line on an end of which others
-    know more, shown for information beside them.  `cases`: other meanings; the first that holds counts.
+    all culprits are known to have lived on.  `end_cause`: why a process ended whose last words it is, where the class
+    does not tell whether another attempt is worth it.  `is_launcher_summary`: a launcher's line on an end of which
+    others know more, shown for information beside them.  `cases`: other meanings; the first that holds counts.
     """
 
     id: str  # "nccl.no_socket_interface"
@@ -85,6 +86,7 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     variables: tuple[str, ...] = ()
     max_confidence: Confidence = Confidence.CERTAIN
     class_if_alive: FaultClass | None = None
+    end_cause: EndCause | None = None
     is_launcher_summary: bool = False
     cases: tuple[Case, ...] = field(name="when", default=())
     since: str = "0.1"

@@ -1,14 +1,15 @@
-"""The judge alone: made-up progress, made-up time."""
+"""A tracker and the judge of its record: made-up progress, made-up time."""
 
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from allready.model import NcclChoice
+from allready.judging.stages import Ending, judge
+from allready.model import NcclChoice, SweepPosition
 from allready.preflight.collectives.spec import STAGES, RunSpec
-from allready.preflight.collectives.tracker import Ending, StageTracker
-from allready.preflight.collectives.wire import Position, Progress, RankEvent
+from allready.preflight.collectives.tracker import StageTracker
+from allready.preflight.collectives.wire import Progress, RankEvent
 from tests.cases import cases
 
 GLOO = STAGES["gloo"]
@@ -29,7 +30,7 @@ class Play:
         return self
 
     def at(self, rank: int, size_bytes: int, entered: int, done: int) -> "Play":
-        position = Position(rank=rank, stage=SWEEP, size_bytes=size_bytes, entered=entered, done=done)
+        position = SweepPosition(rank=rank, stage=SWEEP, size_bytes=size_bytes, entered=entered, done=done)
         self.tracker.feed(Progress(run="r", positions=(position,)), self.now)
         return self
 
@@ -47,7 +48,11 @@ class Play:
 
     def after(self, seconds: float) -> Ending | None:
         self.now += seconds
-        return self.tracker.tick(self.now)
+        ending = self.tracker.tick(self.now)
+        return None if ending is None else judge(self.tracker.record, ending)
+
+    def victims(self, ending: Ending) -> tuple[int, ...]:
+        return tuple(r.rank for r in self.tracker.record.failed if r.rank not in ending.culprits)
 
     def ends_after(self, seconds: float) -> Ending:
         ending = self.after(seconds)
@@ -100,7 +105,7 @@ def test_in_a_stage_where_no_rank_needs_another_each_late_one_is_blamed() -> Non
 def test_deadlines_can_be_set() -> None:
     play = Play(stage_deadline_s={"import": 5.0})
     assert play.after(4.9) is None
-    assert play.ends_after(0.2).deadline_s == 5.0
+    assert play.tracker.deadline_s(play.ends_after(0.2)) == 5.0
 
 
 def test_a_stopped_rank_is_blamed_after_two_seconds_and_a_brief_stop_is_nothing() -> None:
@@ -125,7 +130,7 @@ def test_a_dead_rank_is_blamed_and_not_those_that_heard_it_die_first() -> None:
     play.event(3, "gone", signal="SIGKILL")
     assert play.after(0.2) is None
     ending = play.ends_after(0.2)
-    assert (ending.outcome, ending.stage, ending.culprits, ending.victims) == ("failed", SMALL, (3,), (0,))
+    assert (ending.outcome, ending.stage, ending.culprits, play.victims(ending)) == ("failed", SMALL, (3,), (0,))
 
 
 @cases(
@@ -147,13 +152,26 @@ def test_nobody_is_blamed_when_every_failure_speaks_of_another() -> None:
     play = Play().enter(SMALL, 0, 1, 2, 3)
     play.event(0, "error", text=RESET).event(2, "error", text=RESET.replace("closed", "reset"))
     ending = play.ends_after(3)
-    assert (ending.outcome, ending.culprits, set(ending.victims)) == ("failed", (), {0, 2})
+    assert (ending.outcome, ending.culprits, set(play.victims(ending))) == ("failed", (), {0, 2})
+
+
+def test_who_waited_in_vain_is_a_victim_of_one_with_an_error_of_its_own() -> None:
+    play = Play().enter(SMALL, 0, 1, 2, 3)
+    play.event(0, "error", age_s=0.2, text="RuntimeError: Timed out waiting 20000ms for recv operation to complete")
+    ending = play.event(2, "error", text="ValueError: a mistake").ends_after(0.4)
+    assert (ending.culprits, play.victims(ending)) == ((2,), (0,))
+
+
+def test_who_cannot_reach_a_store_that_is_there_fails_by_itself_whatever_the_words() -> None:
+    words = "the store of rank 0 cannot be reached at 10.0.0.1:40000: Connection timed out"
+    play = Play().enter(GLOO.index("store"), 0, 1, 2, 3).event(2, "error", text=words, is_store_unreachable=True)
+    assert play.ends_after(0.4).culprits == (2,)
 
 
 def test_a_stopped_rank_explains_what_the_others_complain_of() -> None:
     play = Play().enter(SMALL, 0, 1, 2, 3).event(0, "error", text=RESET).event(1, "stopped")
     ending = play.ends_after(2.6)
-    assert (ending.culprits, ending.victims) == ((1,), (0,))
+    assert (ending.culprits, play.victims(ending)) == ((1,), (0,))
 
 
 def test_several_causes_come_in_the_order_of_their_time() -> None:
@@ -168,7 +186,7 @@ def test_ranks_that_lost_the_store_are_victims_of_rank_0() -> None:
     play = Play().enter(GLOO.index("store"), 0, 1, 2, 3)
     play.event(1, "error", **lost).event(0, "gone", signal="SIGSEGV").event(2, "error", **lost)
     ending = play.ends_after(1)
-    assert (ending.culprits, set(ending.victims)) == ((0,), {1, 2})
+    assert (ending.culprits, set(play.victims(ending))) == ((0,), {1, 2})
     play = Play().enter(GLOO.index("store"), 0, 1, 2, 3).event(2, "error", **lost)
     assert play.ends_after(1).culprits == (2,)
 
@@ -213,7 +231,7 @@ def test_the_sweep_names_the_operation_and_who_did_not_come(
     ending = play.ends_after(0.1)
     assert (ending.size_bytes, ending.iteration) == (SIZE, iteration)
     assert (ending.entered, ending.culprits) == (entered, culprits)
-    assert ending.deadline_s == pytest.approx(20.0 + SIZE / 50e6)
+    assert play.tracker.deadline_s(ending) == pytest.approx(20.0 + SIZE / 50e6)
 
 
 def test_a_rank_at_the_next_size_has_done_all_of_the_one_before() -> None:
@@ -342,7 +360,7 @@ def test_a_stage_can_be_broken_off_before_its_deadline() -> None:
     play = Play().enter(SWEEP, 0, 1, 2, 3)
     for rank in range(4):
         play.at(rank, 1024, 0, -1)
-    ending = play.tracker.break_off("data goes unacknowledged")
+    ending = judge(play.tracker.record, play.tracker.break_off("data goes unacknowledged"))
     assert (ending.outcome, ending.stage, ending.entered, ending.culprits) == ("hung", SWEEP, (0, 1, 2, 3), ())
     assert (ending.size_bytes, ending.iteration, ending.detail) == (1024, 0, "data goes unacknowledged")
 

@@ -36,6 +36,15 @@ def test_shows_where_the_late_rank_is() -> None:
     assert any("/app/train.py:40 main" in e.text for e in hit.evidence)
 
 
+def test_blames_the_rank_that_another_waited_for_at_the_barrier() -> None:
+    said = state(
+        0, "exited", exit_code=1, error="RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 9 ms"
+    )
+    failed = stage("gloo_barrier", "failed", said, state(2), entered=(0, 1, 3))
+    [hit] = check("COL007", fleet(2, collectives=stopped_at(failed))).hits
+    assert hit.culprits.ranks == (2,)
+
+
 def test_blames_the_silent_rank_and_not_those_whose_connection_broke() -> None:
     victims = [state(r, "exited", exit_code=1, error="Connection closed by peer") for r in (0, 1, 3)]
     failed = stage("gloo_barrier", "failed", *victims, entered=(0, 1, 3))

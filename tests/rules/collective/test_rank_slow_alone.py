@@ -10,6 +10,12 @@ def test_names_the_rank_that_still_imports_from_slow_storage() -> None:
     assert "rpc_wait_bit_killable" in str(hit.values["doing"])
 
 
+def test_names_the_rank_that_does_not_finish_its_own_copies() -> None:
+    hung = stage("local", "hung", state(1, "disk"), finished=(0, 2, 3))
+    [hit] = check("COL008", fleet(2, collectives=stopped_at(hung))).hits
+    assert hit.culprits.ranks == (1,)
+
+
 def test_a_rank_that_computes_is_busy() -> None:
     hung = stage("import", "hung", state(3, "running", cpu_s=1.0), finished=(0, 1, 2))
     [hit] = check("COL008", fleet(2, collectives=stopped_at(hung))).hits

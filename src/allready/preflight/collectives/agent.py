@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import Narrator, NodeSide, convert
+from allready.model import SweepPosition
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.order_check import MAX_RANKS, refuse_nonsense
 from allready.preflight.collectives.process import RankProcess
@@ -257,7 +258,7 @@ class _Part:
             process.rank, "gone", exit_code=process.exit_code, signal=process.signal_name, text=process.error or ""
         )
 
-    def _sample_positions(self) -> tuple[wire.Position, ...]:
+    def _sample_positions(self) -> tuple[SweepPosition, ...]:
         now = time.monotonic()
         if now - self._sampled >= _SAMPLE_EVERY_S:
             self._sampled = now
@@ -274,7 +275,7 @@ class _Part:
                 self._sent_positions[process.rank] = position
                 stage, size_bytes, entered, done = position
                 moved.append(
-                    wire.Position(rank=process.rank, stage=stage, size_bytes=size_bytes, entered=entered, done=done)
+                    SweepPosition(rank=process.rank, stage=stage, size_bytes=size_bytes, entered=entered, done=done)
                 )
         return tuple(moved)
 

@@ -1,4 +1,4 @@
-"""Node 0's part in a run: start it on all nodes, follow it, judge it, see that everything is ended."""
+"""Node 0's part in a run: start it on all nodes, follow it, see that everything is ended."""
 
 import asyncio
 import contextlib
@@ -13,12 +13,13 @@ from allready.errors import DeadlineExceeded, ExchangeError
 from allready.judging.arbiter import is_error
 from allready.judging.link_paths import broken_in
 from allready.judging.rank_traffic import RankTraffic, link_findings
+from allready.judging.stages import Ending, judge
 from allready.messaging.channel import LOST, HubSide, Narrator, convert
 from allready.model import CollectiveRun, Live, ProcessState, RankState, StageResult, World, WorldNode, ranges
 from allready.model.operations import SWEEPS
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.spec import SEARCHES, RunSpec
-from allready.preflight.collectives.tracker import Ending, StageTracker
+from allready.preflight.collectives.tracker import StageTracker
 
 _TICK_S = 0.25
 _EXAMINE_S = 2.5
@@ -57,12 +58,15 @@ async def conduct(hub: HubSide, spec: RunSpec, narrator: Narrator) -> Collective
 
 def _never_started(spec: RunSpec, absent: list[int]) -> CollectiveRun:
     """No rank is started when a node is missing: the ranks could only wait for it."""
-    lost = [r for n in absent for r in spec.ranks_of[n]]
     detail = f"node {ranges(absent)} is not connected"
+    tracker = StageTracker(spec, 0.0)
+    for node_rank in absent:
+        tracker.lose(node_rank, detail, 0.0)
+    ending = judge(tracker.record, Ending(outcome="failed"))
     node_of = {r: n for n, here in spec.ranks_of.items() for r in here}
     first, *rest = spec.stages
-    ranks = tuple(_unknown(r, node_of[r], spec, detail) for r in lost)
-    failed = _stage(spec, first, "failed", detail=detail, ranks=ranks, culprits=tuple(lost))
+    ranks = tuple(_unknown(r, node_of[r], spec, detail) for r in ending.culprits)
+    failed = _stage(spec, first, "failed", detail=detail, ranks=ranks, culprits=ending.culprits)
     return CollectiveRun(
         label=spec.label,
         backend=spec.backend,
@@ -129,7 +133,7 @@ class _Run:
             for node_rank in spec.nproc:
                 await self._hub.send(node_rank, wire.START, self._order(node_rank))
             self._tracker = StageTracker(spec, time.monotonic())
-            ending = await self._follow()
+            ending = judge(self._tracker.record, await self._follow())
             ended = time.monotonic()
             self._stuck_s = round(self._tracker.stuck_s(ended), 3)
             self._show_ending(ending)
@@ -354,7 +358,7 @@ class _Run:
         values = {
             "stage": stage + where,
             "detail": ending.detail,
-            "seconds": f"{ending.deadline_s:.0f}",
+            "seconds": f"{self._tracker.deadline_s(ending):.0f}",
             "entered": ranges(ending.entered),
             "num_ranks": spec.world_size,
         }
@@ -411,7 +415,7 @@ class _Run:
         return StageResult(
             name=name,
             outcome=ending.outcome,
-            deadline_s=ending.deadline_s,
+            deadline_s=self._tracker.deadline_s(ending),
             duration_s=seconds,
             entered=ending.entered,
             finished=ending.finished,
@@ -425,7 +429,8 @@ class _Run:
 
     def _shown(self, ending: Ending) -> list[int]:
         """Whose state tells something: culprits, victims, those that did not come; all when every rank came."""
-        first = list(dict.fromkeys([*ending.culprits, *ending.victims]))
+        failed = (r.rank for r in self._tracker.record.failed) if ending.outcome == "failed" else ()
+        first = list(dict.fromkeys([*ending.culprits, *failed]))
         absent = [r for r in self._tracker.ranks if r not in ending.entered and r not in first]
         return (first + absent or list(self._tracker.ranks))[:_MAX_STATES]
 

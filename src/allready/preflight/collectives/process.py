@@ -134,7 +134,7 @@ class RankProcess:
         return was != self.is_stopped
 
     def read_position(self) -> tuple[int, int, int, int] | None:
-        """Where it is in the sweep: (stage, size_bytes, entered, done), see `wire.Position`."""
+        """Where it is in the sweep: (stage, size_bytes, entered, done), see `SweepPosition`."""
         if self._cell is not None:
             payload = self._cell.read()
             self.position = POSITION.unpack(payload) if payload else self.position

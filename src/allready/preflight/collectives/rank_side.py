@@ -56,7 +56,7 @@ class RankSide:
             line = line[os.write(self._progress, line) :]
 
     def mark(self, size_bytes: int, entered: int, done: int) -> None:
-        """Show where this rank is in the sweep, see `wire.Position`; before every operation."""
+        """Show where this rank is in the sweep, see `SweepPosition`; before every operation."""
         self._cell.write(POSITION.pack(self._stage, size_bytes, entered, done))
 
     def send_port(self, port: int) -> None:

@@ -1,22 +1,23 @@
-"""Judges a run while it goes on: pure logic, fed with what the agents report, with the time passed in.
+"""Records a run while it goes on, and knows when it is over: pure logic, fed with what the agents report, with the time
+passed in.
 
 A stage is over when all ranks finished it; the clock of the next one starts then.  Until that clock runs out a rank
 that is late is waited for.  A rank that is stopped, dead or ended by an error will not come: then the run is over at
-once, after a moment in which the first cause may still overtake its consequences.
+once, after a moment in which the first cause may still overtake its consequences.  Who is at fault, `judging.stages`
+says.
 """
 
-import re
 from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.bandwidth import straggler
-from allready.judging.majority import is_minority
+from allready.judging.stages import Ending, RankRecord, RunRecord, causes, has_entered, operation_of
 from allready.model import BenchForm, BenchPoint, GroupPoint, NcclChoice, NcclDiagnostic, PairPoint
-from allready.model.operations import OPERATIONS, SWEEPS, Operation
+from allready.model.operations import OPERATIONS, OWN_STAGES, SWEEPS, Operation
 from allready.preflight.collectives.spec import SEARCHES, RunSpec
-from allready.preflight.collectives.wire import Position, Progress, RankEvent
+from allready.preflight.collectives.wire import Progress, RankEvent
 
 STOPPED_FOR_S = 2.0
 SETTLE_S = 0.3
@@ -25,67 +26,7 @@ CAUSE_WAIT_S = 2.5
 _MAX_DIAGNOSTICS = 256
 _MAX_TIMES = 500_000
 """Single iterations of all ranks and sizes that are kept; of what comes after them, only the spread."""
-_ON_ITS_OWN = frozenset({"import", "device", "allocate", "local", "jax_import"})  # here no rank needs another
-_APART = _ON_ITS_OWN | SEARCHES  # a pair that is blocked is a result of a search, and the others go on
-_LOST_PEER = re.compile(
-    r"connection (?:closed|reset|refused by peer|aborted)|closed by (?:remote )?peer|reset by peer|broken pipe|"
-    r"remote process exited|ncclRemoteError|connection was likely closed|Socket Timeout|recvValue failed|"
-    r"sendBytes failed|recvBytes failed|failed to recv|task(?:s)? .*(?:died|unhealthy)|heartbeat|preempted|"
-    r"monitoredBarrier|coordination service|another task|connection error|NET/IB.*(?:error|timeout)|transport retry",
-    re.IGNORECASE,
-)
-
-_LIBRARY_ERROR = re.compile(
-    r"(?:RuntimeError|torch\.distributed\.Dist\w*Error|[\w.]*(?:XlaRuntimeError|JaxRuntimeError))\b"
-)
-
-
-class Rank(Struct):
-    """What is known of one rank."""
-
-    rank: int
-    node_rank: int
-    entered: int = -1  # index of the last stage it entered
-    finished: int = -1
-    position: Position | None = None
-    stopped_since: float | None = None
-    failed_at: float | None = None
-    failed_stage: int = 0
-    error: str | None = None
-    is_store_unreachable: bool = False
-    is_wrong: bool = False
-    gone: bool = False
-    pid: int = 0
-    exit_code: int | None = None
-    signal: str | None = None
-    unknown: str | None = None  # why nothing more is known of it: its node is lost
-    done: bool = False
-    details: dict[int, str] = {}
-
-    @property
-    def lost_peer(self) -> bool:
-        """It failed only because another rank did, as far as its words tell."""
-        if self.unknown or not self.error or self.signal not in {None, "SIGABRT"}:
-            return False
-        return _LOST_PEER.search(self.error) is not None
-
-
-class Ending(Struct, frozen=True, kw_only=True):
-    """How a run ended.
-
-    outcome: "done", or as in StageResult "failed", "hung", "wrong".
-    """
-
-    outcome: str
-    stage: int = 0  # index
-    culprits: tuple[int, ...] = ()  # first causes first; empty when no rank can be singled out
-    victims: tuple[int, ...] = ()
-    entered: tuple[int, ...] = ()
-    finished: tuple[int, ...] = ()
-    size_bytes: int | None = None
-    iteration: int | None = None
-    deadline_s: float = 0.0
-    detail: str = ""
+_APART = OWN_STAGES | SEARCHES  # a pair that is blocked is a result of a search, and the others go on
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -106,8 +47,11 @@ class StageTracker:
         self._spec = spec
         self._stages = spec.stages
         self.ranks = {
-            rank: Rank(rank=rank, node_rank=node_rank) for node_rank, here in spec.ranks_of.items() for rank in here
+            rank: RankRecord(rank=rank, node_rank=node_rank)
+            for node_rank, here in spec.ranks_of.items()
+            for rank in here
         }
+        self.record = RunRecord(stages=spec.stages, ranks=self.ranks)
         self._finished_by = [0] * len(self._stages)
         self._began = [now] + [0.0] * (len(self._stages) - 1)  # when all were through the stage before
         self._ended: list[float] = []  # of the stages that are over
@@ -164,7 +108,13 @@ class StageTracker:
 
     def break_off(self, why: str) -> Ending:
         """The present stage will not end in time: something else than its deadline shows it."""
-        return self._ending("hung", self.current, detail=why)
+        return Ending(outcome="hung", stage=self.current, detail=why)
+
+    def deadline_s(self, ending: Ending) -> float:
+        """Of what the run ended in."""
+        if ending.size_bytes is not None:
+            return self._operation_deadline_s(ending.stage, ending.size_bytes)
+        return self._spec.deadline_s(self._stages[ending.stage])
 
     def waiting(self, now: float) -> Waiting | None:
         if self.current >= len(self._stages):
@@ -173,9 +123,9 @@ class StageTracker:
         late = tuple(r.rank for r in self.ranks.values() if r.finished < stage)
         size_bytes = iteration = None
         if self._stages[stage] in SWEEPS:
-            operation = self._operation()
+            operation = operation_of(self.ranks.values())
             size_bytes, iteration = operation[1:] if operation is not None else (None, None)
-            late = tuple(r for r in late if not self._has_entered(self.ranks[r], operation)) or late
+            late = tuple(r for r in late if not has_entered(self.ranks[r], operation)) or late
         return Waiting(
             stage=self._stages[stage],
             ranks=late,
@@ -287,7 +237,7 @@ class StageTracker:
 
     # What happened.
 
-    def _take(self, rank: Rank, event: RankEvent, at: float, now: float) -> None:
+    def _take(self, rank: RankRecord, event: RankEvent, at: float, now: float) -> None:
         match event.event:
             case "entered" | "finished" if event.stage in self._stages:
                 stage = self._stages.index(event.stage)
@@ -324,7 +274,7 @@ class StageTracker:
             case _:
                 pass
 
-    def _take_own(self, rank: Rank, event: RankEvent) -> None:
+    def _take_own(self, rank: RankRecord, event: RankEvent) -> None:
         """What a rank measured alone, or as the reporter of a pair or group, or what NCCL said in it."""
         if event.event == "nccl":
             self._take_words(event)
@@ -345,7 +295,7 @@ class StageTracker:
         if event.diagnostic is not None and len(self.diagnostics) < _MAX_DIAGNOSTICS:
             self.diagnostics.setdefault(event.diagnostic)
 
-    def _take_size(self, rank: Rank, event: RankEvent) -> None:
+    def _take_size(self, rank: RankRecord, event: RankEvent) -> None:
         """A size of the sweep was measured, or left out."""
         stage = self._stages.index(event.stage)
         if event.event == "left":
@@ -358,7 +308,7 @@ class StageTracker:
         if _num_wrong(event):
             rank.error = rank.error or f"size {event.size_bytes}: {event.text}"
 
-    def _fail(self, rank: Rank, at: float) -> None:
+    def _fail(self, rank: RankRecord, at: float) -> None:
         if rank.failed_at is None:
             rank.failed_at = at
             rank.failed_stage = max(0, rank.entered)
@@ -371,7 +321,7 @@ class StageTracker:
             if self.current < len(self._stages):
                 self._began[self.current] = at
 
-    # What it means.
+    # When it is over.
 
     def _done(self) -> Ending:
         bad = [key for key, by_rank in sorted(self._points.items()) if any(map(_num_wrong, by_rank.values()))]
@@ -379,18 +329,7 @@ class StageTracker:
             return Ending(outcome="done")
         (stage, size_bytes), by_rank = bad[0], self._points[bad[0]]
         saw = tuple(sorted(r for r, p in by_rank.items() if _num_wrong(p)))
-        all_ranks = tuple(self.ranks)
-        return Ending(
-            outcome="wrong",
-            stage=stage,
-            culprits=saw,
-            entered=all_ranks,
-            finished=all_ranks,
-            size_bytes=size_bytes,
-            iteration=0,
-            deadline_s=self._spec.operation_deadline_s(size_bytes),
-            detail=by_rank[saw[0]].text,
-        )
+        return Ending(outcome="wrong", stage=stage, ranks=saw, size_bytes=size_bytes, detail=by_rank[saw[0]].text)
 
     def _wrong(self) -> Ending | None:
         """A stage whose result was wrong, once every rank of it has reported it or finished it."""
@@ -400,44 +339,19 @@ class StageTracker:
         stage = wrong[0].failed_stage
         if any(r.finished < stage and not r.is_wrong and r.failed_at is None for r in self.ranks.values()):
             return None
-        return self._ending("wrong", stage, culprits=[r.rank for r in wrong], detail=wrong[0].error or "")
+        return Ending(outcome="wrong", stage=stage, ranks=tuple(r.rank for r in wrong), detail=wrong[0].error or "")
 
     def _failed(self, now: float) -> Ending | None:
-        failed = sorted((r for r in self.ranks.values() if r.failed_at is not None), key=_when)
-        if not failed:
+        times = [r.failed_at for r in self.ranks.values() if r.failed_at is not None]
+        if not times:
             return None
-        causes = [r for r in failed if not (r.lost_peer or self._lost_store(r) or self._outlived(r, failed))]
-        first, last = _when(failed[0]), _when(failed[-1])
-        if len(failed) < len(self.ranks):  # others may follow, or have failed earlier and be known later
-            wait_s = SETTLE_S if causes else CAUSE_WAIT_S
-            if now - (last if causes else first) < wait_s and now - first < max(SETTLE_MAX_S, wait_s):
+        if len(times) < len(self.ranks):  # others may follow, or have failed earlier and be known later
+            is_explained = bool(causes(self.record))
+            wait_s = SETTLE_S if is_explained else CAUSE_WAIT_S
+            first, last = min(times), max(times)
+            if now - (last if is_explained else first) < wait_s and now - first < max(SETTLE_MAX_S, wait_s):
                 return None
-        stopped = [r for r in self.ranks.values() if r.stopped_since is not None and r.failed_at is None]
-        culprits = causes or stopped  # else none: all that failed complain of others, as after a broken network
-        stage = min(r.failed_stage if r.failed_at is not None else max(0, r.entered) for r in culprits or failed)
-        blamed = {r.rank for r in culprits}
-        return self._ending(
-            "failed",
-            stage,
-            culprits=[r.rank for r in culprits],
-            victims=[r.rank for r in failed if r.rank not in blamed],
-            detail=(culprits or failed)[0].unknown or (culprits or failed)[0].error or "",
-        )
-
-    def _lost_store(self, rank: Rank) -> bool:
-        """It could not reach rank 0's store, and rank 0 is not there any more."""
-        server = self.ranks[min(self.ranks)]
-        return rank is not server and server.failed_at is not None and rank.is_store_unreachable
-
-    def _outlived(self, rank: Rank, failed: list[Rank]) -> bool:
-        """A library's error in a collective while another rank was killed: a consequence, whatever its message."""
-        return (
-            self._stages[rank.failed_stage] not in _ON_ITS_OWN
-            and rank.error is not None
-            and _LIBRARY_ERROR.match(rank.error) is not None
-            and rank.signal in {None, "SIGABRT"}
-            and any(r.signal not in {None, "SIGABRT"} for r in failed if r is not rank)
-        )
+        return Ending(outcome="failed")
 
     def _stopped(self, now: float) -> Ending | None:
         if now - self._moved < STOPPED_FOR_S:
@@ -451,7 +365,7 @@ class StageTracker:
             return None
         # The stage that the others wait in: the first that the stopped ranks have not finished.
         stage = min(min(r.finished + 1 for r in stopped), len(self._stages) - 1)
-        return self._ending("hung", stage, culprits=[r.rank for r in stopped], detail="stopped")
+        return Ending(outcome="hung", stage=stage, ranks=tuple(r.rank for r in stopped), detail="stopped")
 
     def _hung(self, now: float) -> Ending | None:
         stage = self.current
@@ -465,57 +379,7 @@ class StageTracker:
             deadline_s, since = self._operation_deadline_s(stage, size_bytes), max(self._moved, self._began[stage])
         else:
             deadline_s, since = self._spec.whole_deadline_s(self._stages[stage]), self._began[stage]
-        if now - since < deadline_s:
-            return None
-        return self._ending("hung", stage)
-
-    def _ending(
-        self,
-        outcome: str,
-        stage: int,
-        *,
-        culprits: list[int] | None = None,
-        victims: list[int] | None = None,
-        detail: str = "",
-    ) -> Ending:
-        size_bytes = iteration = None
-        name = self._stages[stage]
-        deadline_s = self._spec.deadline_s(name)
-        entered = [r for r in self.ranks.values() if r.entered >= stage]
-        finished = [r for r in self.ranks.values() if r.finished >= stage]
-        operation = self._operation() if name in SWEEPS else None
-        if operation is not None and operation[0] == stage:
-            _, size_bytes, iteration = operation
-            deadline_s = self._operation_deadline_s(stage, size_bytes)
-            entered = [r for r in self.ranks.values() if self._has_entered(r, operation)]
-            finished = [r for r in self.ranks.values() if self._has_entered(r, operation, done=True)]
-        if culprits is None:
-            culprits = self._late(name, {r.rank for r in entered}, {r.rank for r in finished})
-        return Ending(
-            outcome=outcome,
-            stage=stage,
-            culprits=tuple(culprits),
-            victims=tuple(victims or ()),
-            entered=tuple(sorted(r.rank for r in entered)),
-            finished=tuple(sorted(r.rank for r in finished)),
-            size_bytes=size_bytes,
-            iteration=iteration,
-            deadline_s=deadline_s,
-            detail=detail,
-        )
-
-    def _late(self, stage: str, entered: set[int], finished: set[int]) -> list[int]:
-        """Who is to blame when the deadline passed: those that did not come.
-
-        When all came, the ranks that work alone in this stage; else a minority that got stuck where most passed.
-        """
-        absent = [r for r in self.ranks if r not in entered]
-        stuck = [r for r in self.ranks if r not in finished]
-        if absent or stage in _ON_ITS_OWN:
-            return absent if absent and stage not in _ON_ITS_OWN else stuck
-        return stuck if is_minority(len(stuck), len(self.ranks)) else []
-
-    # The sweep: which operation is it about?
+        return Ending(outcome="hung", stage=stage) if now - since >= deadline_s else None
 
     def _operation_deadline_s(self, stage: int, size_bytes: int) -> float:
         """Of one operation of a sweep: by the time that the last size took, where there is one."""
@@ -528,27 +392,6 @@ class StageTracker:
         took_s = max(p.time_s for p in self._points[stage, known].values())
         return self._spec.operation_deadline_s(size_bytes, took_s * max(1.0, size_bytes / known))
 
-    def _operation(self) -> tuple[int, int, int] | None:
-        """The operation (stage, size, iteration) that the ranks wait in: the earliest entered by one and not completed.
-
-        A rank that is stopped or gone cannot report what its GPU completed since, so the others are asked first.
-        When every rank is between two operations it is the last one entered.
-        """
-        known = [(r, r.position) for r in self.ranks.values() if r.position is not None]
-        pending = [(r, (p.stage, p.size_bytes, p.done + 1)) for r, p in known if p.done < p.entered]
-        able = [operation for r, operation in pending if r.stopped_since is None and not r.gone and not r.unknown]
-        if pending:
-            return min(able or [operation for _, operation in pending])
-        return max(((p.stage, p.size_bytes, p.entered) for _, p in known), default=None)
-
-    @staticmethod
-    def _has_entered(rank: Rank, operation: tuple[int, int, int] | None, *, done: bool = False) -> bool:
-        """Whether a rank has begun this operation; `done`: has completed it."""
-        p = rank.position
-        if p is None or operation is None:
-            return False
-        return (p.stage, p.size_bytes, p.done if done else p.entered) >= operation
-
 
 def _of_all(times: Mapping[int, tuple[float, ...]]) -> tuple[tuple[float, ...], ...]:
     """Single iterations rank by rank; nothing where those of one rank are missing, or it made fewer."""
@@ -558,7 +401,3 @@ def _of_all(times: Mapping[int, tuple[float, ...]]) -> tuple[tuple[float, ...], 
 
 def _num_wrong(point: RankEvent) -> int:
     return point.num_errors + point.other_errors
-
-
-def _when(rank: Rank) -> float:
-    return rank.failed_at if rank.failed_at is not None else 0.0

@@ -13,6 +13,7 @@ from allready.model import (
     NodeStatus,
     PairPoint,
     RankState,
+    SweepPosition,
 )
 
 START = "collectives.start"
@@ -129,21 +130,7 @@ class RankEvent(RankLine, frozen=True, kw_only=True, omit_defaults=True):
 
 
 POSITION = struct.Struct("<qqqq")
-"""Payload of a rank's cell: stage, size_bytes, entered and done of a `Position`."""
-
-
-class Position(Struct, frozen=True, kw_only=True):
-    """Where a rank is in a sweep; `stage` is the index of the sweep's stage in the run.
-
-    `entered` is the last iteration of `size_bytes` that it began, `done` the last one known to be complete; -1: none.
-    Iteration 0 is the checked operation, then come the warm-ups, then the timed ones.
-    """
-
-    rank: int
-    stage: int
-    size_bytes: int
-    entered: int
-    done: int
+"""Payload of a rank's cell: stage, size_bytes, entered and done of a `SweepPosition`."""
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -151,7 +138,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
     run: str
     events: tuple[RankEvent, ...] = ()
-    positions: tuple[Position, ...] = ()
+    positions: tuple[SweepPosition, ...] = ()
     port: int = 0
 
 

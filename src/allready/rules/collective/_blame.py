@@ -22,15 +22,7 @@ from allready.judging.majority import Split
 from allready.judging.stated import stated
 from allready.judging.values import grouped, on_nodes, rank_labels, stage_label
 from allready.model.operations import DEVICE_STAGE, IMPORT_STAGES, OWN_STAGES
-
-CONSEQUENCE = (
-    r"(?i)"
-    r"closed by (remote )?peer|connection (was )?closed|connection reset|broken pipe|software caused connection abort"
-    r"|ncclRemoteError|remote process (has )?exit|socket recv failed|socketProgress|communicator was aborted"
-    r"|timed?[ -]?out|DEADLINE_EXCEEDED|heartbeat|store .*(closed|shut ?down)|failed to recv|entered an error state"
-    r"|connection refused|another rank"
-)
-"""Words of a rank that suffers from another rank's end."""
+from allready.signatures.peers import has_lost_or_missed_peer
 
 OUT_OF_MEMORY = r"(?i)out of memory|OutOfMemory|MEMORY_ALLOCATION|MemoryAllocation|\bMemoryError\b"
 
@@ -43,7 +35,6 @@ NO_DEVICE = (
 
 BROKEN_DEVICE = r"(?i)ECC error|fallen off|hardware|unspecified launch failure|Xid"
 
-_ENDING_SIGNALS = {"SIGTERM", "SIGINT", "SIGHUP"}
 _BUSY_CPU_S = 0.3
 """Of the last second of observation: above this the process computes, below it waits."""
 
@@ -126,7 +117,7 @@ def _own_fault(state: model.RankState, stage: model.StageResult) -> Kind | None:
     # An abort is how libraries end a process after an error, so there the error counts; other signals say it all.
     if state.state == model.ProcessState.KILLED and not (error and state.signal == "SIGABRT"):
         return None if _was_ended(state) else Kind.DIED
-    if error and re.search(CONSEQUENCE, error):
+    if error and has_lost_or_missed_peer(error):
         return None
     if error:
         if stage.name in IMPORT_STAGES:
@@ -141,7 +132,7 @@ def _own_fault(state: model.RankState, stage: model.StageResult) -> Kind | None:
 
 def _was_ended(state: model.RankState) -> bool:
     """Somebody asked it to end: a cause only when there is no better one, because supervisors do so after a fault."""
-    return state.state == model.ProcessState.KILLED and state.signal in _ENDING_SIGNALS
+    return state.state == model.ProcessState.KILLED and state.signal in model.ENDING_SIGNALS
 
 
 def _behind(run: model.CollectiveRun, stage: model.StageResult) -> tuple[model.RankState, ...]:

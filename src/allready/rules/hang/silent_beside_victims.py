@@ -8,6 +8,7 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, nodes_wholly, onset, who
 from allready.judging.signs import Sign
 from allready.judging.values import STACK
+from allready.signatures.peers import has_lost_peer
 from allready.signatures.watchdog import TIMEOUTS
 
 TIMED_OUT = TIMEOUTS | {"gloo.recv_timeout", "torch.blocking_wait_timeout", "store.wait_timeout"}
@@ -15,8 +16,6 @@ TIMED_OUT = TIMEOUTS | {"gloo.recv_timeout", "torch.blocking_wait_timeout", "sto
 
 WORLD = {"0", "default_pg"}
 """torch's names of the group of all ranks."""
-
-CLOSED = ("closed by peer", "connection reset", "connection closed", "remote process exited", "broken pipe")
 
 
 @Rule(
@@ -111,7 +110,7 @@ def _victims(run: model.RunEvidence) -> tuple[set[int], set[int]]:
         if not death.is_collective_error:
             continue
         text = death.text.lower()
-        if any(word in text for word in CLOSED):
+        if has_lost_peer(text):
             lost.add(death.rank)
         elif "timed out" in text or "timeout" in text:
             waited.add(death.rank)

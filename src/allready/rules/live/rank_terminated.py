@@ -1,13 +1,14 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import AFTER_AN_END_S, STOPS, HangBlame, HangKind, blame_hang
+from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang
 from allready.judging.live_status import offset_s, status_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.stall_live import stall_of_process
 from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, clock_time
 from allready.model.fill import UNKNOWN
+from allready.model.process import ENDING_SIGNALS
 from allready.rules.live._hits import hit_of, visible_s
 
 TAKING_LEAVE = frozenset({"saving", "ending"})
@@ -60,7 +61,7 @@ def rank_terminated(case: Analysis, live: Live) -> Iterator[Hit]:
         if r.kind == StallKind.LEFT and (s := status_of(live, r.rank)) is not None and s.signal is not None
     )
     others = [s for r, s in live.ranks().items() if r not in {g.rank for g in gone}]
-    if not gone or all(s.signal in STOPS for s in others) or any(_is_before(s, gone, live) for s in others):
+    if not gone or all(s.signal in ENDING_SIGNALS for s in others) or any(_is_before(s, gone, live) for s in others):
         return  # all were told to end, or these were ended because somebody else had
     fault_time = clock_time(visible_s(found, gone))
     yield hit_of(case, found, gone, confidence=Confidence.LIKELY, fault_time=fault_time)
@@ -70,7 +71,7 @@ def _alone(case: Analysis, live: Live) -> StallCause | None:
     """The only rank that was terminated, where all others go on since then and none waits for it."""
     ranks = live.ranks()
     gone = [r for r, s in ranks.items() if s.is_gone]
-    if len(gone) != 1 or len(ranks) < max(2, live.world_size) or ranks[gone[0]].signal not in STOPS:
+    if len(gone) != 1 or len(ranks) < max(2, live.world_size) or ranks[gone[0]].signal not in ENDING_SIGNALS:
         return None
     if case.of(blame_hang).kind in {HangKind.LATE, HangKind.JOINING}:
         return None

@@ -1,0 +1,35 @@
+"""The libraries' words for a process that suffers from another one's end; of lines that are known, the tables say it.
+
+Words of an exception may be of any library and version, and be cut, so that no table has all of them.
+"""
+
+import re
+
+from allready.patterns import compiled
+
+_CLOSED = r"(?:closed|reset) by (?:remote )?peer"
+_LOST = (
+    rf"{_CLOSED}|connection (?:was )?(?:likely )?(?:closed|reset|aborted)|broken pipe|"
+    r"software caused connection abort|remote process (?:has )?exit|ncclRemoteError|socket recv failed|socketProgress|"
+    r"recvValue failed|(?:send|recv)Bytes failed|failed to recv|connection error|"
+    r"communicator was aborted|entered an error state|NET/IB.*(?:error|timeout)|transport retry|"
+    r"tasks? .*(?:died|unhealthy)|another (?:task|rank)|heartbeat|preempted|coordination service|"
+    r"store .*(?:closed|shut ?down)|monitoredBarrier"
+)
+
+_WAITED = r"connection refused|timed?[ -]?out|DEADLINE_EXCEEDED"
+
+
+def is_closed_by_peer(words: str) -> bool:
+    """Whether another process closed the connection, as its end does; a path that is gone closes nothing."""
+    return compiled(_CLOSED, re.IGNORECASE).search(words) is not None
+
+
+def has_lost_peer(words: str) -> bool:
+    """Whether another process is gone or has given up."""
+    return compiled(_LOST, re.IGNORECASE).search(words) is not None
+
+
+def has_lost_or_missed_peer(words: str) -> bool:
+    """Whether another process is gone or has given up, or was waited for in vain and may never have come."""
+    return compiled(f"{_LOST}|{_WAITED}", re.IGNORECASE).search(words) is not None
