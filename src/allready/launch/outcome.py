@@ -199,6 +199,8 @@ def _overall(
     if lost:
         node = min(lost)
         return EndCause.NODE_LOST, f"node {node} was lost: {lost[node]}"
+    if ranks and not problem and all(r.cause is EndCause.SUCCESS for r in ranks):
+        return EndCause.SUCCESS, f"all {len(ranks)} ranks ended with exit code 0"
     if verdict is not None and verdict.confidence is not Confidence.POSSIBLE and verdict.fault_class in _BY_CLASS:
         return _BY_CLASS[verdict.fault_class], verdict.sentence
     if cause is not None:
@@ -206,8 +208,6 @@ def _overall(
     if problem:
         kinds = {"program": EndCause.USAGE, "port": EndCause.PORT_IN_USE, "rendezvous": EndCause.RENDEZVOUS}
         return kinds.get(problem_kind, EndCause.UNKNOWN), problem
-    if ranks and all(r.cause is EndCause.SUCCESS for r in ranks):
-        return EndCause.SUCCESS, f"all {len(ranks)} ranks ended with exit code 0"
     return EndCause.UNKNOWN, "some ranks ended without an explanation"
 
 
