@@ -24,8 +24,8 @@ class Motion:
             if all(e.get("time_discovered_completed_ns") for e in dump["entries"]):
                 self._dumps[rank] = dump
         self._pace = {rank: Pace(rank) for rank in self._dumps}
-        times = [e["time_created_ns"] for dump in self._dumps.values() for e in dump["entries"]]
-        self.begins_s, self.ends_s = (min(times) / 1e9, max(times) / 1e9) if times else (0.0, 0.0)
+        times: list[int] = [e["time_created_ns"] for dump in self._dumps.values() for e in dump["entries"]]
+        self.begins_s, self.ends_s = min(times, default=0) / 1e9, max(times, default=0) / 1e9
 
     def pace(self, rank: int, now_s: float) -> tuple[PaceSample, ...]:
         """What is new in the ring, as the agent reads it."""

@@ -158,14 +158,14 @@ class Feed:
                 self.judge.take_status(self._status(node), self.now, self.wall_s + self.now)
             order = self.judge.wants(self.now)
             if order is not None:
-                self.answer(order.number)
+                self.answer(order.number, with_dump=order.with_dump)
             self.judge.judge(self.now, self.wall_s + self.now)
             self.now += STEP_S
 
-    def answer(self, number: int = 0) -> None:
+    def answer(self, number: int = 0, *, with_dump: bool = True) -> None:
         """All agents that are heard send their evidence."""
         for node in self._heard():
-            self.judge.take_evidence(self._answer(node, number), self.now)
+            self.judge.take_evidence(self._answer(node, number, with_dump=with_dump), self.now)
 
     def _heard(self) -> Sequence[WorldNode]:
         """Nodes whose agents are heard: those that lost the network are for a while, then the hub gives them up."""
@@ -286,8 +286,8 @@ class Feed:
             e.signature.startswith("jax.") for e in self.run.events
         )
 
-    def _answer(self, node: WorldNode, number: int) -> NodeEvidence:
-        ranks = tuple(self._evidence(self._rank(r)) for r in node.ranks)
+    def _answer(self, node: WorldNode, number: int, *, with_dump: bool) -> NodeEvidence:
+        ranks = tuple(self._evidence(self._rank(r), with_dump=with_dump) for r in node.ranks)
         status = NodeStatus(
             node_rank=node.node_rank,
             name=node.name,
@@ -306,7 +306,7 @@ class Feed:
             kernel_lines=tuple(e.text for e in self.run.events if e.signature.startswith("kernel.")),
         )
 
-    def _evidence(self, status: RankStatus) -> RankEvidence:
+    def _evidence(self, status: RankStatus, *, with_dump: bool) -> RankEvidence:
         rank, dump = status.rank, b""
         for reading in self.readings:
             if any(d.rank == rank for d in reading.dumps):
@@ -321,7 +321,7 @@ class Feed:
             stack=_frames(stack, status.pid) if stack is not None else "",
             log_tail=_last_words(self.ended.get(rank), rank),
             nccl_log_tail=_text(self.nccl_logs.get(rank))[-TAIL_BYTES:],
-            nccl_record=self.nccl_records.get(rank, ""),
+            nccl_record=self.nccl_records.get(rank, "") if with_dump else "",
             syscall=CALLS.get(doing, "running" if doing in BUSY else "poll" if doing in WAITING else ""),
             wchan="nfs_wait" if doing == "io" else None,
         )
@@ -703,10 +703,11 @@ def outcome(report: Report, world: World) -> tuple[str, tuple[int, ...]]:
 
 def outcome_of_files(report: Report, fed: Report) -> tuple[str, tuple[int, ...]]:
     """The same of files.  Where these tell no nodes, who wrote the line that accuses its node stands for that node."""
-    world, own = fed.world, report.verdict
+    world, own, other = fed.world, report.verdict, fed.verdict
     found = outcome(report, world)
-    is_of_node = own is not None and fed.verdict is not None and not report.world.nodes and own.code == fed.verdict.code
-    if not is_of_node or not own.culprits.ranks or fed.verdict.culprits.ranks:
+    if own is None or other is None or own.code != other.code or report.world.nodes:
+        return found
+    if not own.culprits.ranks or other.culprits.ranks:
         return found
     nodes = [n.node_rank for n in world.nodes if set(own.culprits.ranks) & set(n.ranks)]
     return found[0], _ranks_of(nodes, world)

@@ -234,7 +234,7 @@ class NodeAgent:
         await self._node.send(kind, body)
 
     async def _tell_calls(self, ended: messages.Ended, sampler: "Sampler") -> None:
-        """Where all ranks ended well, nothing was suspected; that they made the same calls the logs of NCCL can show."""
+        """Of ranks that all ended well nobody asks; whether their calls fit the logs of NCCL show all the same."""
         is_well = bool(ended.ends) and all(end.is_success for end in ended.ends)
         if not is_well or not await asyncio.to_thread(sampler.observer.has_nccl_logs):
             return
