@@ -8,7 +8,7 @@ then its ends in the order of their times, each with the last words that the ran
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -18,8 +18,10 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.agent.local_verdict import HISTORY_S, LocalView
-from allready.evidence.inputs import find
+from allready.evidence.inputs import find, open_plain
+from allready.evidence.nccl_record import encoded, read_nccl_record
 from allready.evidence.read import read_all
+from allready.evidence.readers import ReaderContext
 from allready.evidence.reading import Reading
 from allready.evidence.stacks.read import read_stacks
 from allready.judging.analysis import Analysis
@@ -60,6 +62,7 @@ from allready.model import (
     WorldNode,
 )
 from allready.signatures import load
+from tests.judging.motion import Motion
 from tests.live.monitor.made import entry
 
 STEP_S = 0.2
@@ -110,7 +113,8 @@ class Feed:
     judge: Judge = field(init=False)
 
     def __post_init__(self) -> None:
-        self.wall_s = (self.run.last_time_s or 1_790_000_000.0) - self.now
+        self.motion = Motion(self.readings) if _is_all_well(self.run) else Motion([])
+        self.wall_s = (self.motion.begins_s or self.run.last_time_s or 1_790_000_000.0) - self.now
         self.world = _world(self.run)
         self.run = replace(self.run, deaths=tuple(_placed(d, self.run, self.world) for d in self.run.deaths))
         self.stuck_s = self.wall_s + self.now
@@ -120,14 +124,20 @@ class Feed:
         self.stacks = _stacks_of_waits(self.run) | {
             s.rank: s for s in self.run.stacks if s.rank is not None and s.role in {"rank", "other"}
         }
+        of_processes = {s: p.rank for p in self.run.processes if p.rank is not None for s in p.sources}
         self.nccl_logs = {
             rank: r.source.path
             for r in self.readings
-            for rank in {self._writer(e.origin) for e in r.events if NCCL_LOG.search(r.source.path)} - {None}
+            if NCCL_LOG.search(r.source.path)
+            for rank in {of_processes.get(r.source.path), *(self._writer(e.origin) for e in r.events)} - {None}
         }
+        self.nccl_records = {rank: _nccl_record(path) for rank, path in self.nccl_logs.items()}
         self.judge = Judge(hang_after_s=HANG_AFTER_S, world=self.world)
-        self.gpus = {r.rank: _gpu(r) for s in _saved(self.readings) for r in s.status.ranks}
-        self.cut_off = _cut_off(self.run, self.world)
+        saved = _saved(self.readings)
+        self.gpus = {r.rank: _gpu(r) for s in saved for r in s.status.ranks}
+        self.down = {s.node_rank: s for s in saved if _has_no_link(s)}
+        self.addresses = {s.node_rank: _named_addresses(s) for s in saved}
+        self.cut_off = tuple(sorted({*_cut_off(self.run, self.world), *self.down}))
         self.has_dumps = any(r.dumps for r in self.readings)
         self.entries = {r: _entries(self.run.mismatches, r, self.stuck_s) for n in self.world.nodes for r in n.ranks}
 
@@ -148,10 +158,14 @@ class Feed:
                 self.judge.take_status(self._status(node), self.now, self.wall_s + self.now)
             order = self.judge.wants(self.now)
             if order is not None:
-                for node in self._heard():
-                    self.judge.take_evidence(self._answer(node, order.number), self.now)
+                self.answer(order.number, with_dump=order.with_dump)
             self.judge.judge(self.now, self.wall_s + self.now)
             self.now += STEP_S
+
+    def answer(self, number: int = 0, *, with_dump: bool = True) -> None:
+        """All agents that are heard send their evidence."""
+        for node in self._heard():
+            self.judge.take_evidence(self._answer(node, number, with_dump=with_dump), self.now)
 
     def _heard(self) -> Sequence[WorldNode]:
         """Nodes whose agents are heard: those that lost the network are for a while, then the hub gives them up."""
@@ -162,11 +176,17 @@ class Feed:
         return [n for n in self.world.nodes if n.node_rank not in self.cut_off]
 
     def _status(self, node: WorldNode) -> NodeStatus:
-        now_s = self.wall_s + self.now
+        ahead_s = next((c.offset_s for c in self.run.clocks if c.node in {node.name, f"node{node.node_rank}"}), 0.0)
+        now_s = self.wall_s + self.now + ahead_s
         pace = () if node.node_rank in self.told else tuple(s for r in node.ranks for s in self._pace(r))
         self.told.add(node.node_rank)
         return NodeStatus(
-            node_rank=node.node_rank, name=node.name, time_s=now_s, ranks=tuple(map(self._rank, node.ranks)), pace=pace
+            node_rank=node.node_rank,
+            name=node.name,
+            time_s=now_s,
+            clock_offset_s=ahead_s,
+            ranks=tuple(map(self._rank, node.ranks)),
+            pace=(*pace, *(s for r in node.ranks for s in self.motion.pace(r, now_s))),
         )
 
     def _pace(self, rank: int) -> Iterator[PaceSample]:
@@ -186,6 +206,9 @@ class Feed:
     def _rank(self, rank: int) -> RankStatus:
         if rank in self.ended:
             return self._ended(rank, self.ended[rank])
+        moving = self.motion.marks(rank, self.wall_s + self.now)
+        if moving:
+            return self._moving(rank, moving)
         stack = self.stacks.get(rank)
         doing = stack.activity if stack is not None else ""
         waited_s = self.wall_s + self.now - self.stuck_s
@@ -212,6 +235,19 @@ class Feed:
             site=stack.site if stack is not None else "",
             site_since_s=self.stuck_s,
             **self.gpus.get(rank, {}),
+        )
+
+    def _moving(self, rank: int, marks: tuple[GroupMark, ...]) -> RankStatus:
+        waits = any(m.waiting_s is not None for m in marks)
+        return RankStatus(
+            rank=rank,
+            pid=self._pid(rank),
+            process_state=ProcessState.SLEEPING if waits else ProcessState.RUNNING,
+            phase="communicating" if waits else "computing",
+            heartbeat_age_s=0.1,
+            groups=marks,
+            num_operations=sum(m.enqueued for m in marks),
+            framework="torch",
         )
 
     def _works_alone(self, rank: int) -> bool:
@@ -250,8 +286,8 @@ class Feed:
             e.signature.startswith("jax.") for e in self.run.events
         )
 
-    def _answer(self, node: WorldNode, number: int) -> NodeEvidence:
-        ranks = tuple(self._evidence(self._rank(r)) for r in node.ranks)
+    def _answer(self, node: WorldNode, number: int, *, with_dump: bool) -> NodeEvidence:
+        ranks = tuple(self._evidence(self._rank(r), with_dump=with_dump) for r in node.ranks)
         status = NodeStatus(
             node_rank=node.node_rank,
             name=node.name,
@@ -270,7 +306,7 @@ class Feed:
             kernel_lines=tuple(e.text for e in self.run.events if e.signature.startswith("kernel.")),
         )
 
-    def _evidence(self, status: RankStatus) -> RankEvidence:
+    def _evidence(self, status: RankStatus, *, with_dump: bool) -> RankEvidence:
         rank, dump = status.rank, b""
         for reading in self.readings:
             if any(d.rank == rank for d in reading.dumps):
@@ -285,9 +321,17 @@ class Feed:
             stack=_frames(stack, status.pid) if stack is not None else "",
             log_tail=_last_words(self.ended.get(rank), rank),
             nccl_log_tail=_text(self.nccl_logs.get(rank))[-TAIL_BYTES:],
+            nccl_record=self.nccl_records.get(rank, "") if with_dump else "",
             syscall=CALLS.get(doing, "running" if doing in BUSY else "poll" if doing in WAITING else ""),
             wchan="nfs_wait" if doing == "io" else None,
         )
+
+
+def _nccl_record(path: str) -> str:
+    """As an agent makes it of the file, once that stands."""
+    size = Path(path).stat().st_size
+    with open_plain(path) as stream:
+        return encoded(read_nccl_record(stream, path, ReaderContext(), size_bytes=size))
 
 
 def replay(folder: Path) -> Report:
@@ -295,7 +339,10 @@ def replay(folder: Path) -> Report:
     readings = read_all(find([str(folder)]), workers=1)
     feed = Feed(readings, assemble(readings))
     run = feed.run
-    all_well = bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
+    all_well = _is_all_well(run)
+    if all_well:
+        feed.play(feed.motion.ends_s - feed.motion.begins_s)
+    in_motion = feed.judge.last
     given_up_s = [e.time_s for e in run.events if e.signature in WAITED and e.time_s is not None]
     own = [d for d in run.deaths if d.rank is not None and not d.by_launcher and not d.earlier]
     refused = {e.origin.source for e in run.events if e.role is Role.ROOT and e.signature.startswith("nccl.")}
@@ -328,20 +375,29 @@ def replay(folder: Path) -> Report:
             feed.play(min(1.0, gap_s))
     if all_well:
         feed.end(dict.fromkeys(range(run.expected_ranks)))
+        feed.answer()  # agents read what NCCL logged when all of theirs have ended
     feed.play(AFTER_ENDS_S)
     report = feed.judge.finish(feed.now, feed.wall_s + feed.now)
+    if all_well and report.verdict is None and in_motion is not None:
+        return in_motion  # a job that was slow and ended well: its end withdraws what was said of its pace
     return _own_word(feed) or report
+
+
+def _is_all_well(run: RunEvidence) -> bool:
+    return bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
 
 
 def _own_word(feed: Feed) -> Report | None:
     """The report of a node that node 0 does not hear and whose own interface is down, as its agent writes it there.
 
-    NCCL's log has the interface that the job uses and, once that is down, that no route is left from there.
+    NCCL's log has the interface that the job uses and, once that is down, that no route is left from there; where its
+    agent's last look at its interfaces was kept, that has both.
     """
     unreachable = {e.origin.node for e in feed.run.events if e.signature == "nccl.network_unreachable"}
     for number in feed.cut_off:
-        own, of_node_0 = _addresses(feed.run, number), _addresses(feed.run, 0)
-        if not own or not of_node_0 or number not in {feed.run.node_numbers.get(n or "") for n in unreachable}:
+        own, of_node_0 = (_addresses(feed.run, n) or feed.addresses.get(n, {}) for n in (number, 0))
+        is_down = number in feed.down or number in {feed.run.node_numbers.get(n or "") for n in unreachable}
+        if not own or not of_node_0 or not is_down:
             continue
         view = LocalView(number, feed.world, {number: tuple(own.values()), 0: tuple(of_node_0.values())})
         now_s = feed.wall_s + feed.now
@@ -367,6 +423,18 @@ def _saved(readings: Sequence[Reading]) -> list[NodeEvidence]:
     """What agents kept of their last answers, without what stands in files of its own."""
     files = [Path(r.source.path) for r in readings if r.source.kind == "node status"]
     return [msgspec.json.decode(f.read_bytes(), type=NodeEvidence) for f in files]
+
+
+def _has_no_link(saved: NodeEvidence) -> bool:
+    """Whether no interface but the loopback carries anything."""
+    others = [row for row in saved.links if row.name != "lo"]
+    return bool(others) and not any(row.has_carrier for row in others)
+
+
+def _named_addresses(saved: NodeEvidence) -> dict[str, str]:
+    """Interface -> address, where there is only one besides the loopback."""
+    names = [row.name for row in saved.links if row.name != "lo"]
+    return {names[0]: saved.addresses[0]} if len(names) == 1 and saved.addresses else {}
 
 
 def _gpu(rank: RankStatus) -> dict[str, Any]:
@@ -630,5 +698,20 @@ def outcome(report: Report, world: World) -> tuple[str, tuple[int, ...]]:
     verdict = report.verdict
     if verdict is None:
         return "HEALTHY", ()
-    of_nodes = (r for n in world.nodes if n.node_rank in verdict.culprits.nodes for r in n.ranks)
-    return str(verdict.fault_class), verdict.culprits.ranks or tuple(sorted(of_nodes))
+    return str(verdict.fault_class), verdict.culprits.ranks or _ranks_of(verdict.culprits.nodes, world)
+
+
+def outcome_of_files(report: Report, fed: Report) -> tuple[str, tuple[int, ...]]:
+    """The same of files.  Where these tell no nodes, who wrote the line that accuses its node stands for that node."""
+    world, own, other = fed.world, report.verdict, fed.verdict
+    found = outcome(report, world)
+    if own is None or other is None or own.code != other.code or report.world.nodes:
+        return found
+    if not own.culprits.ranks or other.culprits.ranks:
+        return found
+    nodes = [n.node_rank for n in world.nodes if set(own.culprits.ranks) & set(n.ranks)]
+    return found[0], _ranks_of(nodes, world)
+
+
+def _ranks_of(nodes: Collection[int], world: World) -> tuple[int, ...]:
+    return tuple(sorted(r for n in world.nodes if n.node_rank in nodes for r in n.ranks))

@@ -11,7 +11,7 @@ from allready.judging.arbiter import explain_order
 from allready.judging.loading import load
 from allready.report.json_report import decode
 from tests.cases import cases
-from tests.judging.replay import outcome, replay
+from tests.judging.replay import outcome, outcome_of_files, replay
 
 pytestmark = pytest.mark.thorough
 
@@ -27,24 +27,8 @@ ARCHIVES = {
 CI = [name for name in ARCHIVES if name.startswith(("runs/", "h100/two_nodes/"))]
 
 CANNOT: Mapping[str, tuple[str, ...]] = {
-    "output alone is recorded: agents know on which node a port is taken, and in which state processes are": (
-        "runs_cpu/start_port", "runs_cpu_two_nodes/groups_cross",
-    ),
-    "agents read NCCL's log of ranks that failed: of the other node's interfaces only its file tells": (
-        "h100/jax/interface",
-    ),
-    "sends, receives and splits stand in NCCL's log alone: agents have them from the recorder, which is not here": (
-        "h100/frameworks/p2p_sizes", "h100/frameworks/splits", "h100/two_nodes/both_recv",
-    ),
-    "that a rank computes long, that a GPU runs another kernel: processor time and GPUs are not recorded": (
-        "h100/two_nodes/slow", "h100/two_nodes/spin", "h200/ruins/slow", "h200/ruins/spin",
-    ),
-    "the agents' files are from after the end, with the sockets gone": ("h200/runs/link_down",),
-    "agents know that a rank which joins nowhere runs; files do not: its log may be missing": (
-        "h200/ruins/never_joins",
-    ),
-    "of two ranks in two calls the monitor accuses none; files name the one that entered no collective": (
-        "h100/two_nodes/send_alone", "h200/ruins/send_alone",
+    "output alone is recorded, which says how a job that hung was ended: agents see where its ranks stand": (
+        "runs_cpu_two_nodes/groups_cross",
     ),
 }  # fmt: skip
 """Why a recording does not show what agents would have sent -> runs."""
@@ -63,7 +47,7 @@ def differs(name: str, folder: Path) -> str:
     if [line.partition(": ")[0] for line in why] != [f"{a.code} before {b.code}" for a, b in pairs]:
         return f"{name}: findings {[f.code for f in report.findings]}, reasons {why}"
     fed = replay(run)
-    files, live = outcome(report, fed.world), outcome(fed, fed.world)
+    files, live = outcome_of_files(report, fed), outcome(fed, fed.world)
     if (files == live) == (name in EXCUSED):
         return f"{name}: from files {files}, as a live feed {live}"
     return ""

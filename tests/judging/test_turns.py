@@ -3,8 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from allready.evidence.flight.join import join_dumps
-from allready.judging.turns import kept_turns
+from allready.evidence.lines.streams import packed
+from allready.evidence.reading import OpShape, OpStream
+from allready.judging.turns import kept_loops, kept_turns
+from allready.model import Origin
 from tests.cases import cases
 from tests.evidence.flight.make import dump, entry, loaded
 
@@ -120,3 +125,16 @@ def test_who_leaves_the_order_of_the_others_before_there_is_a_loop_is_found_by_i
 )
 def test_nobody_is_accused_without_a_clear_turn(texts: Sequence[str]) -> None:
     assert False not in first_turns(*texts, with_lines=True).values()
+
+
+def logged(text: str, comm: str = "0x1") -> OpStream:
+    """The same calls as NCCL logs them."""
+    shapes = [OpShape(name="all_reduce", count=ord(c), dtype="float32", redop="sum", root=0) for c in sorted(set(text))]
+    codes = [sorted(set(text)).index(c) for c in text]
+    blocks = [packed(np.array(codes, np.uint16))]
+    return OpStream(origin=Origin(source="nccl.log"), comm=comm, shapes=shapes, blocks=blocks)
+
+
+def test_calls_that_nccl_logged_are_a_loop_as_well() -> None:
+    loop, other = logged("CABABABABABAB"), logged("ABABABABABABC")
+    assert kept_loops({0: [loop], 1: [other], 2: [loop, logged("ABABABAB", "0x2")], 3: []}) == {0: True}

@@ -1,5 +1,6 @@
 """Command lines and variables of ranks."""
 
+import glob
 import os
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from allready.facts.live import LiveHost
 from allready.facts.system import usable_cpus
-from allready.launch.plan import argv_of, nccl_log, omp_threads, virtual_local_rank, visible_devices
+from allready.launch.plan import argv_of, nccl_log, nccl_log_glob, omp_threads, virtual_local_rank, visible_devices
 from allready.launch.request import Command
 
 ENV = {"PATH": os.defpath}
@@ -81,3 +82,17 @@ def test_nccls_log_is_asked_for_and_never_against_the_user(tmp_path: Path) -> No
     variables, notes = nccl_log({"NCCL_DEBUG": "TRACE"}, tmp_path, "INFO", None)
     assert "NCCL_DEBUG" not in variables
     assert [(n.key, n.values["name"]) for n in notes] == [("workers.variable_kept", "NCCL_DEBUG")]
+
+
+def test_the_log_of_nccl_is_found_where_the_user_wants_it(tmp_path: Path) -> None:
+    own = tmp_path / "rank[0]"
+    own.mkdir()
+    (own / "nccl.gpu1.7.log").touch()
+    (tmp_path / "gpu1.7.txt").touch()
+    rows = [
+        ({}, own / "nccl.gpu1.7.log"),
+        ({"NCCL_DEBUG_FILE": f"{tmp_path}/%h.%p.txt"}, tmp_path / "gpu1.7.txt"),
+        ({"NCCL_DEBUG_FILE": "/tmp/of_all_ranks"}, own / "nccl.gpu1.7.log"),  # whose lines of which rank?
+    ]
+    for environ, path in rows:
+        assert glob.glob(nccl_log_glob(environ, own, 7)) == [str(path)]  # noqa: PTH207

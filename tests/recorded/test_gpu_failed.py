@@ -33,7 +33,7 @@ TRUTH: dict[str, tuple[str, set[str], dict[str, Any]]] = {
     "no_interface": ("START-NAME", {"certain"}, {"nodes": [0], "variables": ["NCCL_SOCKET_IFNAME"]}),
     # What these left does not say more than that somebody is waited for.
     "fewer_steps": ("CPU-STUCK", {"likely"}, {"ranks": [1]}),  # it waits at its end, in no collective
-    "never_joins": ("START-ABSENT", {"possible"}, {}),
+    "never_joins": ("START-ABSENT", {"possible"}, {"ranks": [1]}),
     "spin": ("NET-BROKEN", {"possible"}, {}),
 }
 

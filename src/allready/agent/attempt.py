@@ -95,13 +95,14 @@ class LocalAttempt:
 
     def handles(self) -> Mapping[int, RankHandle]:
         """The ranks that run, for the observer."""
+        environ = os.environ | dict(self._context.request.environment)
         return {
             rank: RankHandle(
                 rank=rank,
                 local_rank=local_rank,
                 pid=self._pids[rank],
                 log_path=self._log_dirs[rank] / logs.OUT_LOG,
-                nccl_log_glob=f"{self._log_dirs[rank]}/nccl.*.log",
+                nccl_log_glob=planning.nccl_log_glob(environ, self._log_dirs[rank], self._pids[rank]),
                 gpu=_gpu_of(local_rank, self._context.request.devices),
             )
             for local_rank, rank in enumerate(self._orders.ranks)

@@ -55,6 +55,7 @@ class NodeAgent:
         self._attempt: LocalAttempt | None = None
         self._tasks: set[asyncio.Task[object]] = set()
         self._gathers: set[asyncio.Task[object]] = set()
+        self._asked = 0  # number of node 0's last question
         self._is_interrupted = False
         self._has_told_loss = False
         self._hang_mark = HangMark(context.run_dir)
@@ -96,7 +97,9 @@ class NodeAgent:
             refuse_nonsense(plan, self._context.request)
             await self._begin(plan)
         elif kind == messages.GATHER and self._sampler is not None:
-            task = self._spawn(self._gather(convert(body, Gather), self._sampler))
+            order = convert(body, Gather)
+            self._asked = order.number
+            task = self._spawn(self._gather(order, self._sampler))
             self._gathers.add(task)
             task.add_done_callback(self._gathers.discard)
         elif kind == messages.VERDICT:
@@ -225,9 +228,19 @@ class NodeAgent:
             self._spawn(asyncio.to_thread(self._sampler.observer.replace_rank, handle))  # it may wait for a sample
 
     async def _send(self, kind: str, body: object) -> None:
-        if kind == messages.ENDED and self._sampler is not None:
+        if isinstance(body, messages.Ended) and self._sampler is not None:
             await self._sampler.sample(at_once=True)
+            await self._tell_calls(body, self._sampler)
         await self._node.send(kind, body)
+
+    async def _tell_calls(self, ended: messages.Ended, sampler: "Sampler") -> None:
+        """Of ranks that all ended well nobody asks; whether their calls fit the logs of NCCL show all the same."""
+        is_well = bool(ended.ends) and all(end.is_success for end in ended.ends)
+        if not is_well or not await asyncio.to_thread(sampler.observer.has_nccl_logs):
+            return
+        evidence = await sampler.gather(Gather(number=self._asked, why="the ranks have ended"))
+        if evidence is not None:
+            await self._node.send(messages.EVIDENCE, evidence)
 
     async def _gather(self, order: Gather, sampler: "Sampler") -> None:
         evidence = await sampler.gather(order)

@@ -22,7 +22,7 @@ from allready.judging.event_logs import join_event_logs, later_than_recovery
 from allready.judging.last_calls import with_last_calls
 from allready.judging.roles import settle
 from allready.judging.siblings import with_siblings
-from allready.judging.turns import kept_turns
+from allready.judging.turns import kept_loops, kept_turns
 from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
 from allready.model import Death, Event, ProcessStack, RunEvidence, World, WorldNode
@@ -108,7 +108,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         lags=(*in_dumps.lags, *in_logs.lags, *inspector_lags([i for r in readings for i in r.inspections]), *told.lags),
         clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
         iterations=in_logs.iterations,
-        turns=kept_turns(flight.groups),
+        turns=kept_loops(operations.streams) | kept_turns(flight.groups),
         benches=benches,
         runtime=told.failures,
         notes=(*flight.notes, *told.notes),

@@ -113,14 +113,14 @@ def end_of_attempt(
     elif lost_nodes and not is_own:
         node = min(lost_nodes)
         end, reason = EndCause.NODE_LOST, f"node {node} was lost: {lost_nodes[node]}"
+    elif ranks and not problem and all(r.cause is EndCause.SUCCESS for r in ranks):
+        end, reason = EndCause.SUCCESS, f"all {len(ranks)} ranks ended with exit code 0"
     elif sure is not None and sure.fault_class in _BY_CLASS and not is_own:
         end, reason = _BY_CLASS[sure.fault_class], sure.sentence
     elif cause is not None:
         end, reason = cause.cause, _sentence(cause)
     elif problem:
         end, reason = _BY_PROBLEM.get(problem_kind, EndCause.UNKNOWN), problem
-    elif ranks and all(r.cause is EndCause.SUCCESS for r in ranks):
-        end, reason = EndCause.SUCCESS, f"all {len(ranks)} ranks ended with exit code 0"
     else:
         end, reason = EndCause.UNKNOWN, "some ranks ended without an explanation"
     return AttemptEnd(

@@ -43,6 +43,10 @@ def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCa
         kind = StallKind.ELSEWHERE if doing == CALL_OF_TWO else StallKind.LEAVING
         fault_class = FaultClass.DESYNC_FLOW
         is_sure = elsewhere is None or has_output  # an exception, which only the output tells, takes it down as well
+        if (
+            doing == CALL_OF_TWO
+        ):  # its first one: too many where the others kept to their loop, else perhaps missing there
+            is_sure = all(run.turns.get(r) for wait in snapshot.waits_for(rank) for r in wait.waiting)
     elif not doing and case.of(peer_ended):  # a connection was closed from the other end
         kind, fault_class = StallKind.DIED, FaultClass.DEAD
         is_sure = has_output or _closed_soon(run, rank)  # else perhaps when all stood still and the job was ended

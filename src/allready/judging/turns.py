@@ -7,6 +7,7 @@ the calls of all ranks are compared instead, by their lines in the program or, w
 and how many sends and receives each rank made between two calls with how many it made there the time before.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, repeat
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import ANY, Track
+from allready.evidence.operations.codes import raw_codes
+from allready.evidence.reading import OpStream
 from allready.judging.majority import is_minority, majority
 from allready.judging.sequence import Codes, loop_of
 
@@ -47,6 +50,18 @@ def kept_turns(groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> dict[int,
     if False in kept.values() or len(some) < len(of_rank):
         return kept
     return kept | (_compared([group for group, _ in used], some) or _sent_as_before(some))
+
+
+def kept_loops(streams: Mapping[int, Sequence[OpStream]]) -> dict[int, bool]:
+    """The same from the calls that NCCL logged: ranks whose calls of their only communicator are a loop to the end."""
+    return {rank: True for rank, of_rank in streams.items() if len(of_rank) == 1 and _keeps(_last_codes(of_rank[0]))}
+
+
+def _last_codes(stream: OpStream) -> Codes:
+    last: deque[int] = deque(maxlen=MAX_CALLS)
+    for codes in raw_codes(stream):
+        last.extend(codes.tolist())
+    return np.array(last, dtype=np.int64)
 
 
 def _sent_as_before(of_rank: Mapping[int, Sequence[tuple[int, Track]]]) -> dict[int, bool]:

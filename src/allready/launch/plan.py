@@ -1,5 +1,6 @@
 """One attempt on one node: what is to be started, with which environment, and how that went."""
 
+import glob
 import os
 import signal as signals
 import sys
@@ -231,6 +232,14 @@ def nccl_log(
     kept = {name: environ[name] for name in wanted if environ.get(name) and environ[name] != wanted[name]}
     notes = [Note(key="workers.variable_kept", values={"name": name, "value": value}) for name, value in kept.items()]
     return {name: value for name, value in wanted.items() if name not in kept}, notes
+
+
+def nccl_log_glob(environ: Mapping[str, str], log_dir: Path, pid: int) -> str:
+    """A pattern for NCCL's log of one rank: where the user wants a file for each process, else in the rank's folder."""
+    name = environ.get("NCCL_DEBUG_FILE", "")
+    if "%p" not in name:
+        return f"{glob.escape(str(log_dir))}/nccl.*.log"
+    return glob.escape(name).replace("%h", "*").replace("%p", str(pid))
 
 
 def error_file(plan: AttemptPlan, local_rank: int) -> Path:

@@ -199,7 +199,8 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
 
     `stack`: faulthandler's or py-spy's output with a `Process PID:` head; `why_no_stack` otherwise.
     `ring`: the recorder's JSON; `dump`: its pickle with stacks, base64.  `log_tail`: the last 64 KiB of its output.
-    `nccl_log_tail`: the same of its NCCL log, if there is one.
+    `nccl_log_tail`: the same of its NCCL log, if there is one; `nccl_record`: what the whole of that log says of its
+    communicators, interfaces and calls, read on the node (`evidence.nccl_record`).
     `wchan`, `syscall`: of the main thread, from /proc.
     """
 
@@ -211,6 +212,7 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     dump: str = ""
     log_tail: str = ""
     nccl_log_tail: str = ""
+    nccl_record: str = ""
     wchan: str | None = None
     syscall: str | None = None
     open_file: str | None = None  # the path behind the descriptor of a blocking read or write
@@ -254,7 +256,8 @@ class Gather(Struct, frozen=True, kw_only=True):
     """Node 0 wants evidence of every node's ranks: made by the monitor, sent by the coordinator, answered by agents.
 
     `number` grows; an answer carries it.  `why`: for the log.  `keep`: the answer also goes into the report folder.
-    `with_dump`: a flight-recorder dump with call sites as well, which costs a rank a second of its processor.
+    `with_dump`: a flight-recorder dump with call sites as well, which costs a rank a second of its processor, and the
+    calls that NCCL logged, which the agent reads in so long.
     """
 
     number: int

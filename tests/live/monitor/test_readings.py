@@ -6,8 +6,10 @@ import pickle
 
 from msgspec.structs import replace
 
+from allready.evidence.nccl_record import NcclRecord, encoded
+from allready.evidence.reading import OpStream
 from allready.live.monitor.readings import readings_of
-from allready.model import NodeEvidence, NodeStatus, ProcessState, RankEvidence, RankStatus
+from allready.model import NodeEvidence, NodeStatus, Origin, ProcessRecord, ProcessState, RankEvidence, RankStatus
 from tests.live.monitor.made import CLOSED, IN_ALL_REDUCE, STACK, entry, traceback
 
 ALIVE = RankStatus(rank=3, pid=77, process_state=ProcessState.SLEEPING)
@@ -161,3 +163,17 @@ def test_the_output_of_a_rank_that_left_without_a_traceback_has_its_last_line() 
     [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail="starting\nbad config\n\n")))
     assert not reading.deaths
     assert (reading.source.rank, reading.source.last_line) == (3, "bad config")
+
+
+def test_what_nccl_logged_of_calls_is_of_the_rank_whose_log_it_is() -> None:
+    stream = OpStream(origin=Origin(source="/x/nccl.log", host="gpu1", pid=5), comm="0x1", num_operations=3)
+    process = ProcessRecord(host="gpu1", pid=5, interfaces=(("eth0", "10.0.0.2"),))
+    text = encoded(NcclRecord(processes=(process,), op_streams=(stream,)))
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=ALIVE, nccl_record=text)))
+    assert [(p.rank, p.node, p.interfaces) for p in reading.processes] == [(3, "node1", process.interfaces)]
+    assert [(s.origin.rank, s.origin.node, s.num_operations) for s in reading.op_streams] == [(3, "node1", 3)]
+    assert reading.source.path == "attempt0/node1/rank3/nccl.log"
+    for nonsense in ("{", '{"processes": 3}', " " * 100_000):
+        [reading] = readings_of(answer(RankEvidence(rank=3, status=ALIVE, nccl_record=nonsense)))
+        assert reading.source.problem, nonsense[:20]
+        assert not reading.processes

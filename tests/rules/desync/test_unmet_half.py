@@ -1,5 +1,6 @@
 from allready.judging.loading import load
 from allready.model import Confidence, FaultClass, Mismatch
+from tests.rules.live import made as live
 from tests.rules.runs import ask, death, operation
 
 
@@ -39,3 +40,10 @@ def test_it_is_no_other_call_and_no_other_argument() -> None:
 def test_a_death_explains_it() -> None:
     assert ask("DSY006", mismatches=(unmet(1, 2),), deaths=(death(2),)).state == "clear"
     assert ask("DSY006").state == "clear"
+
+
+def test_of_a_running_job_only_two_that_wait_for_each_other_are_reported() -> None:
+    """A half that stands alone may get the other one yet."""
+    assert live.ask("DSY006", mismatches=(unmet(1, 2),)).state == "clear"
+    [hit] = live.ask("DSY006", mismatches=(unmet(3, 0), unmet(1, 2), unmet(2, 1))).hits
+    assert (bool(hit.culprits), hit.confidence) == (False, Confidence.LIKELY)

@@ -1,5 +1,7 @@
+from allready.judging.engine import judge
 from allready.model import Confidence, Severity
 from tests.rules.desync.test_other_call import mismatch
+from tests.rules.live import made as live
 from tests.rules.runs import ask, at, event, group, one_missing, operation
 
 LEVEL = group({r: at(65, 64) for r in range(4)})
@@ -37,3 +39,17 @@ def test_a_glance_at_a_moving_job_is_no_fault() -> None:
 def test_an_operation_that_somebody_left_did_work() -> None:
     left = group({r: at(65, 64) if r else at(65) for r in range(4)})
     assert ask("HNG005", progress=(left,), events=(event("torch.watchdog_timeout", 0),)).state == "clear"
+
+
+def test_of_a_running_job_it_is_reported_once_the_wait_has_lasted_too_long() -> None:
+    for hang_after_s, state in ((60.0, "clear"), (8.0, "hit")):  # it has lasted 10 s
+        assert live.ask("HNG005", live={"hang_after_s": hang_after_s}).state == state
+    [hit] = live.ask("HNG005", live={"hang_after_s": 8.0}).hits
+    assert (bool(hit.culprits), hit.severity, hit.confidence) == (False, None, Confidence.POSSIBLE)
+    late = (live.behind(2),)
+    assert live.ask("HNG005", *late, live={"hang_after_s": 8.0}).state == "clear", "a rank is missing"
+
+
+def test_connections_without_data_explain_it() -> None:
+    found = judge(live.job(sockets=(live.socket(),), live={"hang_after_s": 8.0}))[0]
+    assert [f.code for f in found][:2] == ["LIV010", "HNG005"]

@@ -153,3 +153,20 @@ def test_a_group_that_only_some_build_is_another_call() -> None:
     stacks = (stack(2, "in_collective", "distributed_c10d.py:99 new_group"),)
     [hit] = ask("LIV008", behind(2, phase="joining"), stacks=stacks).hits
     assert hit.culprits.ranks == (2,)
+
+
+def test_of_two_the_one_in_its_first_send_is_named_where_the_other_kept_to_its_loop() -> None:
+    """No count of ranks tells it, but no round before had a send; a call that both must make says nothing."""
+    pair = (
+        waiting(0, groups=(mark(64, members=(0, 2)),)),
+        behind(2, groups=(mark(63, pending=False, members=(0, 2)),)),
+    )
+    known = {r.rank: r for r in (*pair, behind(1, groups=()), behind(3, groups=()))}
+    rows: list[tuple[str, dict[int, bool], tuple[int, ...]]] = [
+        ("isend", {0: True}, (2,)), ("isend", {}, ()), ("isend", {0: False}, ()), ("new_group", {0: True}, ()),
+    ]  # fmt: skip
+    for call, turns, accused in rows:
+        stacks = (stack(2, "in_collective", f"distributed_c10d.py:2552 {call}"),)
+        [hit] = ask("LIV008", *known.values(), stacks=stacks, progress=progress(known), turns=turns).hits
+        assert hit.culprits.ranks == accused, (call, turns)
+        assert hit.confidence is (Confidence.LIKELY if accused else Confidence.POSSIBLE)

@@ -57,3 +57,15 @@ def test_a_node_whose_launcher_had_to_end_its_processes_is_named() -> None:
     own = death(None, "signal", signal="SIGTERM", by_launcher=True, node="node0")
     [hit] = ask("STA001", deaths=(own,), **known).hits
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
+
+
+def test_a_rank_that_its_launcher_had_to_end_ran() -> None:
+    """As many without a log as with one, and all processes of the job are known: then it is no log that lacks."""
+    begun = (process(0, comms=(joined(0, nranks=2),), pid=10),)
+    known = {"processes": begun, "expected_ranks": 2, "node_of_rank": {}, "node_numbers": {}}
+    ends = [death(rank, "signal", signal="SIGTERM", by_launcher=True, pid=pid) for rank, pid in ((0, 10), (None, 11))]
+    [hit] = ask("STA001", deaths=tuple(ends), **known).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((1,), Confidence.POSSIBLE)
+    for fewer in (ends[:1], ends[1:]):
+        [hit] = ask("STA001", deaths=tuple(fewer), **known).hits
+        assert not hit.culprits

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.log import read_lines
 from allready.evidence.log.interpret import last_line_of
+from allready.evidence.nccl_record import decoded
 from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
 from allready.evidence.stacks.libraries import is_users
@@ -87,6 +88,9 @@ def _of_rank(one: RankEvidence, whose: Whose, answer: NodeEvidence) -> Iterator[
     record = _record(one, whose)
     if record is not None:
         yield record
+    if one.nccl_record:
+        calls = whose.path(one.rank, "nccl.log")
+        yield _guarded("log", calls, lambda: _nccl_calls(one, calls, whose))
     if _is_failing(one):
         if one.log_tail:
             output = whose.path(one.rank, "out.log")
@@ -182,6 +186,18 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
     ]
     record = replace(reading.source, rank=one.rank, last_line=last_line_of(_cut(one.log_tail)))
     return replace(reading, source=record, deaths=own, events=events, processes=[], op_streams=[])
+
+
+def _nccl_calls(one: RankEvidence, source: str, whose: Whose) -> Reading:
+    """What NCCL logged of a rank's communicators, interfaces and calls; whose log it is the agent knows."""
+    record, node = decoded(one.nccl_record), f"node{whose.node}"
+    return Reading(
+        source=SourceRecord(path=source, kind="log", rank=one.rank),
+        processes=[replace(p, rank=one.rank, node=node, sources=(source,)) for p in record.processes],
+        op_streams=[
+            replace(s, origin=replace(s.origin, source=source, rank=one.rank, node=node)) for s in record.op_streams
+        ],
+    )
 
 
 def _nccl_errors(one: RankEvidence, source: str, whose: Whose, time_s: float) -> Reading:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from allready.evidence.reading import Reading
 from allready.judging.assemble import assemble
 from allready.judging.live_ends import reading_of_ends, settled, with_reported_sizes
+from allready.judging.mismatch import UNMET
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.progress import progress_of
 from allready.model import CallShift, Lag, Mismatch, RunEvidence, World
@@ -86,9 +87,15 @@ def _is_only_of(reading: Reading, ranks: frozenset[int]) -> bool:
 def _mismatches(
     found: Sequence[Mismatch], digests: Sequence[Mismatch], kept: Sequence[Mismatch]
 ) -> tuple[Mismatch, ...]:
-    """Of each group the first: what rings show whole, else what was seen before, else what digests tell."""
+    """Of each group the first: what rings show whole, else what was seen before, else what digests tell.
+
+    Halves of sends and receives that are unmet now are no first of anything: each is of its own pair of ranks.
+    """
     by_group: dict[str, Mismatch] = {}
+    unmet = tuple(m for m in found if m.kind == UNMET)
     for mismatch in (*kept, *found):
+        if mismatch.kind == UNMET:
+            continue
         known = by_group.get(mismatch.group)
         if (
             known is None
@@ -99,7 +106,7 @@ def _mismatches(
     for digest in digests:
         if not any(name.partition(" [")[0] == digest.group for name in by_group):
             by_group[digest.group] = digest
-    return tuple(by_group.values())
+    return *by_group.values(), *unmet
 
 
 def _weight(mismatch: Mismatch) -> tuple[bool, int, int]:

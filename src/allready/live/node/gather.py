@@ -16,6 +16,7 @@ from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
 from allready.live.beacon import names
 from allready.live.node.kernel import KernelLog, chosen
+from allready.live.node.nccl_logs import NcclLogs
 from allready.live.node.rank import RankWatch
 from allready.live.node.stacks import StackFile, child_head, head, spy, spy_program
 from allready.live.node.tails import modified_s, newest, tail
@@ -96,7 +97,7 @@ class Gathering(Struct):
             return True  # it cannot, and is not waited for
         return all((rank.handle.rank, kind) in self._fresh for kind in self._kinds)
 
-    def evidence(self) -> tuple[RankEvidence, ...]:
+    def evidence(self, nccl_logs: NcclLogs) -> tuple[RankEvidence, ...]:
         """Of every rank, what there is by now."""
         spied: dict[int, str] = {}
         if self._spied is not None:
@@ -105,7 +106,10 @@ class Gathering(Struct):
                 self.has_spied = True
             except DeadlineExceeded:
                 self.problem("py-spy did not finish in time")
-        return tuple(self._of(rank, spied) for rank in self.ranks)
+        records = nccl_logs.records(self.until - RESERVE_S / 2 - time.monotonic())
+        if nccl_logs.is_reading:
+            self.problem("NCCL's logs are still being read: the next answer has their calls")
+        return tuple(self._of(rank, spied, records.get(rank.handle.rank, "")) for rank in self.ranks)
 
     def result(self, task: Task[T] | None, problem: str) -> T | None:
         """What a task beside the ranks found by `until`; None where there is none, with the problem where it is
@@ -120,7 +124,7 @@ class Gathering(Struct):
         if len(self.problems) < MAX_PROBLEMS and text not in self.problems:
             self.problems.append(text)
 
-    def _of(self, rank: RankWatch, spied: dict[int, str]) -> RankEvidence:
+    def _of(self, rank: RankWatch, spied: dict[int, str], nccl_record: str) -> RankEvidence:
         handle, pid = rank.handle, rank.handle.pid
         folder = rank.folder
         is_alive = rank.is_alive()
@@ -138,6 +142,7 @@ class Gathering(Struct):
             else base64.b64encode(self._records(rank, "dump", [folder / name for name in names.DUMPS])).decode(),
             log_tail=tail(handle.log_path),
             nccl_log_tail=tail(newest(handle.nccl_log_glob)),
+            nccl_record=nccl_record,
             wchan=wchan_of(pid) if is_alive else None,
             syscall=syscall,
             open_file=path,

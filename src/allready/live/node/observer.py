@@ -19,6 +19,7 @@ from allready.live.node.gpus import GpuWatch, has_driver
 from allready.live.node.handle import RankHandle
 from allready.live.node.kernel import KernelLog
 from allready.live.node.links import LinkWatch
+from allready.live.node.nccl_logs import NcclLogs
 from allready.live.node.oom_kills import OomKills
 from allready.live.node.path_mtu import PathSizes
 from allready.live.node.pauses import Pauses
@@ -27,6 +28,7 @@ from allready.live.node.ras import RasAsker
 from allready.live.node.reach import Reach
 from allready.live.node.save_evidence import keep
 from allready.live.node.sockets import Owner, owners, rows_of
+from allready.live.node.tails import newest
 from allready.model import ProcessEnd, ProcessState
 from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, SocketRow
 from allready.proc.cgroup import cpu_pressure_share, num_cpus, read_mounts
@@ -66,6 +68,7 @@ class NodeObserver:
         self._ras = RasAsker()
         self._reach = Reach()
         self._path_sizes = PathSizes()
+        self._nccl_logs = NcclLogs()
         self._turn: float | None = None
         self._ends: deque[ProcessEnd] = deque()
         self._is_news = False
@@ -80,6 +83,8 @@ class NodeObserver:
             for watch in self._ranks.values():
                 watch.close()
             self._pauses.forget()
+            self._nccl_logs.close()
+            self._nccl_logs = NcclLogs()
             self._ends.clear()
             self._oom = OomKills()
             self._ranks = {r: RankWatch(ranks[r], self._run_dir, self._mounts) for r in sorted(ranks)}
@@ -112,6 +117,10 @@ class NodeObserver:
         """Whether the last sample found a rank ended, stopped or continued: worth sending at once."""
         return self._is_news
 
+    def has_nccl_logs(self) -> bool:
+        """Whether NCCL writes logs of this node's ranks that can be read."""
+        return any(newest(watch.handle.nccl_log_glob) is not None for watch in list(self._ranks.values()))
+
     def gather(
         self,
         number: int,
@@ -141,11 +150,13 @@ class NodeObserver:
             reach = self._reach.ask(status.sockets)
             sizes = self._path_sizes.ask(status.sockets)
             kernel = Task(lambda: kernel_lines(self._kernel, pids, timeout_s=deadline_s / 2), "kernel")
+            logs = {w.handle.rank: (w.handle.nccl_log_glob, w.status.is_gone) for w in ranks}
+            self._nccl_logs.ask(logs, time.monotonic(), may_read=with_dump)
             round_.ask(with_dump=with_dump)
             round_.wait()
             ras = self._ask_ras(round_, ranks)
             addresses = self._links.addresses(timeout_s=0.2)
-            evidence = round_.evidence()
+            evidence = round_.evidence(self._nccl_logs)
             answers = round_.result(reach, "whether other nodes answer was not found out in time")
             sized = round_.result(sizes, "how long packets may be was not found out in time")
             lines, why = round_.result(kernel, "the kernel's log was not read in time") or ((), None)
@@ -196,6 +207,7 @@ class NodeObserver:
         """End everything, also while another call hangs; may be called again."""
         with self._gathering.wanted(GATHERING_S), self._lock.wanted(LOCK_S):
             self._ras.close()
+            self._nccl_logs.close()
             self._pauses.close()
             self._kernel.close()
             gpus, self._gpus = self._gpus, None

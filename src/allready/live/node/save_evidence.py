@@ -16,6 +16,8 @@ from allready.model.live import NodeEvidence, RankEvidence
 from allready.redaction import masked
 
 EVIDENCE = "evidence"
+_IN_FILES = dict.fromkeys(("stack", "ring", "dump", "log_tail", "nccl_log_tail", "nccl_record"), "")
+"""Of a rank's evidence what stands in files of its own, or is read from one that is kept."""
 STACKS = "stacks.txt"
 
 
@@ -117,7 +119,7 @@ def _summary(evidence: NodeEvidence) -> dict[str, object]:
     """Everything that is in no other file."""
     bare = replace(
         evidence,
-        ranks=tuple(replace(r, stack="", ring="", dump="", log_tail="", nccl_log_tail="") for r in evidence.ranks),
+        ranks=tuple(replace(r, **_IN_FILES) for r in evidence.ranks),
         sockets=(),
         kernel_lines=(),
         ras="",

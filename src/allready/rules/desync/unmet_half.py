@@ -1,10 +1,10 @@
 from collections.abc import Iterator, Sequence
 
 from allready.judging.mismatch import UNMET, calls_text, evidence_of
-from allready.judging.registry import Applies, Layer, Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Culprits, FaultClass, Hit, Mismatch, RunEvidence, Severity
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity
 
 
 @Rule(
@@ -12,7 +12,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, Mismatch, RunE
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.SILENCE,
-    applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
     title="A send or a receive that its peer never posted",
     message="{who} posted {half} (number {seq} of this pair in group {group}), and {absent} never posted "
@@ -20,11 +19,12 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, Mismatch, RunE
     remedy="look at what {absent} did then. Two ranks that both receive first, or both send first, wait for ever: let "
     "one of them begin with the other half, or give both to batch_isend_irecv",
 )
-def unmet_half(run: RunEvidence) -> Iterator[Hit]:
+def unmet_half(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Sends and receives in NCCL's own log of operations, matched by pair of ranks: the first one without its other half.
-    Where two ranks wait for each other that way, both are shown and no rank is accused.
+    Where two ranks wait for each other that way, both are shown and no rank is accused.  Of a running job only that is
+    reported: a half that stands alone may get the other one yet.
     ## Why it matters
     A receive waits for its send, a large send for its receive; the pipeline is stalled behind it.
     ## Check by hand
@@ -34,6 +34,8 @@ def unmet_half(run: RunEvidence) -> Iterator[Hit]:
     """
     unmet = [m for m in run.mismatches if m.kind == UNMET and m.missing]
     circle = _circle(unmet)
+    if live is not None and not circle:
+        return
     for mismatch in circle or unmet[:1]:
         rank = next(iter(mismatch.by_rank))
         yield Hit(

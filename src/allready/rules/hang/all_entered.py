@@ -7,7 +7,7 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.stated import stated
-from allready.model import Confidence, FaultClass, Hit, RemedyStep, Severity
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -16,7 +16,7 @@ from allready.rules.hang._hits import blamed, hit_of
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.TRANSPORT,
-    applies=Applies.OFFLINE,
+    applies=Applies.RUN,
     unless=(Sign.OTHER_CALLS,),
     title="All ranks entered the same operation, and it never completed",
     message="{who} all entered {operation} (number {seq} of group {group}) and none completed it: the network or a "
@@ -28,10 +28,11 @@ from allready.rules.hang._hits import blamed, hit_of
         RemedyStep(shared="link_errors"),
     ),
 )
-def all_entered(case: Analysis) -> Iterator[Hit]:
+def all_entered(case: Analysis, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
-    Every member of the group has entered the same operation with equal arguments, and none completed it.
+    Every member of the group has entered the same operation with equal arguments, and none completed it; in a running
+    job for longer than --hang-after.
     ## Why it matters
     Then no rank is missing: bytes do not arrive, or a GPU does not run its kernel.  Which one cannot be seen in the
     records of operations.
@@ -44,11 +45,13 @@ def all_entered(case: Analysis) -> Iterator[Hit]:
     if found is None:
         return
     blame, _, wait = found
+    if live is not None and blame.for_s < live.hang_after_s:
+        return
     yield hit_of(
         case,
         blame,
         values={"who": who(case.run, wait.waiting), "operation": described(wait.operation)},
-        severity=Severity.WARNING if blame.is_glance else None,
+        severity=Severity.WARNING if live is None and blame.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=tuple(
             stated(wait.source, "rank {rank}: in {call}", rank=r, call=f"{wait.operation.name} #{wait.operation.seq}")

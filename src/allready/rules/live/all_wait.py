@@ -17,6 +17,7 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     severity=Severity.WARNING,
     fault_class=FaultClass.DESYNC_ARGS,
     layer=Layer.TRANSPORT,
+    explains=("HNG005",),
     unless=(Sign.OTHER_CALLS,),
     title="All ranks wait in the same kind of call, with no data in flight",
     message="{who} waits in {operation} since {waits_since}; all ranks have entered it, and no connection has data "

@@ -35,8 +35,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     ## Why it matters
     Each side waits for the other, so no rank's timeout shows which one is wrong. The minority is named; none on a tie,
     and none where those that are late stand in a send or recv that has worked before and a peer may have left out its
-    side: where all others kept to the calls of their loop, theirs is one too many. Of ranks that receive in a chain the
-    one is named that waits for none of the others.
+    side: where all others kept to the calls of their loop, theirs is one too many, and so is the first one that a rank
+    makes, also in a job of two. Of ranks that receive in a chain the one is named that waits for none of the others.
     ## Check by hand
     `py-spy dump` of all ranks, and compare the innermost lines of your own program.
     ## When it is harmless
@@ -62,8 +62,10 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
         is_exchange = len(late) > 1 and all(_exchanges(case.run, r) for r in late)
         accused = _heads(case.run, late) if is_exchange and not _are_renumbered(live) else ()
     others_kept_to_their_loop = all(case.run.turns.get(r) for r in found.waiting)
-    if all(_misses_its_peer(live, case.run, r) for r in late) and not others_kept_to_their_loop:
-        accused = ()
+    if all(_misses_its_peer(live, case.run, r) for r in late):
+        accused = accused if others_kept_to_their_loop else ()
+    elif not accused and others_kept_to_their_loop and len(late) == 1 and _exchanges(case.run, late[0]):
+        accused = late  # its first such call, which no round of the loop before had
     yield _hit(case, live, found, accused)
 
 

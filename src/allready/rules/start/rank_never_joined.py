@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from allready import model
 from allready.judging.majority import is_minority
@@ -66,9 +66,9 @@ def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
     # NCCL may write into files of its own, of which that node's may just not be here.
     is_sure = is_idle and speaks_beside_its_launcher(run, started.values())
     yield model.Hit(
-        # As many without a log as with one: probably their logs were not given.
+        # As many without a log as with one: probably their logs were not given, unless their launcher's is here.
         culprits=model.Culprits(ranks=absent, nodes=idle if is_idle else nodes_wholly(run, absent))
-        if is_seen or is_few or is_named or is_idle
+        if is_seen or is_few or is_named or is_idle or _were_launched(run, absent, started)
         else model.Culprits(),
         values={"who": who(run, absent), "absent": model.ranges(absent), "nranks": size, "waiting": who(run, started)},
         # A rank without any line may only lack a log; one that logs elsewhere really did not join.
@@ -86,6 +86,14 @@ def _has_met_all(process: model.ProcessRecord, size: int) -> bool:
     begun = [c for c in process.comms if c.init_started]
     is_of_all = bool(begun) and all(c.nranks == size and c.parent is None for c in begun)
     return is_of_all and (process.num_nodes is not None or "bootstrap total" in process.phases_s)
+
+
+def _were_launched(run: model.RunEvidence, absent: Sequence[int], started: Container[int]) -> bool:
+    """Whether launchers whose output is here had to end all processes of the job: those without a rank are the absent
+    ones, and they ran."""
+    ended = [d for d in run.deaths if d.by_launcher and not d.earlier and d.pid is not None]
+    others = [d for d in ended if d.rank not in started]
+    return len(ended) == run.expected_ranks and len(others) == len(absent)
 
 
 def _idle_nodes(run: model.RunEvidence, started: Iterable[int]) -> tuple[int, ...]:
