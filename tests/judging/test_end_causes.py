@@ -11,6 +11,7 @@ from allready.judging.end_causes import explained
 from allready.model import EndCause as End
 from allready.model import ProcessEnd
 from allready.model.process import end_of
+from allready.signatures import load
 from tests.cases import cases
 from tests.launch.processes import python
 
@@ -96,6 +97,14 @@ def test_an_abort_of_torchs_watchdog_is_no_crash() -> None:
     found = explained(ended(signal="SIGABRT"), tail.encode())
     assert found.cause is End.NETWORK
     assert "Watchdog caught" in found.text
+
+
+def test_every_line_that_is_known_can_be_the_last_of_a_rank() -> None:
+    """Records have no layer; NCCL's lines of error codes are such, and stand last in the log of a rank that it ends."""
+    assert kind(ended(signal="SIGABRT"), "gpu01:77:91 [0] NCCL INFO transport.cc:197 -> 6\n") is End.NETWORK
+    for signature in load().values():
+        for line in signature.lines:
+            assert kind(ended(), f"{line.example}\n") is not End.SUCCESS, line.example
 
 
 def test_an_exception_is_not_excused_by_what_was_logged_long_before() -> None:

@@ -165,8 +165,8 @@ def _cause_of_lines(end: ProcessEnd, death: Death | None, event: Event | None, t
         return EndCause.OUT_OF_MEMORY
     if _PORT_TAKEN.search(text):
         return EndCause.PORT_IN_USE
-    stated = [load()[event.signature]] if event is not None else []
-    for signature in (*(s for s, _ in of_line(text)), *stated):
+    own = [s for s, _ in of_line(text)] if death is not None else []
+    for signature in (*own, *([load()[event.signature]] if event is not None else [])):
         if signature.end_cause is not None:
             return signature.end_cause
     if death is not None and death.is_collective_error:
@@ -211,7 +211,8 @@ def _main_event(events: Sequence[Event]) -> Event | None:
     signatures = load()
     known = [e for e in events if e.signature in signatures and e.role in order]
     known = [e for e in known if signatures[e.signature].severity is not Severity.INFO or e.role is Role.CASCADE]
-    return min(known, key=lambda e: (order[e.role], Layer(signatures[e.signature].layer).position), default=None)
+    layers = {e.signature: Layer(signatures[e.signature].layer or Layer.ECHO) for e in known}  # records have none
+    return min(known, key=lambda e: (order[e.role], layers[e.signature].position), default=None)
 
 
 def _own_death(deaths: Sequence[Death]) -> Death | None:
