@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.evidence.nccl_record import read_nccl_record
+from allready.evidence.operations import OperationsJoin
 from allready.evidence.readers import ReaderContext
 from allready.evidence.reading import Reading
 from allready.judging import calls
@@ -80,9 +81,14 @@ def test_the_groups_of_dumps_tell_the_size_of_the_world_but_no_impossible_one() 
 
 def test_calls_that_stay_the_same_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A running job is judged several times a second."""
-    compared: list[int] = []
+    compared: list[OperationsJoin] = []
     genuine = calls.compare_operations
-    monkeypatch.setattr(calls, "compare_operations", lambda found: (compared.append(1), genuine(found))[1])
+
+    def counted(found: OperationsJoin) -> calls.Compared:
+        compared.append(found)
+        return genuine(found)
+
+    monkeypatch.setattr(calls, "compare_operations", counted)
 
     def readings(num: int) -> list[Reading]:
         """As they are read anew from each answer."""
