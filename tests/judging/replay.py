@@ -125,12 +125,10 @@ class Feed:
             s.rank: s for s in self.run.stacks if s.rank is not None and s.role in {"rank", "other"}
         }
         of_processes = {s: p.rank for p in self.run.processes if p.rank is not None for s in p.sources}
-        self.nccl_logs = {
-            rank: r.source.path
-            for r in self.readings
-            if NCCL_LOG.search(r.source.path)
-            for rank in {of_processes.get(r.source.path), *(self._writer(e.origin) for e in r.events)} - {None}
-        }
+        self.nccl_logs: dict[int, str] = {}
+        for path, events in ((r.source.path, r.events) for r in self.readings if NCCL_LOG.search(r.source.path)):
+            writers = {of_processes[path]} if path in of_processes else {self._writer(e.origin) for e in events}
+            self.nccl_logs |= {rank: path for rank in writers if rank is not None}
         self.nccl_records = {rank: _nccl_record(path) for rank, path in self.nccl_logs.items()}
         self.judge = Judge(hang_after_s=HANG_AFTER_S, world=self.world)
         saved = _saved(self.readings)

@@ -1,11 +1,18 @@
+import io
+
 import pytest
 from msgspec.structs import replace
 
+from allready.evidence.nccl_record import read_nccl_record
+from allready.evidence.operations import OperationsJoin
+from allready.evidence.readers import ReaderContext
 from allready.evidence.reading import Reading
+from allready.judging import calls
 from allready.judging.assemble import assemble, world_of
 from allready.model import Death, Origin, ProcessRecord, SourceRecord
 from tests.clock import timed
 from tests.evidence.flight.make import dump, entry, loaded
+from tests.evidence.test_nccl_record import LOOP, log
 from tests.judging.made import comm, event, process, reading
 
 
@@ -70,3 +77,30 @@ def test_the_groups_of_dumps_tell_the_size_of_the_world_but_no_impossible_one() 
         made = dump([entry(1)], groups={("0", "default_pg"): (), ("", ""): members})
         one = replace(reading("a", 0.0, 1.0), dumps=[loaded(made)])
         assert assemble([one]).expected_ranks == size
+
+
+def test_calls_that_stay_the_same_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running job is judged several times a second."""
+    compared: list[OperationsJoin] = []
+    genuine = calls.compare_operations
+
+    def counted(found: OperationsJoin) -> calls.Compared:
+        compared.append(found)
+        return genuine(found)
+
+    monkeypatch.setattr(calls, "compare_operations", counted)
+
+    def readings(num: int) -> list[Reading]:
+        """As they are read anew from each answer."""
+        texts = [log(rank, LOOP[: num - rank]) for rank in (0, 1)]
+        records = [read_nccl_record(io.BytesIO(t), "x", ReaderContext(), size_bytes=len(t)) for t in texts]
+        return [
+            Reading(source=SourceRecord(path=str(at), kind="log"), processes=r.processes, op_streams=r.op_streams)
+            for at, r in enumerate(records)
+        ]
+
+    logged = calls.LoggedCalls()
+    for num in (10, 10, 12, 12):
+        [progress] = assemble(readings(num), logged=logged).progress
+        assert {r: p.enqueued for r, p in progress.positions.items()} == {0: num, 1: num - 1}
+    assert len(compared) == 2

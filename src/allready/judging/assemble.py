@@ -11,18 +11,17 @@ from allready.evidence.join.identity import MAX_RANKS, Identities, identify
 from allready.evidence.join.ras import ras_progress
 from allready.evidence.join.watchdog import watchdog_progress
 from allready.evidence.join.zones import in_one_zone
-from allready.evidence.operations import join_operations
 from allready.evidence.reading import Reading
 from allready.evidence.stacks.meaning import describe, kind_of_thread
 from allready.judging.attempts import Attempts, find_attempts, settle_attempts, with_appended
-from allready.judging.calls import compare_dumps, compare_operations
+from allready.judging.calls import LoggedCalls, compare_dumps
 from allready.judging.closings import is_denied, job_closing, overruled
 from allready.judging.ends import ended_well, merge_deaths
 from allready.judging.event_logs import join_event_logs, later_than_recovery
 from allready.judging.last_calls import with_last_calls
 from allready.judging.roles import settle
 from allready.judging.siblings import with_siblings
-from allready.judging.turns import kept_loops, kept_turns
+from allready.judging.turns import kept_turns
 from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
 from allready.model import Death, Event, ProcessStack, RunEvidence, World, WorldNode
@@ -34,12 +33,15 @@ MAX_EVENTS = 20_000
 """Events beyond are dropped from the middle: the first and the last tell the story."""
 
 
-def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> RunEvidence:
+def assemble(
+    readings: Sequence[Reading], *, since_s: float | None = None, logged: LoggedCalls | None = None
+) -> RunEvidence:
     """Join everything that was read.
 
     Args:
         since_s: leave out events, stacks and deaths from before; what has no time stays, and so does the death of a
             rank that did not come back: it still explains what came after.
+        logged: what is remembered of the calls of an earlier time.
     """
     readings = in_one_zone(readings)
     events = [e for r in readings for e in r.events]
@@ -53,8 +55,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     memberships = (*(g.members for g in flight.progress), *(g.members for g, _ in flight.groups))
     sizes = (*(g.size for g in flight.progress), *(1 + max(members, default=-1) for members in memberships))
     identities.world_size = max(identities.world_size, 0, *(size for size in sizes if size <= MAX_RANKS))
-    operations = join_operations(streams, identities.processes)
-    in_logs = compare_operations(operations)
+    operations, in_logs, loops = (logged or LoggedCalls()).of(streams, identities.processes)
     deaths, victims = merge_deaths(found_deaths, identities, events)
     attempts = find_attempts(events, {r.source.path: r.source.num_lines for r in readings}, deaths)
     closings = tuple(r.closing for r in readings if r.closing is not None)
@@ -108,7 +109,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         lags=(*in_dumps.lags, *in_logs.lags, *inspector_lags([i for r in readings for i in r.inspections]), *told.lags),
         clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
         iterations=in_logs.iterations,
-        turns=kept_loops(operations.streams) | kept_turns(flight.groups),
+        turns={**loops, **kept_turns(flight.groups)},
         benches=benches,
         runtime=told.failures,
         notes=(*flight.notes, *told.notes),

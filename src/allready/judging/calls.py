@@ -1,18 +1,20 @@
 """The calls of all ranks compared, whichever evidence has them: where groups part, and who enters late."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from allready.evidence.flight.join import FlightJoin
-from allready.evidence.operations import OperationsJoin
+from allready.evidence.operations import OperationsJoin, join_operations
+from allready.evidence.reading import OpStream
 from allready.judging.coll_calls import first_mismatch
 from allready.judging.coll_lag import lag_of as lag_of_streams
 from allready.judging.coll_pairs import pair_mismatches
 from allready.judging.flight_calls import mismatches_of, with_iterations
 from allready.judging.flight_lag import lag_of as lag_of_dumps
 from allready.judging.iterations import count_iterations
-from allready.model import GroupProgress, Iterations, Lag, Mismatch
+from allready.judging.turns import kept_loops
+from allready.model import GroupProgress, Iterations, Lag, Mismatch, ProcessRecord
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +24,26 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     lags: tuple[Lag, ...] = ()
     iterations: Iterations | None = None
     progress: tuple[GroupProgress, ...] = ()
+
+
+class LoggedCalls:
+    """Logged calls joined and compared, once for as long as they stay the same: a running job is judged several times a
+    second."""
+
+    def __init__(self) -> None:
+        self._streams: Sequence[OpStream] = ()
+        self._processes: Sequence[ProcessRecord] = ()
+        self._found: tuple[OperationsJoin, Compared, Mapping[int, bool]] | None = None
+
+    def of(
+        self, streams: Sequence[OpStream], processes: Sequence[ProcessRecord]
+    ) -> tuple[OperationsJoin, Compared, Mapping[int, bool]]:
+        """How far the ranks came, what differs, and who kept to the loop of its calls (`turns.kept_loops`)."""
+        if self._found is None or self._streams != streams or self._processes != processes:
+            joined = join_operations(streams, processes)
+            self._streams, self._processes = streams, processes
+            self._found = joined, compare_operations(joined), kept_loops(joined.streams)
+        return self._found
 
 
 def compare_dumps(found: FlightJoin, node_of_rank: Mapping[int, int]) -> Compared:

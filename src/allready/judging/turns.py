@@ -7,11 +7,11 @@ the calls of all ranks are compared instead, by their lines in the program or, w
 and how many sends and receives each rank made between two calls with how many it made there the time before.
 """
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, repeat
 
 import numpy as np
+from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import ANY, Track
@@ -58,10 +58,8 @@ def kept_loops(streams: Mapping[int, Sequence[OpStream]]) -> dict[int, bool]:
 
 
 def _last_codes(stream: OpStream) -> Codes:
-    last: deque[int] = deque(maxlen=MAX_CALLS)
-    for codes in raw_codes(stream):
-        last.extend(codes.tolist())
-    return np.array(last, dtype=np.int64)
+    last = replace(stream, blocks=stream.blocks[-2:])  # the last one may hold a few only
+    return np.concatenate([np.array([], np.int64), *raw_codes(last)])[-MAX_CALLS:]
 
 
 def _sent_as_before(of_rank: Mapping[int, Sequence[tuple[int, Track]]]) -> dict[int, bool]:

@@ -163,10 +163,11 @@ def test_of_two_the_one_in_its_first_send_is_named_where_the_other_kept_to_its_l
     )
     known = {r.rank: r for r in (*pair, behind(1, groups=()), behind(3, groups=()))}
     rows: list[tuple[str, dict[int, bool], tuple[int, ...]]] = [
-        ("isend", {0: True}, (2,)), ("isend", {}, ()), ("isend", {0: False}, ()), ("new_group", {0: True}, ()),
+        ("isend", {0: True}, (2,)), ("recv", {0: True}, (2,)),
+        ("isend", {}, ()), ("isend", {0: False}, ()), ("new_group", {0: True}, ()),
     ]  # fmt: skip
     for call, turns, accused in rows:
         stacks = (stack(2, "in_collective", f"distributed_c10d.py:2552 {call}"),)
         [hit] = ask("LIV008", *known.values(), stacks=stacks, progress=progress(known), turns=turns).hits
         assert hit.culprits.ranks == accused, (call, turns)
-        assert hit.confidence is (Confidence.LIKELY if accused else Confidence.POSSIBLE)
+        assert (hit.fault_class, hit.confidence) == (None, Confidence.LIKELY if accused else Confidence.POSSIBLE)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from msgspec.structs import replace
 
 from allready.evidence.reading import Reading
+from allready.judging.calls import LoggedCalls
 from allready.judging.live_status import rests
 from allready.live.monitor.progress import shifts_of
 from allready.model import GroupMark, Live, Loss, NodeEvidence, NodeStatus, RankStatus, World, WorldNode
@@ -33,6 +34,7 @@ class JobState:
     shifts: dict[int, dict[str, int]] = field(default_factory=dict)
     rested: dict[int, tuple[int | None, float, float]] = field(default_factory=dict)
     """Rank -> process, time and processor time of its main thread when it was last seen to begin to rest."""
+    logged: LoggedCalls = field(default_factory=LoggedCalls)
     attempt: int = 0
     least_number: int = 0  # of an answer: earlier ones are about what is over
 
@@ -87,7 +89,7 @@ class JobState:
     def begin(self, attempt: int) -> None:
         """Another attempt: nothing of the last one holds any more."""
         for known in fields(self):
-            if known.name not in {"attempt", "least_number"}:
+            if known.name not in {"attempt", "least_number", "logged"}:
                 getattr(self, known.name).clear()
         self.attempt, self.least_number = attempt, 0
 

@@ -50,7 +50,7 @@ def run_evidence_of(
         readings.append(reading_of_ends(board.statuses, stopping_s=stopping_s))
     elif nodes_of_ended:
         readings = [replace(r, deaths=[], events=[]) if r.deaths or r.events else r for r in readings]
-    run = assemble(readings)
+    run = assemble(readings, logged=board.logged)
     node_of_rank = {r.rank: n for n, s in board.statuses.items() for r in s.ranks}
     node_of_rank |= {r: n.node_rank for n in world.nodes for r in n.ranks}
     numbers = {f"node{n}": n for n in {*board.statuses, *(w.node_rank for w in world.nodes)}}

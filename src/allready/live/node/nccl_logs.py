@@ -7,7 +7,7 @@ everything else, for as long as it takes; what it found is in the answers from t
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -107,13 +107,10 @@ class NcclLogs:
         with open_plain(file.path) as stream:
             mtime_s = os.fstat(stream.fileno()).st_mtime
             record = read_nccl_record(
-                stream, file.path, self._context, size_bytes=file.size_bytes, mtime_s=mtime_s, on_bytes=self._go_on()
+                stream, file.path, self._context, size_bytes=file.size_bytes, mtime_s=mtime_s, on_bytes=self._check
             )
         return encoded(record)
 
-    def _go_on(self) -> Callable[[int], None]:
-        def check(_: int) -> None:
-            if self._is_closed:
-                raise _ClosedError
-
-        return check
+    def _check(self, _: int) -> None:
+        if self._is_closed:
+            raise _ClosedError

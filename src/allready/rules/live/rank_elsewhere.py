@@ -65,7 +65,11 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     if all(_misses_its_peer(live, case.run, r) for r in late):
         accused = accused if others_kept_to_their_loop else ()
     elif not accused and others_kept_to_their_loop and len(late) == 1 and _exchanges(case.run, late[0]):
-        accused = late  # its first such call, which no round of the loop before had
+        # Its first such call, which no round of the loop before had.  It looks the same where a new round was to have
+        # both halves and the peer left its own out; files of a run say so, too (HNG001).
+        lone = replace(_hit(case, live, found, ()), culprits=model.Culprits(ranks=late))
+        yield replace(lone, confidence=model.Confidence.LIKELY)
+        return
     yield _hit(case, live, found, accused)
 
 
