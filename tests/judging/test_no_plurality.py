@@ -192,8 +192,7 @@ NO_VOTES = {
         "evidence/stacks/read.py",
     ),
     "a bound of memory": (
-        "evidence/lines/streams.py", "live/monitor/pace_lines.py", "live/monitor/readings.py",
-        "runtime/metrics/counts.py", "runtime/path.py",
+        "evidence/lines/streams.py", "live/monitor/pace_lines.py", "runtime/metrics/counts.py", "runtime/path.py",
     ),
     "the group with most members, or most calls, of which the report tells; it accuses no member": (
         "judging/hang.py", "live/monitor/course.py", "live/monitor/pace.py",
@@ -221,10 +220,9 @@ def hand_written(tree: ast.AST) -> Iterator[ast.AST]:
             yield node
     for call in nodes(tree, ast.Call):
         keys = [word.value for word in call.keywords if word.arg == "key"]
-        counts = any(_name(part) in {"len", "sum"} for key in keys for part in ast.walk(key))
-        if (_name(call.func) in {"max", "sorted", "sort"} and counts) or (
-            _name(call.func) == "max" and any(map(_is_look_up, keys))
-        ):
+        is_count = any(_name(part) in {"len", "sum"} for key in keys for part in ast.walk(key))
+        picks_most = _name(call.func) == "max" and (is_count or any(map(_is_look_up, keys)))
+        if picks_most or (is_count and _name(call.func) in {"sorted", "sort"}):
             yield call
 
 
