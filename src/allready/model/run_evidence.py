@@ -192,8 +192,8 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     `missing`: ranks that had ended or not come so far.  `iteration`: of the loop, when markers were found.
     `is_same_call`: the odd ranks made this call with other arguments, whatever lines of the program they stood at: all
     agree again right after it, or only type or root differ at a line that no other rank ever calls.
-    `out_of_turn`: ranks that broke the loop that all had made until then with another call of that loop, or made another
-    call than groups of the same kind; they are odd where they are no majority, or one half on a tie.
+    `out_of_turn`: ranks that broke the loop that all had made until then with another call of that loop, or made
+    another call than groups of the same kind; they are odd where the others are the majority, or half of all on a tie.
     `is_by_digest`: the operations are known, and that their arguments differ, not in what: no recorder has them.
     """
 
