@@ -1,7 +1,5 @@
 """VAR036: a loopback address as master in a file that itself asks for several nodes."""
 
-import time
-
 import pytest
 
 from tests.cases import cases
