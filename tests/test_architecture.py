@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.text.sources import nodes, trees
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "allready"
@@ -290,8 +291,8 @@ def test_rules_do_no_input_or_output() -> None:
 
 
 PROC_FILE = re.compile(
-    r"(?!/proc/self/fd/)/proc(?:/(?:self|thread-self|\d+|\{\}))?/(?:stat|status|cgroup|mountinfo|cmdline|comm|environ|exe"
-    r"|maps|wchan|syscall|schedstat|children|task|fd|ns)(?:/|$)"
+    r"(?!/proc/self/fd/)/proc(?:(?:/(?:self|thread-self|\d+|\{\}))?/(?:stat|status|cgroup|mountinfo|cmdline|comm"
+    r"|environ|exe|maps|wchan|syscall|schedstat|children|task|fd|ns)(?:/|$)|/(?:self|thread-self|\d+|\{\})/?$|$)"
 )
 NOT_BY_PROC = {
     "launch.log_relay": "a program that imports nothing of ours, to be there within milliseconds",
@@ -311,6 +312,14 @@ def _text(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values)
     return ""
+
+
+@cases("path", ["/proc/{}", "/proc/{}/stat", "/proc/self/status", "/proc/7/task/7/comm", "/proc", "/proc/self/"])
+def test_paths_of_processes_are_recognised(path: str) -> None:
+    """Also the folder alone: whether it is there says nothing of a process whose pid may be used again."""
+    assert PROC_FILE.match(path)
+    assert not PROC_FILE.match("/proc/sys/kernel/osrelease")
+    assert not PROC_FILE.match("/proc/net/tcp")
 
 
 def _goes_through_a_host(call: ast.Call) -> bool:

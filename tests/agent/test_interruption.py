@@ -280,7 +280,7 @@ def test_a_killed_agent_leaves_the_newest_verdict_whichever_was_written_last(tmp
 
 def test_ends_that_no_status_has_are_known_from_the_last_message() -> None:
     """Else ranks that the same signal ended would have ended by themselves."""
-    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)))
+    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)), lambda: None)
     table.begin(0, {0: (0, 1)})
     ends = tuple(end_of(None, "SIGHUP", rank=rank, time_s=AT_S + 0.1) for rank in (0, 1))
     hang_up = replace(CTRL_C, signal="SIGHUP")

@@ -18,7 +18,7 @@ from tests.cases import cases
 
 
 def table() -> NodeTable:
-    known = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)))
+    known = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)), lambda: None)
     known.begin(1, {0: (0, 1), 1: (2, 3)})
     return known
 

@@ -83,7 +83,7 @@ LOOP = [GRADIENTS, METRIC] * 10
 def test_of_two_ranks_the_one_that_left_out_a_call_is_odd_though_the_other_left_an_old_ring() -> None:
     found = shown({0: calls(*LOOP[:15]), 1: calls(*LOOP[:19], GRADIENTS)}, (0, 1), crashed={0: ("all_reduce", METRIC)})
     assert found is not None
-    assert (found.seq, found.odd, found.is_out_of_turn) == (20, (1,), True)
+    assert (found.seq, found.odd, found.out_of_turn) == (20, (1,), (1,))
     assert found.by_rank[0].num_elements == 1
     assert [str(found.by_rank[r].site).split()[0].rpartition(":")[2] for r in (0, 1)] == [str(METRIC), str(GRADIENTS)]
 
@@ -98,7 +98,7 @@ def test_three_ranks_vote_whatever_their_loop_is() -> None:
     rings = {0: calls(GRADIENTS), 1: calls(GRADIENTS, GRADIENTS), 2: calls(GRADIENTS, METRIC)}
     found = shown(rings, (0, 1, 2), crashed={0: ("all_reduce", METRIC)})
     assert found is not None
-    assert (found.seq, found.odd, found.is_out_of_turn) == (2, (1,), False)
+    assert (found.seq, found.odd, found.out_of_turn) == (2, (1,), ())
 
 
 def test_a_traceback_tells_the_line_of_a_ring_without_lines() -> None:

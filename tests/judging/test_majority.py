@@ -1,7 +1,9 @@
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allready.judging.majority import Split
+from allready.judging.majority import Majority, Split, is_tie, majority, majority_alike
 from allready.model import ranges
 
 
@@ -49,3 +51,22 @@ def test_outliers_are_always_fewer_than_half(values: dict[int, int]) -> None:
     split = Split.by(values)
     assert 2 * len(split.outliers()) < len(values) or not split.outliers()
     assert sorted(m for _, members in split.groups for m in members) == sorted(values)
+
+
+def test_measured_values_are_alike_within_their_error() -> None:
+    def vote(*values: float) -> Majority[float] | None:
+        return majority_alike(dict(enumerate(values)), lambda a, b: abs(a - b) < 1, lambda a, b: abs(a - b) > 5)
+
+    assert vote(100.0, 100.5, 99.9, 40.0, 41.0) == Majority(100.0, (0, 1, 2), (3, 4))
+    assert vote(100.0, 100.5, 40.0, 40.5) is None  # two against two
+    assert vote(100.0, 100.5, 40.0, 70.0) is None  # a plurality
+    assert vote(100.0, 100.5, 99.9, 103.0) is None  # neither the same nor another
+    assert vote() is None
+
+
+@given(st.dictionaries(st.integers(0, 50), st.integers(0, 3), min_size=1))
+def test_where_values_are_exact_both_votes_agree(values: dict[int, int]) -> None:
+    exact, alike = majority(values), majority_alike(values, int.__eq__, int.__ne__)
+    assert exact == alike
+    assert not (exact is not None and is_tie(values))
+    assert is_tie(values) == (sorted(Counter(values.values()).values()) == [len(values) / 2] * 2)

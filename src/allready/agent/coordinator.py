@@ -65,7 +65,8 @@ class JobCoordinator:
         self._agent = agent
         self._job = agent.request
         self._yields = yields
-        self._table = NodeTable(agent.state)
+        self._question = SchedulerQuestion(os.environ)
+        self._table = NodeTable(agent.state, self._question.ask)
         self._roll = RollCaller(check, is_complete=self._is_complete, on_message=self._table.take, gives_ranks=True)
         self._tries = Attempts(max_restarts=self._job.max_restarts, backoff=self._job.backoff, folder=agent.report_dir)
         for name in self._job.excluded_nodes:
@@ -74,8 +75,6 @@ class JobCoordinator:
         self._enough_since_s: float | None = None
         self._node: NodeAgent | None = None
         self._kept_port: socket.socket | None = None
-        self._question = SchedulerQuestion(os.environ)
-        self._table.on_interruption = self._question.ask
         self.can_be_interrupted = False
         """Whether the ranks may run: from then on a signal ends the job in order, before that at once."""
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import importlib
-import json
 import os
 import secrets
 import shutil
@@ -29,7 +28,7 @@ from allready.facts.host import Host
 from allready.launch.layout import FIELDS
 from allready.launch.request import Note, RunRequest
 from allready.live.run_paths import make_run_dir, run_dirs
-from allready.live.watch.attach import about
+from allready.live.watch.attach import agent_of, described, is_alive
 from allready.messaging.channel import Narrator
 from allready.messaging.token import Token
 from allready.messaging.wire import hello_of
@@ -39,7 +38,7 @@ from allready.preflight.check.report_series import ReportSeries
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.roll_call import is_local
 from allready.preflight.check.waits import say_exhaustion_once
-from allready.proc.process import read_regular
+from allready.proc.process import is_running
 from allready.text.reasons import reason
 
 if TYPE_CHECKING:
@@ -232,11 +231,8 @@ def _check_request(request: RunRequest, *, coordinates: bool) -> CheckRequest:
 def _remove_stale_run_dirs() -> None:
     """Run folders of agents that were killed together with the log relay that should have removed them."""
     for folder in run_dirs():
-        try:
-            pid = int(json.loads(read_regular(folder / "job.json", 65536) or b"")["pid"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # just being made, or not an agent's
-        if about(folder) is None and not Path(f"/proc/{pid}").exists():
+        job = described(folder)  # None: just being made, or not an agent's
+        if job is not None and not is_alive(job) and not is_running(agent_of(job)):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -36,8 +36,9 @@ class NodeTable:
     `gone_s`: rank -> the first sample that showed it to be gone, by node 0's clock.
     """
 
-    def __init__(self, state: AgentState) -> None:
+    def __init__(self, state: AgentState, on_interruption: Callable[[], None]) -> None:
         self._state = state
+        self._on_interruption = on_interruption
         self.attempt = 0
         self.offers: dict[int, messages.Offer] = {}
         self.statuses: dict[int, NodeStatus] = {}
@@ -49,7 +50,6 @@ class NodeTable:
         self.is_evidence_wanted = False
         self.interruption: Interruption | None = None
         self.warning: Interruption | None = None
-        self.on_interruption: Callable[[], None] = lambda: None
         self._signalled: Counter[int] = Counter()
         self.waiting: deque[tuple[str, messages.Waiting]] = deque()  # JAX processes at their nodes' sockets
         self._news: deque[News] = deque()
@@ -76,7 +76,7 @@ class NodeTable:
         self._signalled[node] += 1
         if self.interruption is None:
             self.interruption = Interruption(signal=signal, node=node, time_s=time.time())
-            self.on_interruption()
+            self._on_interruption()
 
     @property
     def is_urgent(self) -> bool:

@@ -10,6 +10,7 @@ from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import version_of
 from allready.evidence.flight.tracks import ANY, Track, is_own_line, operation_at
 from allready.judging.flight_splits import mismatch_of, other_splits
+from allready.judging.majority import is_tie
 from allready.judging.sequence import (
     Codes,
     Difference,
@@ -95,7 +96,7 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
     if found is None:
         return None
     late = out_of_turn(codes_before(calls, found.seq), found.codes)
-    if late and not found.odd:
+    if late and is_tie(found.codes, {*group.dumps, *calls}, num_members=group.size):
         found = replace(found, usual=next(c for r, c in found.codes.items() if r not in late), odd=late)
     a, b = found.examples()
     usual, odd = (calls[r].codes(found.seq, calls[r].end) for r in (a, b))
@@ -105,7 +106,8 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
     count = iteration_of(tracks[a], found.seq)
     agree_again = shift is None and agree(usual[1:], odd[1:], 1)
     unlike = [track for rank, track in tracks.items() if found.codes.get(rank) != found.codes[b]]
-    is_out_of_turn = bool(late) and late == found.odd
+    if found.odd not in {(), late}:
+        late = ()  # most have left the loop
     return mismatch_of(
         group,
         tracks,
@@ -117,9 +119,9 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
         num_after=num_different(usual, odd),
         odd=found.odd,
         shift=shift if found.odd or shift is None else abs(shift),
-        is_out_of_turn=is_out_of_turn,
+        out_of_turn=late,
         is_same_call=kind != "name"
-        and not is_out_of_turn
+        and not late
         and (agree_again or (kind == "dtype" and is_own_line(tracks[b], found.seq, unlike))),
     )
 

@@ -19,7 +19,7 @@ from allready.judging.live_status import (
     usual_stay_s,
     waited_s,
 )
-from allready.judging.majority import is_minority, majority
+from allready.judging.majority import is_majority, is_minority, majority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, StallKind
 from allready.judging.stall_files import CLOSED, stall_by_files
@@ -135,10 +135,12 @@ def _out_of_turn(case: Analysis, found: HangBlame) -> HangBlame:
 
 
 def left_its_loop(run: RunEvidence, parties: Iterable[int]) -> tuple[int, ...]:
-    """Those that called another operation of their loop than its turn, where all others kept to it."""
+    """Those that called another operation of their loop than its turn, where all others kept to it, half at least."""
     everybody = set(parties)
     left = tuple(sorted(r for r in everybody if run.turns.get(r) is False))
-    return left if len(left) < len(everybody) and all(run.turns.get(r) for r in everybody - set(left)) else ()
+    if is_majority(len(left), len(everybody)):
+        return ()  # most have left the loop: then it is over, and the others may have missed it
+    return left if all(run.turns.get(r) for r in everybody - set(left)) else ()
 
 
 def _is_no_wait(case: Analysis) -> bool:

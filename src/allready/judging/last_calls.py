@@ -15,7 +15,7 @@ from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, operation_at
 from allready.evidence.stacks.meaning import library_call
 from allready.judging.flight_calls import calls_of
-from allready.judging.majority import majority
+from allready.judging.majority import is_tie, majority
 from allready.judging.sequence import codes_before, out_of_turn
 from allready.judging.siblings import Joined, patterns
 from allready.model import Mismatch, Operation, ProcessStack, RunEvidence
@@ -153,7 +153,8 @@ def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:
     if not added or len(set(keys.values())) < 2:
         return None
     most, late = majority(keys, place.members), _out_of_turn(place, everybody)
-    odd = most.odd if most is not None else late
+    is_even = is_tie({r: _key(o) for r, o in everybody.items()}, place.members)
+    odd = most.odd if most is not None else late if is_even else ()
     shown = known or Mismatch(
         group=place.group.title,
         source=SOURCE,
@@ -168,7 +169,7 @@ def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:
         by_rank=everybody,
         odd=odd or shown.odd,
         missing=tuple(r for r in shown.missing if r not in added),
-        is_out_of_turn=shown.is_out_of_turn or (bool(odd) and odd == late),
+        out_of_turn=late if odd in {(), late} else shown.out_of_turn,
     )
 
 

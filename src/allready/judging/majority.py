@@ -1,6 +1,6 @@
 """The one vote of this program: which value more than half of all members have, and who differs from them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, Self, TypeVar
 
 import msgspec
@@ -45,6 +45,34 @@ def majority(
     if not is_majority(len(same), max(num_members, len({*members, *values}))):
         return None
     return Majority(value, tuple(sorted(same)), tuple(sorted(m for m in values if values[m] != value)))
+
+
+def majority_alike(
+    values: Mapping[int, Value], is_same: Callable[[Value, Value], bool], is_other: Callable[[Value, Value], bool]
+) -> Majority[Value] | None:
+    """The same of values that are measured, and are the same or others only about.
+
+    Args:
+        values: of all members.
+        is_same: whether two values are equal within what a measurement may err.
+        is_other: whether they certainly differ.  None where this is unclear between the majority and some member.
+    """
+    alike = {m: tuple(other for other in sorted(values) if is_same(values[m], values[other])) for m in values}
+    most = max(alike, key=lambda m: len(alike[m]), default=None)
+    if most is None or not is_majority(len(alike[most]), len(values)):
+        return None
+    odd = tuple(m for m in sorted(values) if is_other(values[most], values[m]))
+    return Majority(values[most], alike[most], odd) if len(alike[most]) + len(odd) == len(values) else None
+
+
+def is_tie(values: Mapping[int, Value], members: Iterable[int] = (), *, num_members: int = 0) -> bool:
+    """Whether all members have one of two values, and half of them each: then other evidence may decide between both.
+
+    Of three values, or with members whose value is not known, none has to be right.
+    """
+    groups = grouped((value, member) for member, value in values.items())
+    of = max(num_members, len({*members, *values}))
+    return len(groups) == 2 and all(2 * len(group) == of for group in groups.values())
 
 
 class Split(msgspec.Struct, frozen=True):

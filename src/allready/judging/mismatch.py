@@ -5,7 +5,8 @@ from typing import Any
 
 from allready.evidence.flight.progress import SOURCE as RECORDER
 from allready.judging.run_signs import who
-from allready.model import Culprits, Evidence, Hit, Live, Mismatch, Operation, RunEvidence, clock_time
+from allready.judging.stated import stated
+from allready.model import Culprits, Evidence, Hit, Live, Mismatch, Operation, RunEvidence, clock_time, ranges
 
 UNMET = "peer"
 """A send without its receive, or a receive without its send: nothing differs, somebody did not come."""
@@ -28,7 +29,7 @@ _WITH_ROOT = {
 
 def is_flow(mismatch: Mismatch) -> bool:
     """Some rank made a call more or less, or another call; not the same call with other arguments."""
-    if mismatch.shift or mismatch.is_out_of_turn:
+    if mismatch.shift or mismatch.out_of_turn:
         return True
     if mismatch.kind == "name":
         return True
@@ -83,13 +84,18 @@ def source_of(mismatch: Mismatch, rank: int) -> str:
 
 
 def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
-    """One line per different operation, the odd ranks first."""
+    """One line per different operation, the odd ranks first; and who is out of turn, where that accuses no rank."""
     order = sorted(mismatch.by_rank, key=lambda r: (r not in mismatch.odd, r))
     found: dict[str, Evidence] = {}
     for rank in order:
         text = described(mismatch.by_rank[rank])
         found.setdefault(text, Evidence(source=source_of(mismatch, rank), text=f"rank {rank}, #{mismatch.seq}: {text}"))
-    return tuple(found.values())[:6]
+    late = stated(
+        mismatch.source,
+        "rank {ranks}: called out of turn, by the loop so far or by the groups of the same kind",
+        ranks=ranges(mismatch.out_of_turn),
+    )
+    return (*tuple(found.values())[:6], *([late] if mismatch.out_of_turn and not mismatch.odd else []))
 
 
 def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:

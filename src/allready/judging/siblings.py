@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, operation_at
-from allready.judging.majority import majority
+from allready.judging.majority import is_tie, majority
 from allready.judging.mismatch import UNMET
 from allready.judging.waits import Wait
 from allready.model import GroupProgress, Mismatch, Operation, RunEvidence
@@ -118,7 +118,7 @@ def _told(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track], groups:
     known = {_key(o) for o in pattern.values()}
     if not odd or len(odd) == len(made) or not all(_key(made[r]) in known for r in odd):
         return mismatch  # a call that the groups beside never make may be missing in the others (a stage of its own)
-    return replace(mismatch, odd=odd, is_out_of_turn=True)
+    return _settled(mismatch, group, odd)
 
 
 def _unlike_before(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track]) -> Mismatch:
@@ -135,8 +135,14 @@ def _unlike_before(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track]
         return mismatch
     odd = tuple(sorted(r for r, o in made.items() if not _is_same(o, turn)))
     is_known = all(any(_is_same(made[r], o) for o in before.values()) for r in odd)
-    is_one = len(odd) == 1 < len(made)
-    return replace(mismatch, odd=odd, is_out_of_turn=True) if is_one and is_known else mismatch
+    return _settled(mismatch, group, odd) if len(odd) == 1 < len(made) and is_known else mismatch
+
+
+def _settled(mismatch: Mismatch, group: Group, late: tuple[int, ...]) -> Mismatch:
+    """With those that are out of turn, who are odd where they are the half of a tie."""
+    even = is_tie({r: r in late for r in mismatch.by_rank}, group.dumps, num_members=group.size)
+    one_call = len({_key(mismatch.by_rank[r]) for r in late}) == 1
+    return replace(mismatch, odd=late if even and one_call else (), out_of_turn=late)
 
 
 def _pattern(

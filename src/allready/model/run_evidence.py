@@ -192,7 +192,8 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     `missing`: ranks that had ended or not come so far.  `iteration`: of the loop, when markers were found.
     `is_same_call`: the odd ranks made this call with other arguments, whatever lines of the program they stood at: all
     agree again right after it, or only type or root differ at a line that no other rank ever calls.
-    `is_out_of_turn`: the odd ranks broke the loop that all had made until then with another call of that loop.
+    `out_of_turn`: ranks that broke the loop that all had made until then with another call of that loop, or made
+    another call than groups of the same kind; they are odd where the others are the majority, or half of all on a tie.
     `is_by_digest`: the operations are known, and that their arguments differ, not in what: no recorder has them.
     """
 
@@ -205,12 +206,12 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     missing: tuple[int, ...] = ()
     iteration: int | None = None
     num_after: int = 0  # operations that differ from here on, as far as counted
-    odd: tuple[int, ...] = ()  # the minority; empty on a tie
+    odd: tuple[int, ...] = ()  # the minority; on a tie the half that is out of turn, if any
     shift: int | None = None  # operations that the odd ranks made more (or less) here, after which all agree again
     origins: Mapping[int, Origin] = {}  # rank -> where its operation is recorded
     misfits: tuple[Misfit, ...] = ()
     is_same_call: bool = False
-    is_out_of_turn: bool = False
+    out_of_turn: tuple[int, ...] = ()
     is_by_digest: bool = False
 
 

@@ -337,14 +337,14 @@ def test_on_a_tie_they_are_odd_who_broke_the_loop_with_another_call_of_it() -> N
         ranks = range(2 * len(many))
         found = joined({r: dump(odd if r in many else ops(20), members=ranks) for r in ranks})
         (mismatch,) = found.mismatches
-        assert (mismatch.odd, mismatch.shift, mismatch.is_out_of_turn) == (many, -1, True)
+        assert (mismatch.odd, mismatch.shift, mismatch.out_of_turn) == (many, -1, many)
 
 
 def test_the_first_call_out_of_turn_tells_it_before_any_other_can_follow() -> None:
     odd = [{**e, "collective_seq_id": i} for i, e in enumerate(ops(20, skip=[11]), 1)]
     found = joined({0: dump(ops(20)[:11], members=range(2)), 1: dump(odd[:11], members=range(2))})
     (mismatch,) = found.mismatches
-    assert (mismatch.seq, mismatch.odd, mismatch.is_out_of_turn) == (11, (1,), True)
+    assert (mismatch.seq, mismatch.odd, mismatch.out_of_turn) == (11, (1,), (1,))
 
 
 @cases("seen", ["new", "once"])
@@ -356,7 +356,7 @@ def test_on_a_tie_nobody_is_odd_for_a_call_that_is_none_of_the_loop(seen: str) -
         plain[9] = odd[9] = odd[14] | {"collective_seq_id": 10}
     found = joined({0: dump(plain, members=range(2)), 1: dump(odd, members=range(2))})
     (mismatch,) = found.mismatches
-    assert (mismatch.seq, mismatch.odd, mismatch.is_out_of_turn) == (15, (), False)
+    assert (mismatch.seq, mismatch.odd, mismatch.out_of_turn) == (15, (), ())
 
 
 def test_only_ranks_that_still_have_the_operation_are_compared() -> None:

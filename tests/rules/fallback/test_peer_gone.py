@@ -1,6 +1,7 @@
 from typing import Any
 
 from allready.model import Confidence, Event, FaultClass, Origin, ProcessRecord, Role, Severity
+from tests.cases import cases
 from tests.rules.runs import ask, event
 
 
@@ -35,6 +36,25 @@ def test_two_addresses_are_a_tie() -> None:
     [hit] = ask("RES002", events=lines).hits
     assert (hit.values["peer"], hit.confidence) == ("10.9.9.1, 10.9.9.2", Confidence.POSSIBLE)
     assert not hit.culprits
+
+
+@cases(
+    ("lost", "peers", "shown", "nodes"),
+    [
+        ("2211", {"10.0.0.2": (4,)}, "10.0.0.2, 10.0.0.1", ()),
+        ("2213", {"10.0.0.2": (4,)}, "10.0.0.2, 10.0.0.1, 10.0.0.3", ()),
+        ("2221", {"10.0.0.2": (4,)}, "10.0.0.2", (2,)),
+        ("2231", {"10.0.0.2": (4,), "10.0.0.3": (5,)}, "10.0.0.2, 10.0.0.3", (2,)),  # two addresses of one node
+    ],
+)
+def test_the_node_that_most_have_lost_is_accused_and_no_plurality(
+    lost: str, peers: dict[str, tuple[int, ...]], shown: str, nodes: tuple[int, ...]
+) -> None:
+    lines = [line for r, at in enumerate(lost) for line in (closed(f"10.0.0.{at}", r, 2 * r + 1), chain(r, 2 * r + 2))]
+    nodes_of = dict(enumerate((0, 0, 1, 1, 2, 2)))
+    [hit] = ask("RES002", events=lines, peers=peers, node_of_rank=nodes_of).hits
+    assert (hit.values["peer"], hit.culprits.nodes) == (shown, nodes)
+    assert hit.confidence is (Confidence.LIKELY if nodes else Confidence.POSSIBLE)
 
 
 def test_who_complains_himself_is_not_named() -> None:

@@ -38,14 +38,20 @@ def jobs() -> tuple[WatchedJob, ...]:
 
 
 def about(folder: Path) -> WatchedJob | None:
-    """What an agent writes into its run folder; None where it is another user's, or the agent is gone."""
+    """The job of a run folder; None where it is another user's, or the agent is gone."""
+    job = described(folder)
+    return job if job is not None and is_alive(job) else None
+
+
+def described(folder: Path) -> WatchedJob | None:
+    """What an agent has written into its run folder, whether or not it is still there; None where it is another
+    user's."""
     try:
         info = folder.lstat()
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
             return None
         data = read_small(str(folder / ABOUT), LARGEST_ABOUT_BYTES) or b""
-        job = replace(msgspec.json.decode(data, type=WatchedJob), place=str(folder))
-        return job if is_alive(job) else None
+        return replace(msgspec.json.decode(data, type=WatchedJob), place=str(folder))
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -64,7 +70,12 @@ def is_alive(job: WatchedJob) -> bool:
             except OSError:
                 return False
             return True
-    return is_running(ProcessId(job.pid, job.start_ticks or -1))
+    return is_running(agent_of(job))
+
+
+def agent_of(job: WatchedJob) -> ProcessId | int:
+    """The agent's process; its pid alone where it could not read when it had started."""
+    return job.pid if job.start_ticks is None else ProcessId(job.pid, job.start_ticks)
 
 
 class Attachment:

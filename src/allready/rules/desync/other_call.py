@@ -31,9 +31,10 @@ def other_call(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## Check by hand
     Compare the call sites of the operation in the dumps; count COLL lines per rank and iteration.
     ## When it is harmless
-    Never.  Where no majority agrees (of two ranks neither is one), a rank is accused only if it broke the loop that all
-    had made until then, with another call of that loop; or, before there is a loop, if it made another call than the
-    groups of the same kind beside its own, and one that these know.
+    Never.  Where no majority agrees, ranks are accused only on a tie: half of all members made one call, half another
+    (one of two ranks, two of four), and one half broke the loop that all had made until then, with another call of that
+    loop; or, before there is a loop, made another call than the groups of the same kind beside its own, and one that
+    these know.  Where the calls are of three kinds, or one of some member is not known, no rank is accused.
     """
     for mismatch in first_mismatches(run, live, flow=True)[:4]:
         sites = [o.site for r in mismatch.odd or alike(mismatch.by_rank) if (o := mismatch.by_rank.get(r)) and o.site]

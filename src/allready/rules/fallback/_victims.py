@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from allready.judging.addresses import is_loopback
 from allready.judging.analysis import Analysis
+from allready.judging.majority import is_majority
 from allready.judging.processes import chain_behind, died, got_on, is_being_stopped, same_process
 from allready.judging.run_signs import by_signature
 from allready.judging.values import grouped
@@ -93,7 +94,11 @@ def _short(name: str) -> str:
     return name.partition(".")[0].lower() if is_name else name
 
 
-def named(case: Analysis, events: Sequence[Event], value: str) -> list[tuple[str, tuple[Event, ...]]]:
+Named = Sequence[tuple[str, tuple[Event, ...]]]
+"""Addresses, each with the lines that complain of it."""
+
+
+def named(case: Analysis, events: Sequence[Event], value: str) -> Named:
     """Addresses that are complained of and from which nobody complains, those of most complainants first.
 
     Who complains himself is as much a victim as the others, or all is one node.
@@ -112,6 +117,21 @@ def named(case: Analysis, events: Sequence[Event], value: str) -> list[tuple[str
         and node_at(case, address) not in nodes
     ]
     return sorted(strangers, key=lambda one: -len(writers(one[1])))
+
+
+def voted(case: Analysis, found: Named) -> Named:
+    """Of addresses that are complained of, those of the one place that more than half of all complainants lost.
+
+    A place is a node, where it is known that the address is one of it; () where there is no such place, or several.
+    """
+    at = {address: address if (node := node_at(case, address)) is None else node for address, _ in found}
+    places = grouped((at[address], (address, them)) for address, them in found)
+    most = [lost for lost in places.values() if is_majority(_num_writers(lost), _num_writers(found))]
+    return most[0] if len(most) == 1 else ()
+
+
+def _num_writers(found: Named) -> int:
+    return len(writers([event for _, them in found for event in them]))
 
 
 def culprit_at(case: Analysis, address: str) -> Culprits:

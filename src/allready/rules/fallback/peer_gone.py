@@ -5,7 +5,7 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity
-from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, writers
+from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, voted, writers
 
 SIGNATURES = ("nccl.peer_reset", "nccl.peer_closed", "nccl.ib_flushed", "nccl.ras_peer_lost", "gloo.peer_closed")
 MAX_PEERS = 4
@@ -34,7 +34,8 @@ def peer_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Lines by which NCCL and Gloo say that a peer closed or reset a connection, where no line of any file is a cause: the
-    address that they name, if none of the processes that lost it lives there.
+    address that they name, if none of the processes that lost it lives there.  Its node is accused where more than half
+    of all that lost a peer lost this one; else all these addresses are shown.
     ## Why it matters
     Those who lost a connection are victims.  The address is all that their files know, and it is where to look.
     ## Check by hand
@@ -47,16 +48,15 @@ def peer_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     found = named(case, events, "peer")
     if not found:
         return
-    most = len(writers(found[0][1]))
-    first = [(a, them) for a, them in found if len(writers(them)) == most]
-    victims = [e for _, them in first for e in them]
-    is_one = len(first) == 1
+    most = voted(case, found)
+    shown = most or found
+    victims = [e for _, them in shown for e in them]
     flushed_only = all(e.signature == "nccl.ib_flushed" for e in victims)
     yield hit_of_lines(
         victims,
-        culprits=culprit_at(case, first[0][0]) if is_one else Culprits(),
-        values={"who": called(run, victims), "peer": ", ".join(a for a, _ in first[:MAX_PEERS])},
+        culprits=culprit_at(case, most[0][0]) if most else Culprits(),
+        values={"who": called(run, victims), "peer": ", ".join(a for a, _ in shown[:MAX_PEERS])},
         severity=None if any(is_fatal(case, e) for e in victims) else Severity.WARNING,
         fault_class=FaultClass.NET_BROKEN if flushed_only else None,
-        confidence=Confidence.LIKELY if is_one and most > 1 else Confidence.POSSIBLE,
+        confidence=Confidence.LIKELY if most and len(writers(victims)) > 1 else Confidence.POSSIBLE,
     )

@@ -5,7 +5,7 @@ from msgspec import Struct
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
 from allready.judging.live_status import mark_of, named
-from allready.judging.majority import is_minority
+from allready.judging.majority import is_minority, majority_alike
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said, stated
 from allready.model import Confidence, Culprits, Evidence, FaultClass, GroupMark, Hit, Live, RemedyStep, Severity, World
@@ -119,7 +119,7 @@ def _by_recorder(marks: Mapping[int, GroupMark], seq: int) -> _Shown | None:
 
 
 def _by_gpu(live: Live, ranks: Iterable[int], for_s: float) -> _Shown | None:
-    """Two thirds at least run one kernel, the others another; nothing where a GPU does not tell or is shared."""
+    """Most run one kernel, the others another; nothing where a GPU does not tell or is shared."""
     found = {r: s for r in sorted(ranks) if (s := live.ranks().get(r)) is not None}
     used = [(live.node_of_rank().get(r), s.gpu) for r, s in found.items()]
     if for_s < MEASURED_S or len(found) < 3 or len(set(used)) < len(used):
@@ -130,11 +130,10 @@ def _by_gpu(live: Live, ranks: Iterable[int], for_s: float) -> _Shown | None:
             return None
         shares[rank] = status.gpu_sm_share, status.gpu_warp_share
     # Whoever is held up by work of its own differs from those that wait, and these from nobody.
-    usual = max(shares.values(), key=lambda share: sum(_is_same(share, other) for other in shares.values()))
-    behind = tuple(r for r, share in shares.items() if _is_other(usual, share))
-    same = sum(_is_same(usual, share) for share in shares.values())
-    if not behind or same + len(behind) < len(shares) or same < 2 * len(behind):
+    most = majority_alike(shares, _is_same, _is_other)
+    if most is None or not most.odd:
         return None
+    behind = most.odd
     return _Shown(
         behind=behind,
         evidence=tuple(

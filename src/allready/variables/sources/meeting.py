@@ -1,6 +1,7 @@
 """Where the ranks of a job meet, beside how many nodes its file asks for."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -41,11 +42,12 @@ def meetings(source: str, text: str, settings: Sequence[Setting]) -> Iterator[Me
     that starts several nodes by itself has them all on one machine.  An address from elsewhere is None.
     """
     body = "\n".join(_without_comment(line) for line in text.split("\n"))
-    asked = list(_asked(body, settings))
+    breaks = [at for at, character in enumerate(body) if character == "\n"]
+    asked = list(_asked(body, settings, breaks))
     if not asked or min(nodes.number for nodes in asked) < 2 or _ONE_NODE in body or _starts_several(body):
         return
     fewest = min(asked, key=lambda nodes: nodes.number)
-    for address, line, shown in list(_named(body, settings))[:MAX_PLANS]:
+    for address, line, shown in list(_named(body, settings, breaks))[:MAX_PLANS]:
         yield MeetingPlan(
             source=source,
             line=line,
@@ -70,9 +72,9 @@ def _without_comment(line: str) -> str:
     return "" if bare.startswith(("#", "//")) and not bare.startswith("#SBATCH") else line
 
 
-def _asked(body: str, settings: Sequence[Setting]) -> Iterator[_Nodes]:
+def _asked(body: str, settings: Sequence[Setting], breaks: Sequence[int]) -> Iterator[_Nodes]:
     for match in _NODES.finditer(body):
-        line, said = _line_of(body, match.start()), " ".join(match[0].split())
+        line, said = _line_of(breaks, match.start()), " ".join(match[0].split())
         if name := match["name"]:
             for setting in _of(name, settings):
                 if setting.value and re.fullmatch(r"\d{1,5}", setting.value):
@@ -81,12 +83,12 @@ def _asked(body: str, settings: Sequence[Setting]) -> Iterator[_Nodes]:
             yield _Nodes(int(next(n for n in match.group("option", "batch", "step", "key") if n)), line, said)
 
 
-def _named(body: str, settings: Sequence[Setting]) -> Iterator[tuple[str | None, int, str]]:
+def _named(body: str, settings: Sequence[Setting], breaks: Sequence[int]) -> Iterator[tuple[str | None, int, str]]:
     """Address, line and text of each; None where it is only known when the file runs."""
     for setting in _of(_VARIABLE, settings):
         yield setting.value, setting.line or 1, f"{_VARIABLE}={setting.value if setting.value is not None else '$...'}"
     for match in _ADDRESS.finditer(body):
-        address, line = match["address"], _line_of(body, match.start())
+        address, line = match["address"], _line_of(breaks, match.start())
         name = address.strip("${}")
         if not address.startswith("$"):
             yield address.strip("[]"), line, " ".join(match[0].split())[:MAX_VALUE_CHARS]
@@ -99,5 +101,6 @@ def _of(name: str, settings: Sequence[Setting]) -> list[Setting]:
     return [setting for setting in settings if setting.name == name]
 
 
-def _line_of(text: str, place: int) -> int:
-    return text.count("\n", 0, place) + 1 + (1 if text[place : place + 1] == "\n" else 0)
+def _line_of(breaks: Sequence[int], place: int) -> int:
+    """The line of a match; one that begins with the end of a line is of the next."""
+    return bisect_right(breaks, place) + 1
