@@ -1,5 +1,6 @@
 """What the ranks of a job knew when a collective of the runtime library failed: the evidence, before anyone judges."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -7,6 +8,9 @@ from msgspec.structs import replace
 
 REJOIN = "ALLREADY_REJOIN"
 """Variable of a rank that a launcher has started again while the others go on."""
+
+SOON_S = 1.0
+"""An error of the backend's that comes sooner comes from the call itself, and not from a rank that is late for it."""
 
 
 class FailureCause(StrEnum):
@@ -21,6 +25,10 @@ class FailureCause(StrEnum):
     FORMING = "forming"  # the group could not be formed again
     VERDICT = "verdict"  # the launcher's verdict says that the job hangs, and nothing else limits the wait
     JOINS = "joins"  # nothing failed: a rank that was outside comes in
+
+
+_LATE = {FailureCause.DEADLINE, FailureCause.VERDICT, FailureCause.BACKEND, FailureCause.FORMING}
+"""Causes that a rank which does not come may have."""
 
 
 class MemberState(StrEnum):
@@ -85,7 +93,8 @@ class Misfit(Struct, frozen=True, kw_only=True):
 class RankAtFailure(Struct, frozen=True, kw_only=True):
     """One rank; `call` where it answered, in the group that failed.  `rank` is the number that it had at the start.
 
-    `called`: where calls did not fit, the one of this rank.
+    `called`: where calls did not fit, the one of this rank.  `still_s`: for how long it had begun no operation of
+    torch's; `is_inside`: whether it was inside of one, or of a backward pass.
     """
 
     rank: int
@@ -94,6 +103,23 @@ class RankAtFailure(Struct, frozen=True, kw_only=True):
     cause: FailureCause | None = None  # what it reported itself
     error: str = ""
     called: CallArguments | None = None
+    still_s: float = 0.0
+    is_inside: bool = False
+
+
+class Begun(Struct, frozen=True, kw_only=True):
+    """How many operations of a group of torch's its ranks have begun, plain ones and those of safe calls.
+
+    `group`: torch's name.  `counts`: by rank, of those that answered.
+    """
+
+    group: str
+    counts: dict[int, int]
+
+    def ahead(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Those that have begun more than any of these, of which at least one is in the group."""
+        most = max(self.counts[r] for r in ranks if r in self.counts)
+        return tuple(r for r, count in self.counts.items() if count > most)
 
 
 class GroupVoid(Struct, frozen=True, kw_only=True):
@@ -103,6 +129,14 @@ class GroupVoid(Struct, frozen=True, kw_only=True):
     first_void: int
 
 
+class Missed(Struct, frozen=True, kw_only=True):
+    """A plain operation of a group of torch's that some ranks have not begun: the first of them, and who waits."""
+
+    group: str
+    number: int
+    waiting: tuple[int, ...]
+
+
 class RuntimeFailure(Struct, frozen=True, kw_only=True):
     """One failure, the same on every rank that survives it.
 
@@ -110,7 +144,7 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     `first_void`: the first call of that group whose result counts on no rank, although single ranks may have completed
     it; None where nobody answered.  `voids`: the same for every group.  `ranks`: all members, by rank.  `time`: by
     the hub's clock, ISO-8601.  `misfits`: of an all_to_all whose splits do not fit, some of the pairs; `number`: of
-    the call that did not fit.
+    the call that did not fit.  `begun`: of groups of torch's in which some ranks have begun more than others.
     """
 
     epoch: int
@@ -124,6 +158,7 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     after_s: float = 0.0  # from the first report to the decision
     number: int | None = None
     misfits: tuple[Misfit, ...] = ()
+    begun: tuple[Begun, ...] = ()
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -140,6 +175,48 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
         """Ranks that answered, and have not entered the call that others wait in."""
         last = self.furthest
         return tuple(r for r in self.ranks if r.call is not None and r.call.entered < last)
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether no rank died, left, raised or is silent."""
+        return all(r.state is MemberState.ANSWERED and r.cause is not FailureCause.RAISED for r in self.ranks)
+
+    @property
+    def elsewhere(self) -> tuple[RankAtFailure, ...]:
+        """Ranks that answered, have begun fewer operations of a group of torch's than others, and are inside none."""
+        fewer = {r for one in self.begun for r in one.counts if one.ahead([r])}
+        return tuple(r for r in self.ranks if r.rank in fewer and not r.is_inside)
+
+    @property
+    def missed(self) -> Missed | None:
+        """The plain operation in which others wait for those that are elsewhere; None: that explains nothing.
+
+        A rank that waits in a safe call meanwhile, to which most have not come, has left the operation out.
+        """
+        ranks = [r.rank for r in self.elsewhere]
+        one = next((g for g in self.begun if {*ranks} & {*g.counts} and g.ahead(ranks)), None)
+        if one is None:
+            return None
+        ahead = one.ahead(ranks)
+        is_usual = 2 * len(ahead) > len(one.counts) and {*ahead} <= {r.rank for r in self.behind}
+        if self.behind and not is_usual:
+            return None
+        return Missed(group=one.group, number=1 + min(one.counts[r] for r in ranks if r in one.counts), waiting=ahead)
+
+    @property
+    def waited_s(self) -> float:
+        """For how long ranks had waited, in a call or in a plain operation."""
+        missed = self.missed
+        inside = () if missed is None else tuple(r.still_s for r in self.ranks if r.rank in missed.waiting)
+        return max([*inside, *(r.call.waited_s or 0.0 for r in self.waiting if r.call is not None)], default=0.0)
+
+    @property
+    def late(self) -> tuple[RankAtFailure, ...]:
+        """Ranks that answered, and let others wait in vain until a deadline, or for `SOON_S` before an error."""
+        is_error = self.cause is FailureCause.BACKEND
+        if self.cause not in _LATE or (is_error and not (self.is_lone and self.waited_s >= SOON_S)):
+            return ()
+        return self.behind if self.missed is None else self.elsewhere
 
     @property
     def waiting(self) -> tuple[RankAtFailure, ...]:

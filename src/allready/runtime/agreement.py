@@ -11,10 +11,12 @@ on, or a little later wherever they are, but not while one of them has its door 
 
 from collections.abc import Iterable
 from enum import StrEnum
+from itertools import islice
 
 from msgspec.structs import replace
 
 from allready.model import (
+    Begun,
     CallArguments,
     CallPosition,
     FailureCause,
@@ -30,6 +32,10 @@ from allready.runtime.messages import Ranks
 
 FREEZE_S = 0.1
 """Least time that every member has to answer a `Freeze`."""
+GRACE_S = 1.0
+"""Least time for a rank that is late, where those that came have no wish of their own: else as long as they waited."""
+MAX_BEGUN = 8
+"""Groups of torch's that are told of."""
 
 
 class Phase(StrEnum):
@@ -59,7 +65,8 @@ class Agreement:
         self._all = frozenset(self.members)
         self._gone: dict[int, MemberState] = {}
         self._silent: set[int] = set()
-        self._behind: frozenset[int] = frozenset()
+        self._late: frozenset[int] = frozenset()
+        self._patience_s = GRACE_S
         self._decided_s = 0.0
         self._heard_s: dict[int, float] = {}
         self._ready: dict[int, tuple[float, m.Ready]] = {}
@@ -225,15 +232,14 @@ class Agreement:
         return {r for r in self.members if r not in self._gone} - self._silent - set(self._ready)
 
     def _without_late_s(self) -> float | None:
-        """When the group forms without those that are behind: as late as the most patient of those that came wants.
+        """When the group forms without those that are late: as late as the most patient of those that came wants.
 
         None: it does not, because others are missing too, or because those that came are too few.
         """
-        wishes = [ready.late_s for _, ready in self._ready.values()]
-        waits = [wish for wish in wishes if wish is not None]
-        if len(waits) < max(len(wishes), self._least()) or not self._missing() <= self._behind:
+        if not self._ready or len(self._ready) < self._least() or not self._missing() <= self._late:
             return None
-        return self._decided_s + max(waits)
+        wishes = [ready.late_s for _, ready in self._ready.values()]
+        return self._decided_s + max(self._patience_s if wish is None else wish for wish in wishes)
 
     def _all_ready_admit(self) -> bool:
         return all(ready.admits for _, ready in self._ready.values())
@@ -379,9 +385,9 @@ class Agreement:
             after_s=round(now_s - self._frozen_s, 3),
             number=self._number,
             misfits=misfits_of(self._called, self._group or self.members) if self._called else (),
+            begun=self._begun(),
         )
-        is_late = self._cause in {FailureCause.DEADLINE, FailureCause.VERDICT}
-        self._behind = frozenset(r.rank for r in failure.behind if is_late)
+        self._late, self._patience_s = frozenset(r.rank for r in failure.late), max(GRACE_S, failure.waited_s)
         self.phase = Phase.GATHERING
         return self._to_members(m.Failed(failure=failure))
 
@@ -396,6 +402,8 @@ class Agreement:
             cause=None if own is None else own.cause,
             error="" if own is None else own.error,
             called=self._called[rank].shared if rank in self._called else None,
+            still_s=0.0 if position is None else position.plain.still_s,
+            is_inside=position is not None and position.plain.is_inside,
         )
 
     def _call_of(self, rank: int, position: m.Position) -> CallPosition | None:
@@ -413,6 +421,16 @@ class Agreement:
             for group in sorted(groups)
             if self._positions
         )
+
+    def _begun(self) -> tuple[Begun, ...]:
+        """Of groups whose ranks differ; of very many the first."""
+        begun = {r: p.plain.begun for r, p in sorted(self._positions.items())}
+        names = dict.fromkeys(name for counts in begun.values() for name in counts)
+        groups = (
+            Begun(group=name, counts={r: counts[name] for r, counts in begun.items() if name in counts})
+            for name in names
+        )
+        return tuple(islice((one for one in groups if len({*one.counts.values()}) > 1), MAX_BEGUN))
 
     def _to_members(self, message: m.ToRank) -> Out:
         return [(r, message) for r in self.members if r not in self._gone]

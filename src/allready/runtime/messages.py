@@ -102,12 +102,21 @@ class InGroup(Struct, frozen=True, kw_only=True):
     call: CallPosition
 
 
+class Plain(Struct, frozen=True, kw_only=True):
+    """What a rank has begun of torch's collectives, see `plain`; `begun`: by torch's names of its groups."""
+
+    begun: dict[str, int] = {}
+    still_s: float = 0.0
+    is_inside: bool = False
+
+
 class Position(Struct, frozen=True, kw_only=True):
     """The answer to `Freeze`: how far this rank came.  It completes no call of this epoch after it."""
 
     epoch: int
     call: CallPosition
     subgroups: tuple[InGroup, ...] = ()
+    plain: Plain = Plain()
 
 
 class Tell(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn, Protocol
 
+from msgspec.structs import replace
+
 from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
@@ -203,12 +205,21 @@ class Session:
             self.changed.notify_all()
         if is_over:
             if answer is not None:
-                self.send(answer)
+                self.send(self._with_plain(answer))
             self.group.cut()
             return None
         return answer
 
+    def _with_plain(self, answer: m.FromRank) -> m.FromRank:
+        """A position, with what is known of plain collectives; before the connections end, which ends these too."""
+        if not isinstance(answer, m.Position):
+            return answer
+        begun, still_s, inside = self.group.begun.look(time.monotonic())
+        plain = m.Plain(begun=begun, still_s=round(still_s, 3), is_inside=inside)
+        return replace(answer, plain=plain)
+
     def _beaten(self) -> m.FromRank | None:
+        self.group.begun.look(time.monotonic())
         watch = self._hang_watch
         if watch is None:
             return None
