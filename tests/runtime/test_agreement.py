@@ -235,7 +235,13 @@ def test_a_rank_that_comes_in_time_after_all_is_a_member() -> None:
     assert (hub.epoch, hub.members) == (2, (0, 1, 2))
 
 
-@cases("ready", [{"late_s": None}, {"min_ranks": 3}])
+def test_without_a_wish_a_late_rank_is_waited_for_as_long_once_more() -> None:
+    hub, out = with_one_behind(late_s=None)
+    assert (out, hub.wake_s(), hub.tick(14.9)) == ([], 15.0, [])
+    assert (2, m.Excluded(epoch=2)) in hub.tick(15.0)
+
+
+@cases("ready", [{"late_s": 60.0}, {"min_ranks": 3}])
 def test_a_late_rank_is_waited_for_where_one_rank_wants_that_or_needs_it(ready: dict[str, Any]) -> None:
     hub, out = with_one_behind(**ready)
     assert (out, hub.wake_s(), hub.tick(69.9)) == ([], 70.0, [])

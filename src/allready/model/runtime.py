@@ -27,7 +27,7 @@ class FailureCause(StrEnum):
     JOINS = "joins"  # nothing failed: a rank that was outside comes in
 
 
-_LATE = {FailureCause.DEADLINE, FailureCause.VERDICT, FailureCause.BACKEND, FailureCause.FORMING}
+_OVERDUE = {FailureCause.DEADLINE, FailureCause.VERDICT, FailureCause.BACKEND, FailureCause.FORMING}
 """Causes that a rank which does not come may have."""
 
 
@@ -205,16 +205,20 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
 
     @property
     def waited_s(self) -> float:
-        """For how long ranks had waited, in a call or in a plain operation."""
-        missed = self.missed
-        inside = () if missed is None else tuple(r.still_s for r in self.ranks if r.rank in missed.waiting)
-        return max([*inside, *(r.call.waited_s or 0.0 for r in self.waiting if r.call is not None)], default=0.0)
+        """For how long ranks had waited, in a call or inside of a plain operation."""
+        in_call = (r.call.waited_s or 0.0 for r in self.waiting if r.call is not None)
+        return max([*in_call, *(r.still_s for r in self.ranks if r.is_inside)], default=0.0)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a deadline has passed, or ranks had waited for `SOON_S` before an error."""
+        is_error = self.cause is FailureCause.BACKEND
+        return self.cause in _OVERDUE and (not is_error or (self.is_lone and self.waited_s >= SOON_S))
 
     @property
     def late(self) -> tuple[RankAtFailure, ...]:
-        """Ranks that answered, and let others wait in vain until a deadline, or for `SOON_S` before an error."""
-        is_error = self.cause is FailureCause.BACKEND
-        if self.cause not in _LATE or (is_error and not (self.is_lone and self.waited_s >= SOON_S)):
+        """Ranks that answered, and let others wait in vain."""
+        if not self.is_overdue:
             return ()
         return self.behind if self.missed is None else self.elsewhere
 

@@ -33,7 +33,7 @@ from allready.runtime.messages import Ranks
 FREEZE_S = 0.1
 """Least time that every member has to answer a `Freeze`."""
 GRACE_S = 1.0
-"""Least time for a rank that is late, where those that came have no wish of their own: else as long as they waited."""
+"""Least time for ranks that live and do not come after a deadline has passed; else as long as ranks waited before."""
 MAX_BEGUN = 8
 """Groups of torch's that are told of."""
 
@@ -66,7 +66,7 @@ class Agreement:
         self._gone: dict[int, MemberState] = {}
         self._silent: set[int] = set()
         self._late: frozenset[int] = frozenset()
-        self._patience_s = GRACE_S
+        self._patience_s: float | None = None
         self._decided_s = 0.0
         self._heard_s: dict[int, float] = {}
         self._ready: dict[int, tuple[float, m.Ready]] = {}
@@ -232,14 +232,20 @@ class Agreement:
         return {r for r in self.members if r not in self._gone} - self._silent - set(self._ready)
 
     def _without_late_s(self) -> float | None:
-        """When the group forms without those that are late: as late as the most patient of those that came wants.
+        """When the group forms without ranks that live: after a failure by which a deadline had passed.
 
-        None: it does not, because others are missing too, or because those that came are too few.
+        Those that are late are waited for as long as the most patient of those that came wants, without a wish as long
+        once more as ranks had waited before.  Others may be inside of something that the failure does not end: where
+        all that came have a wish, because who is left out may join again, they too are waited for no longer than that.
+        None: it does not, also because those that came are too few.
         """
-        if not self._ready or len(self._ready) < self._least() or not self._missing() <= self._late:
-            return None
         wishes = [ready.late_s for _, ready in self._ready.values()]
-        return self._decided_s + max(self._patience_s if wish is None else wish for wish in wishes)
+        if self._patience_s is None or not wishes or len(wishes) < self._least():
+            return None
+        late_s = max(self._patience_s if wish is None else wish for wish in wishes)
+        if self._missing() <= self._late:
+            return self._decided_s + late_s
+        return None if None in wishes else self._decided_s + max(late_s, self._patience_s)
 
     def _all_ready_admit(self) -> bool:
         return all(ready.admits for _, ready in self._ready.values())
@@ -387,7 +393,8 @@ class Agreement:
             misfits=misfits_of(self._called, self._group or self.members) if self._called else (),
             begun=self._begun(),
         )
-        self._late, self._patience_s = frozenset(r.rank for r in failure.late), max(GRACE_S, failure.waited_s)
+        self._late = frozenset(r.rank for r in failure.late)
+        self._patience_s = max(GRACE_S, failure.waited_s) if failure.is_overdue else None
         self.phase = Phase.GATHERING
         return self._to_members(m.Failed(failure=failure))
 
