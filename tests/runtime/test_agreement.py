@@ -230,6 +230,17 @@ def test_a_rank_that_lives_and_came_too_late_is_waited_for_no_longer_than_all_ag
     assert hub.members == (0, 1)
 
 
+def test_two_ranks_that_differ_hear_so_before_the_third_has_come() -> None:
+    """They must not begin what they call meanwhile."""
+    hub = formed(3)
+    hub.take(0, m.Vote(epoch=1, number=0), 1.0)
+    calls = [CallArguments(operation="all_reduce", num_elements=n) for n in (4, 8, 4)]
+    asks = [m.Compare(epoch=1, number=1, called=called) for called in calls]
+    assert kinds(hub.take(0, asks[0], 1.0)) == {(1, "Asked"), (2, "Asked")}
+    assert kinds(hub.take(1, asks[1], 1.0)) == {(0, "Differ"), (1, "Differ")}
+    assert kinds(hub.take(2, asks[2], 1.0)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}
+
+
 def missed_plainly(still_s: float, begun: int, late_s: float | None) -> Agreement:
     """Ranks 0 and 1 were inside of a plain collective that rank 2 has not begun, until torch gave an error."""
     hub = formed(3)

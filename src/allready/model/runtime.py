@@ -9,9 +9,6 @@ from msgspec.structs import replace
 REJOIN = "ALLREADY_REJOIN"
 """Variable of a rank that a launcher has started again while the others go on."""
 
-SOON_S = 1.0
-"""An error of the backend's that comes sooner comes from the call itself, and not from a rank that is late for it."""
-
 
 class FailureCause(StrEnum):
     """What made a rank, or the hub, ask for the failure."""
@@ -25,10 +22,6 @@ class FailureCause(StrEnum):
     FORMING = "forming"  # the group could not be formed again
     VERDICT = "verdict"  # the launcher's verdict says that the job hangs, and nothing else limits the wait
     JOINS = "joins"  # nothing failed: a rank that was outside comes in
-
-
-_OVERDUE = {FailureCause.DEADLINE, FailureCause.VERDICT, FailureCause.BACKEND, FailureCause.FORMING}
-"""Causes that a rank which does not come may have."""
 
 
 class MemberState(StrEnum):
@@ -129,14 +122,6 @@ class GroupVoid(Struct, frozen=True, kw_only=True):
     first_void: int
 
 
-class Missed(Struct, frozen=True, kw_only=True):
-    """A plain operation of a group of torch's that some ranks have not begun: the first of them, and who waits."""
-
-    group: str
-    number: int
-    waiting: tuple[int, ...]
-
-
 class RuntimeFailure(Struct, frozen=True, kw_only=True):
     """One failure, the same on every rank that survives it.
 
@@ -180,47 +165,6 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     def is_lone(self) -> bool:
         """Whether no rank died, left, raised or is silent."""
         return all(r.state is MemberState.ANSWERED and r.cause is not FailureCause.RAISED for r in self.ranks)
-
-    @property
-    def elsewhere(self) -> tuple[RankAtFailure, ...]:
-        """Ranks that answered, have begun fewer operations of a group of torch's than others, and are inside none."""
-        fewer = {r for one in self.begun for r in one.counts if one.ahead([r])}
-        return tuple(r for r in self.ranks if r.rank in fewer and not r.is_inside)
-
-    @property
-    def missed(self) -> Missed | None:
-        """The plain operation in which others wait for those that are elsewhere; None: that explains nothing.
-
-        A rank that waits in a safe call meanwhile, to which most have not come, has left the operation out.
-        """
-        ranks = [r.rank for r in self.elsewhere]
-        one = next((g for g in self.begun if {*ranks} & {*g.counts} and g.ahead(ranks)), None)
-        if one is None:
-            return None
-        ahead = one.ahead(ranks)
-        is_usual = 2 * len(ahead) > len(one.counts) and {*ahead} <= {r.rank for r in self.behind}
-        if self.behind and not is_usual:
-            return None
-        return Missed(group=one.group, number=1 + min(one.counts[r] for r in ranks if r in one.counts), waiting=ahead)
-
-    @property
-    def waited_s(self) -> float:
-        """For how long ranks had waited, in a call or inside of a plain operation."""
-        in_call = (r.call.waited_s or 0.0 for r in self.waiting if r.call is not None)
-        return max([*in_call, *(r.still_s for r in self.ranks if r.is_inside)], default=0.0)
-
-    @property
-    def is_overdue(self) -> bool:
-        """Whether a deadline has passed, or ranks had waited for `SOON_S` before an error."""
-        is_error = self.cause is FailureCause.BACKEND
-        return self.cause in _OVERDUE and (not is_error or (self.is_lone and self.waited_s >= SOON_S))
-
-    @property
-    def late(self) -> tuple[RankAtFailure, ...]:
-        """Ranks that answered, and let others wait in vain."""
-        if not self.is_overdue:
-            return ()
-        return self.behind if self.missed is None else self.elsewhere
 
     @property
     def waiting(self) -> tuple[RankAtFailure, ...]:

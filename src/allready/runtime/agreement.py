@@ -15,6 +15,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from allready.judging.overdue import is_overdue, late, waited_s
 from allready.model import (
     Begun,
     CallArguments,
@@ -325,7 +326,8 @@ class Agreement:
                 self._number = number
                 self._called = {r: self._with_root_at_start(called) for r, called in calls.items()}
                 out += self._freeze(FailureCause.ARGUMENTS, None, now_s, group)
-        return out
+        differ = m.Differ(epoch=self.epoch, number=message.number, group=group)
+        return out + [(r, differ) for r in self._comparisons.differing(group, message.number, of)]
 
     def _with_root_at_start(self, called: CallArguments) -> CallArguments:
         return called if called.root is None else replace(called, root=self.members[called.root])
@@ -393,8 +395,8 @@ class Agreement:
             misfits=misfits_of(self._called, self._group or self.members) if self._called else (),
             begun=self._begun(),
         )
-        self._late = frozenset(r.rank for r in failure.late)
-        self._patience_s = max(GRACE_S, failure.waited_s) if failure.is_overdue else None
+        self._late = frozenset(r.rank for r in late(failure))
+        self._patience_s = max(GRACE_S, waited_s(failure)) if is_overdue(failure) else None
         self.phase = Phase.GATHERING
         return self._to_members(m.Failed(failure=failure))
 

@@ -160,6 +160,14 @@ class Fits(Struct, frozen=True, kw_only=True):
     group: Ranks = ()
 
 
+class Differ(Struct, frozen=True, kw_only=True):
+    """Two ranks call something else as this number, so it fails once all have said what they call: begin nothing."""
+
+    epoch: int
+    number: int
+    group: Ranks = ()
+
+
 class Waiting(Struct, frozen=True, kw_only=True):
     """The answer to `Join`: the hub has it, and nothing that it said before counts any more."""
 
@@ -205,10 +213,13 @@ class Excluded(Struct, frozen=True, kw_only=True):
 
 
 FromRank: TypeAlias = Beat | Ready | Join | Door | Vote | Fail | Compare | Position | Tell | Leave
-ToRank: TypeAlias = Freeze | Passed | Asked | Fits | Failed | Formed | Refused | Excluded | Waiting | Knock | Tell
+ToRank: TypeAlias = (
+    Freeze | Passed | Asked | Fits | Differ | Failed | Formed | Refused | Excluded | Waiting | Knock | Tell
+)
 FROM_RANK: dict[str, type[FromRank]] = {
     t.__name__: t for t in (Beat, Ready, Join, Door, Vote, Fail, Compare, Position, Tell, Leave)
 }
 TO_RANK: dict[str, type[ToRank]] = {
-    t.__name__: t for t in (Freeze, Passed, Asked, Fits, Failed, Formed, Refused, Excluded, Waiting, Knock, Tell)
+    t.__name__: t
+    for t in (Freeze, Passed, Asked, Fits, Differ, Failed, Formed, Refused, Excluded, Waiting, Knock, Tell)
 }

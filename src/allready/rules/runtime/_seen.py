@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from allready.judging.majority import majority
 from allready.judging.mismatch import described
+from allready.judging.overdue import missed
 from allready.judging.stated import stated
 from allready.model import (
     Begun,
@@ -103,7 +104,7 @@ def hit_of(
     """
     ranks = tuple(r.rank for r in culprits)
     last = failure.furthest if failure.number is None else failure.number
-    inside = failure.waiting
+    inside, begun = failure.waiting, _begun_of(failure)
     operation = next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
     errors = [r.error for r in failure.ranks if (r.rank in ranks or not ranks) and r.error]
     return Hit(
@@ -118,14 +119,14 @@ def hit_of(
             "error": errors[0] if errors else "?",
             **values,
         },
-        evidence=tuple(_text(r, _begun_of(failure)) for r in failure.ranks),
+        evidence=tuple(_text(r, begun) for r in failure.ranks),
     )
 
 
 def _begun_of(failure: RuntimeFailure) -> Begun | None:
     """Of the group whose operation ranks have not begun that others wait in."""
-    missed = failure.missed
-    return None if missed is None else next(one for one in failure.begun if one.group == missed.group)
+    plain = missed(failure)
+    return None if plain is None else next(one for one in failure.begun if one.group == plain.group)
 
 
 def _text(rank: RankAtFailure, group: Begun | None) -> Evidence:

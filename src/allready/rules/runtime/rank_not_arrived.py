@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+from allready.judging.overdue import late, missed
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, RemedyStep, RuntimeFailure, Severity
 from allready.rules.runtime._seen import hit_of
@@ -34,16 +35,16 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     ## When it is harmless
     When it would have come a little later; then the timeout is too short.
     """
-    late, missed = runtime.late, runtime.missed
-    if not late or not runtime.is_lone:
+    ranks, plain = late(runtime), missed(runtime)
+    if not ranks or not runtime.is_lone:
         return
-    if missed is None:
-        yield hit_of(runtime, late)
+    if plain is None:
+        yield hit_of(runtime, ranks)
         return
     yield hit_of(
         runtime,
-        late,
+        ranks,
         confidence=Confidence.LIKELY,
-        call=f"plain collective #{missed.number} of group {missed.group}",
-        waiting=", ".join(map(str, missed.waiting)),
+        call=f"plain collective #{plain.number} of group {plain.group}",
+        waiting=", ".join(map(str, plain.waiting)),
     )
