@@ -83,12 +83,8 @@ def test_a_call_in_flight_has_begun_when_it_is_returned_and_counts_once_it_fits(
 
 def in_flight(ranks: tuple[int, ...]) -> tuple[Session, Hub, Handle, list[str]]:
     """A call of rank 0 of three that is to be started, and what it will have begun."""
-    found = Session(
-        0,
-        SimpleNamespace(doubled={(0, 2)}, cut=lambda: None, note_unfinished=lambda _: None),
-        answer_s=0.1,
-        timeout_s=5.0,
-    )  # type: ignore[arg-type]
+    group: Any = SimpleNamespace(doubled={(0, 2)}, cut=lambda: None, note_unfinished=lambda _: None)
+    found = Session(0, group, answer_s=0.1, timeout_s=5.0)
     found.member.take(m.Formed(epoch=1, members=(0, 1, 2), steps=(0, 0, 0)), 0.0)
     found._link = hub = Hub()  # type: ignore[assignment]
     begun: list[str] = []

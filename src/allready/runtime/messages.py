@@ -28,7 +28,7 @@ class Ready(Struct, frozen=True, kw_only=True):
     `anew`: its present one is unusable.  `made`: the epoch in which its group object was made; only those of one epoch
     can be formed again in place.  `store`: where the job's store is, if not where it was at the start.
     `admits`: a rank that asks to join may come in here.  `late_s`: how long after the failure a rank is waited for that
-    lives and let the others wait in vain; None: as for all.
+    lives and let the others wait in vain; None: as long as they had waited.
     """
 
     epoch: int

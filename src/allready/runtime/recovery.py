@@ -164,8 +164,9 @@ def recover(
         min_ranks: fewer are no job any more.
         timeout: for all ranks to come here, and for the others to take this rank in.
         rejoin: if the others went on without this rank, ask them to take it in again.
-        late_timeout: from the failure on, for a rank that did not come to the call whose deadline passed.  By default
-            0.2 s with `rejoin`, as it can come in later, and without it the `timeout`.
+        late_timeout: from the failure on, for a rank that did not come to the call, safe or plain, whose deadline
+            passed.  By default 0.2 s with `rejoin`, as it can come in later, and without it as long once more as the
+            others had waited, at least 1 s.
 
     Raises:
         RecoveryRefused: fewer than `min_ranks` came; `recover` may be called again.
@@ -202,7 +203,7 @@ class Wish:
 
 
 def late_s_of(late_timeout: Duration | None, *, rejoins: bool) -> float | None:
-    """For how long those that are late are waited for; None: as for all."""
+    """For how long those that are late are waited for; None: as long as the others had waited before."""
     if late_timeout is None:
         return LATE.total_seconds() if rejoins else None
     return duration(late_timeout, "late_timeout").total_seconds()
