@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from allready.judging.majority import is_majority
-from allready.model import FailureCause, RankAtFailure, RuntimeFailure
+from allready.model import Begun, FailureCause, RankAtFailure, RuntimeFailure
 
 SOON_S = 1.0
 """An error of the backend's that comes sooner comes from the call itself, and not from a rank that is late for it."""
@@ -19,10 +19,26 @@ class Missed(Struct, frozen=True, kw_only=True):
     waiting: tuple[int, ...]
 
 
+def _waits(rank: RankAtFailure) -> bool:
+    """Whether it is inside of an operation of torch's, or was until that failed."""
+    return rank.is_inside or rank.cause is FailureCause.BACKEND
+
+
+def _late_in(failure: RuntimeFailure, one: Begun) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ranks of a group that have begun fewer operations than others and are inside none, and who waits for them.
+
+    Others have waited for `SOON_S`: who has only just begun an operation says nothing of those that come next.
+    """
+    ranks = {r.rank: r for r in failure.ranks if r.rank in one.counts}
+    waiting = [r.rank for r in ranks.values() if _waits(r) and r.still_s >= SOON_S]
+    late = tuple(n for n, r in ranks.items() if not _waits(r) and {*one.ahead([n])} & {*waiting})
+    return late, tuple(r for r in (one.ahead(late) if late else ()) if r in waiting)
+
+
 def elsewhere(failure: RuntimeFailure) -> tuple[RankAtFailure, ...]:
-    """Ranks that answered, have begun fewer operations of a group of torch than others, and are inside none."""
-    fewer = {r for one in failure.begun for r in one.counts if one.ahead([r])}
-    return tuple(r for r in failure.ranks if r.rank in fewer and not r.is_inside)
+    """Ranks that answered and are late for a plain operation in any group."""
+    late = {r for one in failure.begun for r in _late_in(failure, one)[0]}
+    return tuple(r for r in failure.ranks if r.rank in late)
 
 
 def missed(failure: RuntimeFailure) -> Missed | None:
@@ -30,20 +46,20 @@ def missed(failure: RuntimeFailure) -> Missed | None:
 
     A rank that waits in a safe call meanwhile, to which most have not come, has left the operation out.
     """
-    ranks = [r.rank for r in elsewhere(failure)]
-    one = next((g for g in failure.begun if {*ranks} & {*g.counts} and g.ahead(ranks)), None)
+    found = ((one, *_late_in(failure, one)) for one in failure.begun)
+    one, late, waiting = next((f for f in found if f[1] and f[2]), (None, (), ()))
     if one is None:
         return None
-    ahead, behind = one.ahead(ranks), {r.rank for r in failure.behind}
-    if behind and not ({*ahead} <= behind and is_majority(len(ahead), len(one.counts))):
+    behind = {r.rank for r in failure.behind}
+    if behind and not ({*waiting} <= behind and is_majority(len(waiting), len(one.counts))):
         return None
-    return Missed(group=one.group, number=1 + min(one.counts[r] for r in ranks if r in one.counts), waiting=ahead)
+    return Missed(group=one.group, number=1 + min(one.counts[r] for r in late), waiting=waiting)
 
 
 def waited_s(failure: RuntimeFailure) -> float:
     """For how long ranks had waited, in a call or inside of a plain operation."""
     in_call = (r.call.waited_s or 0.0 for r in failure.waiting if r.call is not None)
-    return max([*in_call, *(r.still_s for r in failure.ranks if r.is_inside)], default=0.0)
+    return max([*in_call, *(r.still_s for r in failure.ranks if _waits(r))], default=0.0)
 
 
 def is_overdue(failure: RuntimeFailure) -> bool:

@@ -67,6 +67,28 @@ def test_a_count_that_is_less_is_no_lateness_by_itself(case: Fleet) -> None:
     assert not [c for c in CODES if check(c, case).hits]
 
 
+def test_who_comes_next_in_another_group_is_not_late() -> None:
+    """Rank 0 has only just begun an operation without it; of rank 2 it is known for seconds."""
+    ranks = [rank(0, 6, 6, is_inside=True), rank(1, 6, 6), rank(2, 6, 6), rank(3, 6, 6, still_s=5.0, is_inside=True)]
+    begun = (Begun(group="1", counts={0: 9, 1: 8}), Begun(group="2", counts={2: 4, 3: 5}))
+    [hit] = check("RTM005", failed(*ranks, begun=begun, cause=FailureCause.BACKEND)).hits
+    assert (hit.culprits.ranks, hit.values["waiting"]) == ((2,), "3")
+
+
+def test_who_waits_in_a_call_for_ranks_that_send_and_compute_has_left_nothing_out() -> None:
+    counts = Begun(group="0", counts={0: 22, 1: 22, 2: 21, 3: 22})
+    case = failed(*(rank(r, 6, 6, still_s=5.0) for r in (0, 1, 3)), rank(2, operation="barrier"), begun=(counts,))
+    [hit] = check("RTM005", case).hits
+    assert hit.culprits.ranks == (0, 1, 3)
+
+
+def test_a_rank_whose_operation_in_flight_failed_had_waited() -> None:
+    waiting = [rank(r, 6, 6, still_s=5.0, cause=FailureCause.BACKEND) for r in (0, 1)]
+    counts = Begun(group="0", counts={0: 22, 1: 22, 2: 21})
+    [hit] = check("RTM005", failed(*waiting, rank(2, 6, 6), begun=(counts,), cause=FailureCause.BACKEND)).hits
+    assert hit.culprits.ranks == (2,)
+
+
 def test_who_waits_in_a_safe_call_has_left_out_the_plain_one_in_which_most_wait() -> None:
     counts = Begun(group="0", counts={0: 22, 1: 22, 2: 21, 3: 22})
     inside = [rank(r, 6, 6, still_s=5.0, is_inside=True) for r in (0, 1, 3)]
