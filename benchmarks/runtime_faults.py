@@ -27,11 +27,7 @@ def main() -> int:
     parser.add_argument("--mesh", action="store_true", help="collectives over the rows and columns of a mesh of 2x2")
     parser.add_argument("--in-flight", action="store_true", help="two asynchronous calls at a time")
     parser.add_argument("--rejoin", action="store_true", help="stopped ranks wake, killed ones are started again")
-    parser.add_argument(
-        "--differ",
-        action="store_true",
-        help="ranks make other calls: sizes, types, operations, order; synchronous ones, also with --in-flight",
-    )
+    parser.add_argument("--differ", action="store_true", help="ranks make other calls: sizes, types, operations, order")
     parser.add_argument("--large", action="store_true", help="ranks are killed and stopped inside of large transfers")
     parser.add_argument("--plain", action="store_true", help="with --large: by torch's own calls")
     parser.add_argument("--mib", type=int, help="with --large: the size of each tensor; by default 4, 16 or 64")

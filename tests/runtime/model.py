@@ -89,7 +89,8 @@ class Job:
         age = {r: round(self.now_s - s, 1) for r, s in hub._heard_s.items()}
         ready = {r: (round(self.now_s - s, 1), x) for r, (s, x) in hub._ready.items()}
         frozen = round(self.now_s - hub._frozen_s, 1) if hub.phase is Phase.FREEZING else 0
-        decided = round(self.now_s - hub._decided_s, 1) if hub._behind else 0
+        is_timed = hub.phase is Phase.GATHERING and hub._patience_s is not None
+        decided = round(self.now_s - hub._decided_s, 1) if is_timed else 0
         return msgspec.msgpack.encode(
             [
                 [
@@ -103,7 +104,7 @@ class Job:
                     hub.epoch, hub.phase, hub.members, sorted(hub._gone.items()), sorted(hub._silent),
                     sorted(age.items()), sorted(ready.items()),
                     sorted([g, sorted(v)] for g, v in hub._votes.items()), sorted(hub._passed.items()), hub._group,
-                    frozen, sorted(hub._behind), decided, hub._cause, hub._reporter,
+                    frozen, sorted(hub._late), hub._patience_s, decided, hub._cause, hub._reporter,
                     sorted(hub._reported.items()), sorted(hub._positions.items()),
                     [[r, round(self.now_s - at_s, 1), w] for r, at_s, w in hub._joiners.state()],
                     hub._joiners.interval_s, sorted(hub._shut), hub._comparisons.state(), hub._number,

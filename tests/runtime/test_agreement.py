@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allready.model import CallArguments, CallPosition, FailureCause, MemberState, Misfit
 from allready.runtime import messages as m
@@ -229,13 +230,61 @@ def test_a_rank_that_lives_and_came_too_late_is_waited_for_no_longer_than_all_ag
     assert hub.members == (0, 1)
 
 
+def test_two_ranks_that_differ_hear_so_before_the_third_has_come() -> None:
+    """They must not begin what they call meanwhile."""
+    hub = formed(3)
+    hub.take(0, m.Vote(epoch=1, number=0), 1.0)
+    calls = [CallArguments(operation="all_reduce", num_elements=n) for n in (4, 8, 4)]
+    asks = [m.Compare(epoch=1, number=1, called=called) for called in calls]
+    assert kinds(hub.take(0, asks[0], 1.0)) == {(1, "Asked"), (2, "Asked")}
+    assert kinds(hub.take(1, asks[1], 1.0)) == {(0, "Differ"), (1, "Differ")}
+    assert kinds(hub.take(2, asks[2], 1.0)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}
+
+
+def missed_plainly(still_s: float, begun: int, late_s: float | None) -> Agreement:
+    """Ranks 0 and 1 were inside of a plain collective that rank 2 has not begun, until torch gave an error."""
+    hub = formed(3)
+    inside = m.Plain(begun={"0": 7, "1": 3}, still_s=still_s, is_inside=True)
+    out_of_it = m.Plain(begun={"0": begun, "2": 9}, still_s=60.0)
+    hub.take(0, m.Fail(epoch=1, cause=FailureCause.BACKEND), 10.0)
+    for rank, plain in enumerate((inside, inside, out_of_it)):
+        hub.take(rank, replace(position(4, 4), plain=plain), 10.0)
+    for rank in (0, 1):
+        hub.take(rank, m.Ready(epoch=1, timeout_s=60.0, min_ranks=1, late_s=late_s), 10.0)
+    return hub
+
+
+@cases(
+    ("still_s", "begun", "late_s", "wake_s"),
+    [
+        (5.0, 6, 0.2, 10.2),  # missed, and it may join again
+        (5.0, 6, None, 15.0),
+        (5.0, 7, 0.2, 15.0),  # it has begun as many, so it may be inside of something that does not end
+        (5.0, 7, None, 70.0),
+        (0.5, 6, 0.2, 70.0),  # too soon for a deadline
+    ],
+)
+def test_so_is_one_that_was_missed_in_a_plain_collective(
+    still_s: float, begun: int, late_s: float | None, wake_s: float
+) -> None:
+    hub = missed_plainly(still_s, begun, late_s)
+    assert hub.wake_s() == wake_s
+    assert (2, m.Excluded(epoch=2)) in hub.tick(wake_s)
+
+
 def test_a_rank_that_comes_in_time_after_all_is_a_member() -> None:
     hub, _ = with_one_behind()
     hub.take(2, m.Ready(epoch=1, timeout_s=60.0, min_ranks=1, late_s=0.2), 10.1)
     assert (hub.epoch, hub.members) == (2, (0, 1, 2))
 
 
-@cases("ready", [{"late_s": None}, {"min_ranks": 3}])
+def test_without_a_wish_a_late_rank_is_waited_for_as_long_once_more() -> None:
+    hub, out = with_one_behind(late_s=None)
+    assert (out, hub.wake_s(), hub.tick(14.9)) == ([], 15.0, [])
+    assert (2, m.Excluded(epoch=2)) in hub.tick(15.0)
+
+
+@cases("ready", [{"late_s": 60.0}, {"min_ranks": 3}])
 def test_a_late_rank_is_waited_for_where_one_rank_wants_that_or_needs_it(ready: dict[str, Any]) -> None:
     hub, out = with_one_behind(**ready)
     assert (out, hub.wake_s(), hub.tick(69.9)) == ([], 70.0, [])

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from allready.model import CallArguments
+from allready.model import CallArguments, FailureCause, RuntimeFailure
 from allready.runtime import messages as m
 from allready.runtime.calling import Call, Handle, _finish, _Late, _Over
+from allready.runtime.failures import CollectiveFailed
 from allready.runtime.session import Session
 from tests.cases import cases
 
@@ -68,7 +69,22 @@ def test_a_call_in_flight_has_begun_when_it_is_returned_and_counts_once_it_fits(
     ranks: tuple[int, ...], is_compared: bool
 ) -> None:
     """What is called next, also by torch's own functions, would overtake it.  Two groups have the ranks 0 and 2."""
-    found = Session(0, SimpleNamespace(doubled={(0, 2)}), answer_s=1.0, timeout_s=5.0)  # type: ignore[arg-type]
+    found, hub, handle, begun = in_flight(ranks)
+    handle.start(time.monotonic(), waits=False)
+    assert begun == ["later=True"]
+    assert [type(message) for message in hub.asked] == [m.Compare] * is_compared
+    assert handle.is_completed() is not is_compared
+    found._take(m.Fits(epoch=1, number=1, group=ranks))
+    assert handle.is_completed()
+    assert handle.wait() is None
+    assert begun == ["later=True"]
+    assert not found.pending  # so the next sum goes to the process group directly
+
+
+def in_flight(ranks: tuple[int, ...]) -> tuple[Session, Hub, Handle, list[str]]:
+    """A call of rank 0 of three that is to be started, and what it will have begun."""
+    group: Any = SimpleNamespace(doubled={(0, 2)}, cut=lambda: None, note_unfinished=lambda _: None)
+    found = Session(0, group, answer_s=0.1, timeout_s=5.0)
     found.member.take(m.Formed(epoch=1, members=(0, 1, 2), steps=(0, 0, 0)), 0.0)
     found._link = hub = Hub()  # type: ignore[assignment]
     begun: list[str] = []
@@ -82,15 +98,19 @@ def test_a_call_in_flight_has_begun_when_it_is_returned_and_counts_once_it_fits(
     )
     handle = Handle(found, call)
     found.pending[ranks] = [handle]
+    return found, hub, handle, begun
+
+
+def test_a_call_in_flight_that_cannot_fit_does_not_begin() -> None:
+    """Another rank calls something else there: with both begun Gloo would end a process.  A third one is to come."""
+    found, _, handle, begun = in_flight(())
+    found.member.world.differs = True
+    failure = RuntimeFailure(epoch=1, cause=FailureCause.ARGUMENTS, reporter=None, ranks=())
+    threading.Timer(0.1, found._take, [m.Failed(failure=failure)]).start()
     handle.start(time.monotonic(), waits=False)
-    assert begun == ["later=True"]
-    assert [type(message) for message in hub.asked] == [m.Compare] * is_compared
-    assert handle.is_completed() is not is_compared
-    found._take(m.Fits(epoch=1, number=1, group=ranks))
-    assert handle.is_completed()
-    assert handle.wait() is None
-    assert begun == ["later=True"]
-    assert not found.pending  # so the next sum goes to the process group directly
+    assert begun == []
+    with pytest.raises(CollectiveFailed):
+        handle.wait()
 
 
 class Done:

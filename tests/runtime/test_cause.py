@@ -10,15 +10,20 @@ from allready.runtime.recovery import cause_of
 FUNCTIONAL = "torch.distributed._functional_collectives"
 
 
-def caught(error: Exception, *modules: str, operator: str = "", name: str = "self") -> Exception:
+GLOO = "[/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 2000ms"
+
+
+def caught(
+    error: Exception, *modules: str, operator: str = "", name: str = "self", function: str = "call"
+) -> Exception:
     """As raised in the last of these modules, called by those before it; all have `operator` as a local `name`."""
     call = None
     for place in reversed(modules):
         module = types.ModuleType(place)
         module.__dict__.update(inner=call, error=error, operator=operator)
-        text = f"def call():\n    {name} = operator\n    if inner is None:\n        raise error\n    inner()"
+        text = f"def {function}():\n    {name} = operator\n    if inner is None:\n        raise error\n    inner()"
         exec(text, module.__dict__)
-        call = module.__dict__["call"]
+        call = module.__dict__[function]
     assert call is not None
     with pytest.raises(type(error)) as found:
         call()
@@ -33,9 +38,24 @@ def test_a_collective_that_fails_accuses_nobody(modules: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("error", "modules", "function"),
+    [
+        (RuntimeError(GLOO), ("train",), "train_step"),  # the wait for an operation in flight
+        (RuntimeError("Timed out"), ("train", "torch.nn.parallel.distributed"), "_distributed_broadcast_coalesced"),
+    ],
+)
+def test_so_does_one_whose_call_is_not_in_torch_distributed(
+    error: Exception, modules: tuple[str, ...], function: str
+) -> None:
+    assert cause_of(caught(error, *modules, function=function)) is FailureCause.BACKEND
+
+
+@pytest.mark.parametrize(
     ("error", "modules"),
     [
         (RuntimeError("shape"), ("train", "torch.nn.functional")),
+        (RuntimeError("unused parameters"), ("train", "torch.nn.parallel.distributed")),
+        (RuntimeError("cannot open gloo/notes.txt"), ("train",)),
         (RuntimeError("shape"), ("train", "torch._ops")),
         (ValueError("mine"), ("train", "torch.distributed.distributed_c10d")),
         (RuntimeError("mine"), ("torch.distributed.run", "train")),

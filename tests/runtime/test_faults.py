@@ -95,7 +95,7 @@ def test_so_is_one_that_raised(tmp_path: Path) -> None:
 
 
 def is_waited_for(kind: str, code: str, folder: Path) -> None:
-    with Job(folder, 3, faults=[fault(2, kind, s=4.0)]) as job:
+    with Job(folder, 3, faults=[fault(2, kind, s=3.0)]) as job:
         job.wait([0, 1, 2])
         found = agreed(job, [0, 1, 2])
         assert (found["code"], found["culprits"], found["members"]) == (code, [2], [0, 1, 2])
@@ -155,10 +155,12 @@ def test_a_rank_that_wakes_up_and_one_that_was_started_again_join_the_loop_of_th
         assert followed[0] >= followed[1] | followed[2]
 
 
-def test_a_rank_that_lives_but_does_not_come_is_left_and_joins_when_it_does(tmp_path: Path) -> None:
-    """The others do not wait for it as long as they would for one that is in order."""
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_a_rank_that_lives_but_does_not_come_is_left_and_joins_when_it_does(is_plain: bool, tmp_path: Path) -> None:
+    """The others do not wait for it as long as they would for one that is in order, whoever has made the call."""
     faults = [fault(2, "sleep", s=8.0)]
-    with Job(tmp_path, 3, faults=faults, steps=50, pace_s=0.02, rejoin=True, timeout_s=0.5, least=3) as job:
+    how: dict[str, Any] = {"rejoin": True, "timeout_s": 1.5 if is_plain else 0.5, "plain": is_plain}
+    with Job(tmp_path, 3, faults=faults, steps=50, pace_s=0.02, least=3, **how) as job:
         job.wait([0, 1, 2])
         left, joined = (e for e in job.events(0) if e["event"] == "recovered")
         assert (left["members"], left["code"], left["culprits"]) == ([0, 1], "RTM005", [2])

@@ -1,5 +1,6 @@
 """What the ranks of a job knew when a collective of the runtime library failed: the evidence, before anyone judges."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -85,7 +86,8 @@ class Misfit(Struct, frozen=True, kw_only=True):
 class RankAtFailure(Struct, frozen=True, kw_only=True):
     """One rank; `call` where it answered, in the group that failed.  `rank` is the number that it had at the start.
 
-    `called`: where calls did not fit, the one of this rank.
+    `called`: where calls did not fit, the one of this rank.  `still_s`: for how long it had begun no operation of
+    torch's; `is_inside`: whether it was inside of one, or of a backward pass.
     """
 
     rank: int
@@ -94,6 +96,23 @@ class RankAtFailure(Struct, frozen=True, kw_only=True):
     cause: FailureCause | None = None  # what it reported itself
     error: str = ""
     called: CallArguments | None = None
+    still_s: float = 0.0
+    is_inside: bool = False
+
+
+class Begun(Struct, frozen=True, kw_only=True):
+    """How many operations of a group of torch's its ranks have begun, plain ones and those of safe calls.
+
+    `group`: torch's name.  `counts`: by rank, of those that answered.
+    """
+
+    group: str
+    counts: dict[int, int]
+
+    def ahead(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Those that have begun more than any of these, of which at least one is in the group."""
+        most = max(self.counts[r] for r in ranks if r in self.counts)
+        return tuple(r for r, count in self.counts.items() if count > most)
 
 
 class GroupVoid(Struct, frozen=True, kw_only=True):
@@ -110,7 +129,7 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     `first_void`: the first call of that group whose result counts on no rank, although single ranks may have completed
     it; None where nobody answered.  `voids`: the same for every group.  `ranks`: all members, by rank.  `time`: by
     the hub's clock, ISO-8601.  `misfits`: of an all_to_all whose splits do not fit, some of the pairs; `number`: of
-    the call that did not fit.
+    the call that did not fit.  `begun`: of groups of torch's in which some ranks have begun more than others.
     """
 
     epoch: int
@@ -124,6 +143,7 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     after_s: float = 0.0  # from the first report to the decision
     number: int | None = None
     misfits: tuple[Misfit, ...] = ()
+    begun: tuple[Begun, ...] = ()
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -140,6 +160,11 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
         """Ranks that answered, and have not entered the call that others wait in."""
         last = self.furthest
         return tuple(r for r in self.ranks if r.call is not None and r.call.entered < last)
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether no rank died, left, raised or is silent."""
+        return all(r.state is MemberState.ANSWERED and r.cause is not FailureCause.RAISED for r in self.ranks)
 
     @property
     def waiting(self) -> tuple[RankAtFailure, ...]:

@@ -11,10 +11,13 @@ on, or a little later wherever they are, but not while one of them has its door 
 
 from collections.abc import Iterable
 from enum import StrEnum
+from itertools import islice
 
 from msgspec.structs import replace
 
+from allready.judging.overdue import is_overdue, late, waited_s
 from allready.model import (
+    Begun,
     CallArguments,
     CallPosition,
     FailureCause,
@@ -30,6 +33,10 @@ from allready.runtime.messages import Ranks
 
 FREEZE_S = 0.1
 """Least time that every member has to answer a `Freeze`."""
+GRACE_S = 1.0
+"""Least time for ranks that live and do not come after a deadline has passed; else as long as ranks waited before."""
+MAX_BEGUN = 8
+"""Groups of torch's that are told of."""
 
 
 class Phase(StrEnum):
@@ -59,7 +66,8 @@ class Agreement:
         self._all = frozenset(self.members)
         self._gone: dict[int, MemberState] = {}
         self._silent: set[int] = set()
-        self._behind: frozenset[int] = frozenset()
+        self._late: frozenset[int] = frozenset()
+        self._patience_s: float | None = None
         self._decided_s = 0.0
         self._heard_s: dict[int, float] = {}
         self._ready: dict[int, tuple[float, m.Ready]] = {}
@@ -225,15 +233,20 @@ class Agreement:
         return {r for r in self.members if r not in self._gone} - self._silent - set(self._ready)
 
     def _without_late_s(self) -> float | None:
-        """When the group forms without those that are behind: as late as the most patient of those that came wants.
+        """When the group forms without ranks that live: after a failure by which a deadline had passed.
 
-        None: it does not, because others are missing too, or because those that came are too few.
+        Those that are late are waited for as long as the most patient of those that came wants, without a wish as long
+        once more as ranks had waited before.  Others may be inside of something that the failure does not end: where
+        all that came have a wish, because who is left out may join again, they too are waited for no longer than that.
+        None: it does not, also because those that came are too few.
         """
         wishes = [ready.late_s for _, ready in self._ready.values()]
-        waits = [wish for wish in wishes if wish is not None]
-        if len(waits) < max(len(wishes), self._least()) or not self._missing() <= self._behind:
+        if self._patience_s is None or not wishes or len(wishes) < self._least():
             return None
-        return self._decided_s + max(waits)
+        late_s = max(self._patience_s if wish is None else wish for wish in wishes)
+        if self._missing() <= self._late:
+            return self._decided_s + late_s
+        return None if None in wishes else self._decided_s + max(late_s, self._patience_s)
 
     def _all_ready_admit(self) -> bool:
         return all(ready.admits for _, ready in self._ready.values())
@@ -313,7 +326,8 @@ class Agreement:
                 self._number = number
                 self._called = {r: self._with_root_at_start(called) for r, called in calls.items()}
                 out += self._freeze(FailureCause.ARGUMENTS, None, now_s, group)
-        return out
+        differ = m.Differ(epoch=self.epoch, number=message.number, group=group)
+        return out + [(r, differ) for r in self._comparisons.differing(group, message.number, of)]
 
     def _with_root_at_start(self, called: CallArguments) -> CallArguments:
         return called if called.root is None else replace(called, root=self.members[called.root])
@@ -379,9 +393,10 @@ class Agreement:
             after_s=round(now_s - self._frozen_s, 3),
             number=self._number,
             misfits=misfits_of(self._called, self._group or self.members) if self._called else (),
+            begun=self._begun(),
         )
-        is_late = self._cause in {FailureCause.DEADLINE, FailureCause.VERDICT}
-        self._behind = frozenset(r.rank for r in failure.behind if is_late)
+        self._late = frozenset(r.rank for r in late(failure))
+        self._patience_s = max(GRACE_S, waited_s(failure)) if is_overdue(failure) else None
         self.phase = Phase.GATHERING
         return self._to_members(m.Failed(failure=failure))
 
@@ -396,6 +411,8 @@ class Agreement:
             cause=None if own is None else own.cause,
             error="" if own is None else own.error,
             called=self._called[rank].shared if rank in self._called else None,
+            still_s=0.0 if position is None else position.plain.still_s,
+            is_inside=position is not None and position.plain.is_inside,
         )
 
     def _call_of(self, rank: int, position: m.Position) -> CallPosition | None:
@@ -413,6 +430,16 @@ class Agreement:
             for group in sorted(groups)
             if self._positions
         )
+
+    def _begun(self) -> tuple[Begun, ...]:
+        """Of groups whose ranks differ; of very many the first."""
+        begun = {r: p.plain.begun for r, p in sorted(self._positions.items())}
+        names = dict.fromkeys(name for counts in begun.values() for name in counts)
+        groups = (
+            Begun(group=name, counts={r: counts[name] for r, counts in begun.items() if name in counts})
+            for name in names
+        )
+        return tuple(islice((one for one in groups if len({*one.counts.values()}) > 1), MAX_BEGUN))
 
     def _to_members(self, message: m.ToRank) -> Out:
         return [(r, message) for r in self.members if r not in self._gone]

@@ -146,9 +146,11 @@ class Handle:
                 session.refuse(call.operation, call.group)
             if ask is not None:
                 session.send(ask)
-            if waits and held is not None:  # one in flight begins at once: what is called next comes after it
+            if held is not None and waits:
                 session.await_fit(held, begin_s + self.limit_s(), call.operation, call.group)
                 self._held = None
+            elif held is not None and (ask is not None or calls.differs):
+                session.hold(held, begin_s + self.limit_s(), call.operation, call.group)
             if call.device is not None and waits:
                 call.start(False)
                 self._work = StreamEnd(call.device)

@@ -31,6 +31,12 @@ class Comparisons:
             return None
         return number, open_calls.pop(number)
 
+    def differing(self, group: Ranks, number: int, of: Ranks) -> tuple[int, ...]:
+        """Those that have said what they call as this number, if it cannot fit whatever the others will say."""
+        said = self._said.get(group, {}).get(number, {})
+        calls = calls_of(said)
+        return tuple(said) if calls and (not are_alike(calls) or misfits_of(calls, of)) else ()
+
     def waiting(self, rank: int, members: Ranks) -> Ranks | None:
         """The first group in which a call waits for what this rank has to say; None: there is no such group."""
         for group, calls in self._said.items():

@@ -21,6 +21,7 @@ from typing import Any
 from allready.errors import UsageError
 from allready.runtime import nccl
 from allready.runtime.connections import Ended, Sockets, ends, sockets
+from allready.runtime.plain import Begun
 
 BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "cuda")}
 """Those that are taken, and the devices whose tensors each takes."""
@@ -146,6 +147,7 @@ class Group:
         """Tells this start of the job from others in the same store."""
         self.direct: Direct | None = None
         """While it is formed."""
+        self.begun = Begun()
         self.devices = BACKENDS[backend]
         """Whose tensors it takes."""
         self._backend = backend
@@ -270,6 +272,7 @@ class Group:
             self._connect(is_over)
         if "cpu" in self.devices:
             self._remember(store, place, size, before, is_over)
+        self.begun.reset()
         self.direct = _direct(self.devices, self.gpu(), size)
         self._is_doubtful = False
 

@@ -10,18 +10,20 @@ class Calls:
     """How far this rank is in one group; `operations` that it has entered and not completed, the oldest first.
 
     `comparing`: calls that this rank has asked about and that are not known to fit; until then none of them counts, and
-    one that is waited for does not begin, nor after them.  `asked`: calls to come that others ask about.
+    one that is waited for does not begin, nor after them.  `differs`: one of them is known not to fit.  `asked`: calls
+    to come that others ask about.
     """
 
     __slots__ = (
-        "asked", "comparing", "completed", "entered", "entered_s", "is_waiting", "last", "operations", "passed",
-        "path", "voted",
+        "asked", "comparing", "completed", "differs", "entered", "entered_s", "is_waiting", "last", "operations",
+        "passed", "path", "voted",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.entered = self.completed = 0
         self.asked: frozenset[int] = frozenset()
         self.comparing: frozenset[int] = frozenset()
+        self.differs = False
         self.path = Path()
         self.entered_s = 0.0
         self.is_waiting = False
@@ -57,6 +59,13 @@ class Calls:
         if is_compared:
             self.comparing |= {number}
         return expected, is_compared
+
+    def compared(self, message: m.Fits | m.Differ) -> None:
+        """What the hub has found."""
+        if isinstance(message, m.Fits):
+            self.comparing = frozenset(n for n in self.comparing if n > message.number)
+        else:
+            self.differs = True
 
     def fits(self, number: int) -> bool:
         """Whether all calls up to that number are known to fit what the other ranks call."""
@@ -208,9 +217,8 @@ class Member:
                 calls.complete()  # an agreed point is the last thing that a call does
             case m.Asked() if message.epoch == self.epoch and self.is_open:
                 return self._answer(message)
-            case m.Fits() if message.epoch == self.epoch:
-                calls = self.of(message.group)
-                calls.comparing = frozenset(n for n in calls.comparing if n > message.number)
+            case m.Fits() | m.Differ() if message.epoch == self.epoch:
+                self.of(message.group).compared(message)
             case m.Tell() if message.epoch == self.epoch:
                 self.told = message.text
             case m.Freeze() if message.epoch == self.epoch:

@@ -28,7 +28,7 @@ class Ready(Struct, frozen=True, kw_only=True):
     `anew`: its present one is unusable.  `made`: the epoch in which its group object was made; only those of one epoch
     can be formed again in place.  `store`: where the job's store is, if not where it was at the start.
     `admits`: a rank that asks to join may come in here.  `late_s`: how long after the failure a rank is waited for that
-    lives and let the others wait in vain; None: as for all.
+    lives and let the others wait in vain; None: as long as they had waited.
     """
 
     epoch: int
@@ -102,12 +102,21 @@ class InGroup(Struct, frozen=True, kw_only=True):
     call: CallPosition
 
 
+class Plain(Struct, frozen=True, kw_only=True):
+    """What a rank has begun of torch's collectives, see `plain`; `begun`: by torch's names of its groups."""
+
+    begun: dict[str, int] = {}
+    still_s: float = 0.0
+    is_inside: bool = False
+
+
 class Position(Struct, frozen=True, kw_only=True):
     """The answer to `Freeze`: how far this rank came.  It completes no call of this epoch after it."""
 
     epoch: int
     call: CallPosition
     subgroups: tuple[InGroup, ...] = ()
+    plain: Plain = Plain()
 
 
 class Tell(Struct, frozen=True, kw_only=True):
@@ -145,6 +154,14 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 class Fits(Struct, frozen=True, kw_only=True):
     """What the ranks call as this number fits; so did all before."""
+
+    epoch: int
+    number: int
+    group: Ranks = ()
+
+
+class Differ(Struct, frozen=True, kw_only=True):
+    """Two ranks call something else as this number, so it fails once all have said what they call: begin nothing."""
 
     epoch: int
     number: int
@@ -196,10 +213,13 @@ class Excluded(Struct, frozen=True, kw_only=True):
 
 
 FromRank: TypeAlias = Beat | Ready | Join | Door | Vote | Fail | Compare | Position | Tell | Leave
-ToRank: TypeAlias = Freeze | Passed | Asked | Fits | Failed | Formed | Refused | Excluded | Waiting | Knock | Tell
+ToRank: TypeAlias = (
+    Freeze | Passed | Asked | Fits | Differ | Failed | Formed | Refused | Excluded | Waiting | Knock | Tell
+)
 FROM_RANK: dict[str, type[FromRank]] = {
     t.__name__: t for t in (Beat, Ready, Join, Door, Vote, Fail, Compare, Position, Tell, Leave)
 }
 TO_RANK: dict[str, type[ToRank]] = {
-    t.__name__: t for t in (Freeze, Passed, Asked, Fits, Failed, Formed, Refused, Excluded, Waiting, Knock, Tell)
+    t.__name__: t
+    for t in (Freeze, Passed, Asked, Fits, Differ, Failed, Formed, Refused, Excluded, Waiting, Knock, Tell)
 }

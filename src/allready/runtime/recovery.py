@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from types import FrameType
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from allready.runtime.group import BACKENDS, FORM, Group
 from allready.runtime.hang_watch import tell_formed
 from allready.runtime.hub import Plan, start
 from allready.runtime.pace import AdaptiveTimeout
+from allready.runtime.plain import is_by_gloo, is_torchs
 from allready.runtime.session import MARGIN_S, Session, begin, current, end, has_left
 
 log = logging.getLogger(__name__)
@@ -37,8 +37,6 @@ START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
 LATE = timedelta(seconds=0.2)
 """Where a rank that came too late may join again."""
-_COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor", "symm_mem"}
-"""First parts of the names of torch's operators that wait for other ranks."""
 _KEY = "allready/hub"
 _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
@@ -166,8 +164,9 @@ def recover(
         min_ranks: fewer are no job any more.
         timeout: for all ranks to come here, and for the others to take this rank in.
         rejoin: if the others went on without this rank, ask them to take it in again.
-        late_timeout: from the failure on, for a rank that did not come to the call whose deadline passed.  By default
-            0.2 s with `rejoin`, as it can come in later, and without it the `timeout`.
+        late_timeout: from the failure on, for a rank that did not come to the call, safe or plain, whose deadline
+            passed.  By default 0.2 s with `rejoin`, as it can come in later, and without it as long once more as the
+            others had waited, at least 1 s.
 
     Raises:
         RecoveryRefused: fewer than `min_ranks` came; `recover` may be called again.
@@ -204,7 +203,7 @@ class Wish:
 
 
 def late_s_of(late_timeout: Duration | None, *, rejoins: bool) -> float | None:
-    """For how long those that are late are waited for; None: as for all."""
+    """For how long those that are late are waited for; None: as long as the others had waited before."""
     if late_timeout is None:
         return LATE.total_seconds() if rejoins else None
     return duration(late_timeout, "late_timeout").total_seconds()
@@ -334,23 +333,7 @@ def cause_of(error: BaseException | None) -> FailureCause:
     if not isinstance(error, RuntimeError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return FailureCause.RAISED
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    places = [str(frame.f_globals.get("__name__", "")) for frame in frames]
-    if not places:
-        return FailureCause.RAISED
-    is_torchs = places[-1].startswith(("torch.distributed", "torch.autograd"))
-    if places[-1] == "torch._ops" and _is_collective(frames[-1]):
-        # A functional collective, as of a DTensor, unless the script itself calls it; torch's own ways of calling may
-        # stand between.
-        others = [p for p in places if not p.startswith("torch.") or p.startswith("torch.distributed")]
-        is_torchs = bool(others) and others[-1].startswith("torch.distributed")
-    return FailureCause.BACKEND if is_torchs else FailureCause.RAISED
-
-
-def _is_collective(frame: FrameType) -> bool:
-    """Whether this call of an operator, in `torch._ops`, is one that waits for other ranks."""
-    known = frame.f_locals
-    operator = known.get("self", known.get("self_"))  # "self_" in older torch
-    return str(operator).partition(".")[0] in _COLLECTIVES
+    return FailureCause.BACKEND if is_torchs(frames) or is_by_gloo(error) else FailureCause.RAISED
 
 
 def _parts(timeout: Duration | AdaptiveTimeout | None, usual: timedelta) -> tuple[timedelta, AdaptiveTimeout | None]:

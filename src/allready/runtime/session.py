@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn, Protocol
 
+from msgspec.structs import replace
+
 from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
@@ -28,6 +30,8 @@ from allready.runtime.repeats import Repeats
 
 MARGIN_S = 2.0
 """For the hub's answer on its way, beside the time that the protocol itself takes."""
+HOLD_S = 0.25
+"""Far longer than a question to the hub takes."""
 
 
 class Pending(Protocol):
@@ -203,12 +207,21 @@ class Session:
             self.changed.notify_all()
         if is_over:
             if answer is not None:
-                self.send(answer)
+                self.send(self._with_plain(answer))
             self.group.cut()
             return None
         return answer
 
+    def _with_plain(self, answer: m.FromRank) -> m.FromRank:
+        """A position, with what is known of plain collectives; before the connections end, which ends these too."""
+        if not isinstance(answer, m.Position):
+            return answer
+        begun, still_s, inside = self.group.begun.look(time.monotonic())
+        plain = m.Plain(begun=begun, still_s=round(still_s, 3), is_inside=inside)
+        return replace(answer, plain=plain)
+
     def _beaten(self) -> m.FromRank | None:
+        self.group.begun.look(time.monotonic())
         watch = self._hang_watch
         if watch is None:
             return None
@@ -263,6 +276,20 @@ class Session:
             self.refuse(operation, group)
         if not calls.fits(number):
             self.fail(FailureCause.DEADLINE, operation=operation, group=group)
+
+    def hold(self, number: int, until_s: float, operation: str, group: Ranks) -> None:
+        """Before a call begins that others complete later: until it is known to fit, or for `HOLD_S`.
+
+        Not longer: who begins calls of two groups in another order than this rank comes only then.  That one holds its
+        own meanwhile, and begins it only if it fits what this rank has begun.
+
+        Raises:
+            CollectiveFailed: it does not fit.
+        """
+        calls = self.member.of(group)
+        self.wait(lambda: calls.fits(number) or calls.differs or self.member.failure is not None, HOLD_S)
+        if calls.differs or not self.member.is_open:
+            self.await_fit(number, until_s, operation, group)
 
     def await_failure(self, operation: str, group: Ranks = ()) -> CollectiveFailed:
         """What to raise in a rank whose epoch is over; waits for the decision."""

@@ -1,6 +1,9 @@
+from typing import Any
+
 from allready.judging.engine import judge
 from allready.judging.loading import load_area
-from allready.model import CallPosition, FailureCause, MemberState
+from allready.model import Begun, CallPosition, Confidence, FailureCause, Fleet, MemberState
+from tests.cases import cases
 from tests.fleets import check, fleet
 from tests.rules.runtime.made_up import CODES, failed, gone, rank
 
@@ -34,3 +37,64 @@ def test_who_has_not_come_yet_when_torch_refuses_the_call_of_the_others_is_not_l
     cause = FailureCause.BACKEND
     assert not check("RTM005", failed(rank(0, call=at_once), rank(1, 6, 6), cause=cause)).hits
     assert check("RTM005", failed(rank(0), rank(1, 6, 6), cause=cause)).hits
+
+
+def plainly(*counts: int, inside: tuple[int, ...] = (0, 1, 3), still_s: float = 5.0, **more: Any) -> Fleet:
+    """Ranks that have completed the same safe calls, and begun so many operations of torch's."""
+    ranks = [rank(r, 6, 6, still_s=still_s, is_inside=r in inside) for r in range(len(counts))]
+    begun = Begun(group="0", counts=dict(enumerate(counts)))
+    return failed(*ranks, begun=(begun,), **{"cause": FailureCause.BACKEND, **more})
+
+
+def test_names_a_rank_that_is_missed_in_a_plain_collective_and_outside_of_all() -> None:
+    case = plainly(21, 22, 20, 22)
+    [hit] = check("RTM005", case).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((2,), Confidence.LIKELY)
+    assert (hit.values["call"], hit.values["waiting"]) == ("plain collective #21 of group 0", "0, 1, 3")
+    assert [c for c in CODES if check(c, case).hits] == ["RTM005"]
+
+
+@cases(
+    "case",
+    [
+        plainly(22, 22, 20, 22, inside=(0, 1, 2, 3)),  # it waits, too: sends and receives count
+        plainly(22, 22, 20, 22, still_s=0.1),  # the call itself failed at once
+        plainly(22, 22, 20, 22, cause=FailureCause.RAISED),
+        plainly(22, 22, 20, 22, cause=FailureCause.JOINS),
+    ],
+)
+def test_a_count_that_is_less_is_no_lateness_by_itself(case: Fleet) -> None:
+    assert not [c for c in CODES if check(c, case).hits]
+
+
+def test_who_comes_next_in_another_group_is_not_late() -> None:
+    """Rank 0 has only just begun an operation without it; of rank 2 it is known for seconds."""
+    ranks = [rank(0, 6, 6, is_inside=True), rank(1, 6, 6), rank(2, 6, 6), rank(3, 6, 6, still_s=5.0, is_inside=True)]
+    begun = (Begun(group="1", counts={0: 9, 1: 8}), Begun(group="2", counts={2: 4, 3: 5}))
+    [hit] = check("RTM005", failed(*ranks, begun=begun, cause=FailureCause.BACKEND)).hits
+    assert (hit.culprits.ranks, hit.values["waiting"]) == ((2,), "3")
+
+
+def test_who_waits_in_a_call_for_ranks_that_send_and_compute_has_left_nothing_out() -> None:
+    counts = Begun(group="0", counts={0: 22, 1: 22, 2: 21, 3: 22})
+    case = failed(*(rank(r, 6, 6, still_s=5.0) for r in (0, 1, 3)), rank(2, operation="barrier"), begun=(counts,))
+    [hit] = check("RTM005", case).hits
+    assert hit.culprits.ranks == (0, 1, 3)
+
+
+def test_a_rank_whose_operation_in_flight_failed_had_waited() -> None:
+    waiting = [rank(r, 6, 6, still_s=5.0, cause=FailureCause.BACKEND) for r in (0, 1)]
+    counts = Begun(group="0", counts={0: 22, 1: 22, 2: 21})
+    [hit] = check("RTM005", failed(*waiting, rank(2, 6, 6), begun=(counts,), cause=FailureCause.BACKEND)).hits
+    assert hit.culprits.ranks == (2,)
+
+
+def test_who_waits_in_a_safe_call_has_left_out_the_plain_one_in_which_most_wait() -> None:
+    counts = Begun(group="0", counts={0: 22, 1: 22, 2: 21, 3: 22})
+    inside = [rank(r, 6, 6, still_s=5.0, is_inside=True) for r in (0, 1, 3)]
+    case = failed(*inside, rank(2, operation="barrier"), begun=(counts,))
+    [hit] = check("RTM005", case).hits
+    assert (hit.culprits.ranks, hit.values["waiting"]) == ((2,), "0, 1, 3")
+    one = failed(inside[0], rank(2, operation="barrier"), begun=(Begun(group="0", counts={0: 22, 2: 21}),))
+    [hit] = check("RTM005", one).hits
+    assert hit.culprits.ranks == (0,)  # of two neither is out of step with most: who is late for the safe call

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from allready.judging.majority import majority
 from allready.judging.mismatch import described
+from allready.judging.overdue import missed
 from allready.judging.stated import stated
 from allready.model import (
+    Begun,
     CallArguments,
     Confidence,
     Culprits,
@@ -84,11 +86,6 @@ def _each(called: Mapping[int, str], ranks: Iterable[int]) -> str:
     return "; ".join(dict.fromkeys(called[r] for r in ranks))
 
 
-def is_lone_failure(failure: RuntimeFailure) -> bool:
-    """Whether no rank died, left, raised or is silent."""
-    return all(r.state is MemberState.ANSWERED and r.cause is not FailureCause.RAISED for r in failure.ranks)
-
-
 def joins(failure: RuntimeFailure) -> bool:
     """Whether nothing failed: the members were interrupted to let a rank in."""
     return failure.cause is FailureCause.JOINS
@@ -107,7 +104,7 @@ def hit_of(
     """
     ranks = tuple(r.rank for r in culprits)
     last = failure.furthest if failure.number is None else failure.number
-    inside = failure.waiting
+    inside, begun = failure.waiting, _begun_of(failure)
     operation = next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
     errors = [r.error for r in failure.ranks if (r.rank in ranks or not ranks) and r.error]
     return Hit(
@@ -122,21 +119,31 @@ def hit_of(
             "error": errors[0] if errors else "?",
             **values,
         },
-        evidence=tuple(_text(r) for r in failure.ranks),
+        evidence=tuple(_text(r, begun) for r in failure.ranks),
     )
 
 
-def _text(rank: RankAtFailure) -> Evidence:
+def _begun_of(failure: RuntimeFailure) -> Begun | None:
+    """Of the group whose operation ranks have not begun that others wait in."""
+    plain = missed(failure)
+    return None if plain is None else next(one for one in failure.begun if one.group == plain.group)
+
+
+def _text(rank: RankAtFailure, group: Begun | None) -> Evidence:
     call = rank.call
+    begun = None if group is None else group.counts.get(rank.rank)
     return stated(
         f"rank {rank.rank}",
-        "{state}[[; entered {entered}, completed {completed}]][[; {seconds} s in {call}]][[; called {called}]][[; "
-        "{error}]]",
+        "{state}[[; entered {entered}, completed {completed}]][[; {seconds} s in {call}]][[; began {begun} "
+        "operations of group {group}, none for {still} s]][[; called {called}]][[; {error}]]",
         state=rank.state.value,
         entered=None if call is None else call.entered,
         completed=None if call is None else call.completed,
         seconds=None if call is None or call.waited_s is None else f"{call.waited_s:.3f}",
         call=None if call is None else call.operation,
+        begun=begun,
+        group=None if begun is None or group is None else group.group,
+        still=None if begun is None else f"{rank.still_s:.3f}",
         called=None if rank.called is None else call_text(rank.called),
         error=rank.error or None,
     )

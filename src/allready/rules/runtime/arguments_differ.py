@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FailureCause, FaultClass, Hit, RuntimeFailure, Severity
-from allready.rules.runtime._seen import call_text, calls_differ, hit_of, hit_of_differing, is_lone_failure
+from allready.rules.runtime._seen import call_text, calls_differ, hit_of, hit_of_differing
 
 _OF_PAIR = ("sender", "receiver", "num_sent", "num_expected", "common")
 
@@ -35,7 +35,7 @@ def arguments_differ(runtime: RuntimeFailure) -> Iterator[Hit]:
     accused. Of splits the one rank that has a part in all that does not fit is accused; not one that only receives
     there: what it expects may be what the senders were to send.
     """
-    if runtime.cause is not FailureCause.ARGUMENTS or calls_differ(runtime) or not is_lone_failure(runtime):
+    if runtime.cause is not FailureCause.ARGUMENTS or calls_differ(runtime) or not runtime.is_lone:
         return
     called = {r.rank: call_text(r.called) for r in runtime.ranks if r.called is not None}
     if not runtime.misfits:

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, RuntimeFailure, Severity
 from allready.rules.runtime._seen import calls_differ as differ
-from allready.rules.runtime._seen import hit_of_differing, is_lone_failure, joins, operations
+from allready.rules.runtime._seen import hit_of_differing, joins, operations
 
 
 @Rule(
@@ -28,5 +28,5 @@ def calls_differ(runtime: RuntimeFailure) -> Iterator[Hit]:
     ## When it is harmless
     Never.
     """
-    if differ(runtime) and is_lone_failure(runtime) and not joins(runtime):
+    if differ(runtime) and runtime.is_lone and not joins(runtime):
         yield from hit_of_differing(runtime, operations(runtime))

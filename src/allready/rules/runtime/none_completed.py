@@ -1,8 +1,9 @@
 from collections.abc import Iterator
 
+from allready.judging.overdue import late
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FailureCause, FaultClass, Hit, RuntimeFailure, Severity
-from allready.rules.runtime._seen import calls_differ, hit_of, is_lone_failure
+from allready.rules.runtime._seen import calls_differ, hit_of
 
 
 @Rule(
@@ -33,6 +34,6 @@ def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     is_call = runtime.cause in {
         FailureCause.DEADLINE, FailureCause.VERDICT, FailureCause.BACKEND, FailureCause.FORMING,
     }  # fmt: skip
-    is_one_call = not runtime.behind and not calls_differ(runtime)
-    if is_call and runtime.furthest and runtime.waiting and is_lone_failure(runtime) and is_one_call:
+    is_one_call = not runtime.behind and not late(runtime) and not calls_differ(runtime)
+    if is_call and runtime.furthest and runtime.waiting and runtime.is_lone and is_one_call:
         yield hit_of(runtime, (), confidence=Confidence.POSSIBLE)

@@ -1,11 +1,9 @@
 from collections.abc import Iterator
 
+from allready.judging.overdue import late, missed
 from allready.judging.registry import Layer, Rule
-from allready.model import FailureCause, FaultClass, Hit, RemedyStep, RuntimeFailure, Severity
-from allready.rules.runtime._seen import hit_of, is_lone_failure, joins
-
-SOON_S = 1.0
-"""An error of the backend's that comes sooner comes from the call itself, and not from a rank that is late for it."""
+from allready.model import Confidence, FaultClass, Hit, RemedyStep, RuntimeFailure, Severity
+from allready.rules.runtime._seen import hit_of
 
 
 @Rule(
@@ -27,7 +25,9 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that answer, and have entered fewer calls than the others when the deadline passed, or when the backend gave
-    an error after the others had waited for a second.
+    an error after the others had waited for a second.  Of plain collectives (DDP's among them), which the library does
+    not see: ranks that have begun fewer operations of a group, by torch's own count, and are inside of none.  Sends and
+    receives count too, so that is likely and not certain.
     ## Why it matters
     It is busy with something else, blocked, or skipped the call; the others cannot tell.
     ## Check by hand
@@ -35,9 +35,16 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     ## When it is harmless
     When it would have come a little later; then the timeout is too short.
     """
-    longest_s = max((r.call.waited_s or 0.0 for r in runtime.waiting if r.call is not None), default=0.0)
-    if runtime.cause is FailureCause.BACKEND and longest_s < SOON_S:
+    ranks, plain = late(runtime), missed(runtime)
+    if not ranks or not runtime.is_lone:
         return
-    late = runtime.behind
-    if late and runtime.cause is not FailureCause.ARGUMENTS and is_lone_failure(runtime) and not joins(runtime):
-        yield hit_of(runtime, late)
+    if plain is None:
+        yield hit_of(runtime, ranks)
+        return
+    yield hit_of(
+        runtime,
+        ranks,
+        confidence=Confidence.LIKELY,
+        call=f"plain collective #{plain.number} of group {plain.group}",
+        waiting=", ".join(map(str, plain.waiting)),
+    )

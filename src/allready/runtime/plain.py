@@ -1,0 +1,101 @@
+"""What this process can say of collectives that go past the library, DDP's among them: how many operations of each of
+torch's groups it has begun, for how long none, and whether a thread is inside of one now.
+
+torch counts the operations of a group when they begin, safe calls' among them.  Sends and receives are counted too, on
+those ranks only that make them: so a count that is less than others' says nothing by itself.
+"""
+
+import contextlib
+import re
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+_COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor", "symm_mem"}
+"""First parts of the names of torch's operators that wait for other ranks."""
+_WAITS = ("torch.distributed", "torch.autograd")
+"""Modules whose functions wait for other ranks, in Python's frames the innermost then."""
+_DDP = "torch.nn.parallel.distributed"
+_BY_GLOO = re.compile(r"\bgloo/\S+\.(?:cc|h):\d+\]")
+"""The place in Gloo's source with which its errors begin."""
+
+
+class Begun:
+    """Counts of this process's groups, since the default one was formed.  `look` is for one thread."""
+
+    def __init__(self) -> None:
+        self._base: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._since_s = 0.0
+        self._was_inside = False
+
+    def reset(self) -> None:
+        """The default group has been formed, on all its ranks alike, and goes on with the count that it has."""
+        self._base = _counts()
+
+    def look(self, now_s: float) -> tuple[dict[str, int], float, bool]:
+        """To be called now and then: counts by torch's names of the groups; for how long at least nothing was begun;
+        whether this process is inside of an operation, or was when looked at last: it may have failed just now.
+        """
+        counts, inside, was_inside = _counts(), is_inside(), self._was_inside
+        if counts != self._last:
+            self._last, self._since_s = counts, now_s
+        self._was_inside = inside
+        begun = {name: max(0, count - self._base.get(name, 0)) for name, count in counts.items()}
+        return begun, max(0.0, now_s - self._since_s), inside or was_inside
+
+
+def _counts() -> dict[str, int]:
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    found: dict[str, int] = {}
+    groups: dict[Any, str] = {} if c10d is None else c10d._world.pg_names  # noqa: SLF001 - no public way names all
+    for group, name in list(groups.items()):  # other threads may make some
+        with contextlib.suppress(RuntimeError, AttributeError):  # a backend that does not count, or another torch
+            found[str(name)] = int(group._get_sequence_number_for_group())  # noqa: SLF001 - no public one
+    return found
+
+
+def is_inside() -> bool:
+    """Whether another thread of this process is in a function of torch's that may wait for other ranks."""
+    own = threading.get_ident()
+    return any(
+        is_torchs(_frames(innermost))
+        for thread, innermost in sys._current_frames().items()  # noqa: SLF001 - there is no other way
+        if thread != own
+    )
+
+
+def _frames(innermost: FrameType) -> list[FrameType]:
+    frames: list[FrameType] = []
+    frame: FrameType | None = innermost
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames[::-1]
+
+
+def is_torchs(frames: list[FrameType]) -> bool:
+    """Whether the innermost of these, the last, is a function of torch's that waits for other ranks, called by it."""
+    places = [str(frame.f_globals.get("__name__", "")) for frame in frames]
+    if not places:
+        return False
+    if places[-1] == "torch._ops" and _is_collective(frames[-1]):
+        # A functional collective, as of a DTensor, unless the script itself calls it; torch's own ways of calling may
+        # stand between.
+        others = [p for p in places if not p.startswith("torch.") or p.startswith("torch.distributed")]
+        return bool(others) and others[-1].startswith("torch.distributed")
+    is_buffers = places[-1] == _DDP and "broadcast" in frames[-1].f_code.co_name  # the rest of it is this rank's own
+    return is_buffers or places[-1].startswith(_WAITS)
+
+
+def is_by_gloo(error: BaseException) -> bool:
+    """Whether Gloo has raised it, whoever called: the `wait` of an operation in flight has no frame of torch's."""
+    return _BY_GLOO.search(str(error)) is not None
+
+
+def _is_collective(frame: FrameType) -> bool:
+    """Whether this call of an operator, in `torch._ops`, is one that waits for other ranks."""
+    known = frame.f_locals
+    operator = known.get("self", known.get("self_"))  # "self_" in older torch
+    return str(operator).partition(".")[0] in _COLLECTIVES

@@ -1,0 +1,85 @@
+"""What a process can say of plain collectives: torch's counts, and whether a thread is inside of one."""
+
+import threading
+import types
+from collections.abc import Iterator
+
+import pytest
+
+from allready.runtime.plain import Begun, is_inside
+from tests.clock import Deadline
+
+
+@pytest.fixture
+def group() -> Iterator[str]:
+    """torch's name of a default group of this process alone."""
+    dist = pytest.importorskip("torch.distributed")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield str(dist.group.WORLD.group_name)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+def test_operations_of_each_group_are_counted_from_when_the_default_one_was_formed(group: str) -> None:
+    import torch
+    import torch.distributed as dist
+
+    begun = Begun()
+    dist.all_reduce(torch.ones(2))
+    begun.reset()
+    assert begun.look(10.0)[0] == {group: 0}
+    other = dist.new_group([0])
+    dist.all_reduce(torch.ones(2))
+    dist.all_reduce(torch.ones(2), async_op=True).wait()
+    dist.broadcast(torch.ones(2), 0, group=other)
+    counts, still_s, inside = begun.look(11.0)
+    assert counts == {group: 2, str(other.group_name): 1}
+    assert (still_s, inside) == (0.0, False)
+    assert begun.look(14.5)[1] == 3.5
+    dist.barrier()
+    assert begun.look(15.0)[1] == 0.0
+
+
+def test_without_torch_nothing_is_counted() -> None:
+    assert Begun().look(1.0)[0] == {}
+
+
+def blocked_in(module: str) -> tuple[threading.Thread, threading.Event]:
+    """A thread that stands in a function of a module of that name."""
+    made, event, is_there = types.ModuleType(module), threading.Event(), threading.Event()
+    lock = threading.Lock()
+    lock.acquire()
+    made.__dict__.update(lock=lock, is_there=is_there)
+    exec("def call():\n    is_there.set()\n    lock.acquire()", made.__dict__)  # blocks in C, as torch does
+    thread = threading.Thread(target=made.__dict__["call"], daemon=True)
+    thread.start()
+    assert is_there.wait(20.0)
+
+    def release() -> None:
+        event.wait()
+        lock.release()
+
+    threading.Thread(target=release, daemon=True).start()
+    return thread, event
+
+
+def test_a_thread_that_stands_in_torchs_collectives_is_inside_and_one_in_the_script_is_not() -> None:
+    for module, expected in (("torch.distributed.distributed_c10d", True), ("train", False)):
+        thread, event = blocked_in(module)
+        deadline = Deadline(20.0)
+        while is_inside() is not expected and not deadline.passed():
+            pass  # it has not come to its lock yet
+        assert is_inside() is expected
+        event.set()
+        thread.join(20.0)
+        assert not is_inside()
+
+
+def test_who_was_inside_when_looked_at_last_counts_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its operation may have failed just before the others asked."""
+    begun, seen = Begun(), iter([True, False, False])
+    monkeypatch.setattr("allready.runtime.plain.is_inside", lambda: next(seen))
+    assert [begun.look(t)[2] for t in (1.0, 2.0, 3.0)] == [True, True, False]
