@@ -271,9 +271,91 @@ GOOD = {
         f"Epoch 1/2 [{n}/40] loss 0.3".replace("1/2", f"{e}/2") for e in (1, 2) for n in range(0, 41, 8)
     ],
     "a code behind a time-out that was set": ["communicating with 90.0 second timeout", "got exitcode: 0", "restored"],
+    "in other languages": [*UNCOUNTED, "2025-01-08 16:30:31,730 - INFO - Treinamento concluído com sucesso"],
+    "in Korean": [*UNCOUNTED, "모델 학습이 완료되었습니다"],
+    "in Russian": [*UNCOUNTED, "Обучение успешно завершено."],
+    "in Vietnamese": [*UNCOUNTED, "Huấn luyện đã hoàn tất!"],
+    "a bar of all epochs, and predictions behind it": [
+        "Num Epochs = 3",
+        *(
+            line
+            for e in (1, 2, 3)
+            for line in (
+                *(f"Iteration: {n}%|#| {n}/100 [00:{n // 2:02d}<00:10, 2.00it/s]" for n in (1, 50, 100)),
+                f"Epoch: {e * 33}%|###   | {e}/3 [0{e}:00<00:10, 60.0s/it]",
+            )
+        ),
+        *(f"Predicting: {n * 50}%|##| {n}/2 [00:0{n}<00:00, 5.68it/s]" for n in (1, 2)),
+        "INFO - __main__ -   out/predictions.json",
+    ],
+    "a table whose rows a second one repeats": [
+        "Running loglikelihood requests: 100%|####| 110/110 [10:00<00:00, 5.68it/s]",
+        "| Tasks |Version|Metric|Value |",
+        "|-------|------:|------|-----:|",
+        *(f"|mmlu {n}|      1|acc   |0.24{n:02d}|" for n in range(57)),
+        *(f"| - {name}|      2|acc   |0.25{n:02d}|" for n, name in enumerate(("stem", "other", "social"))),
+        "",
+        "| Groups|Version|Metric|Value |",
+        "|-------|------:|------|-----:|",
+        *(f"| - {name}|      2|acc   |0.25{n:02d}|" for n, name in enumerate(("stem", "other", "social"))),
+    ],
+    "rates of a test, and which cases they were": [
+        "robot FOV 2.0",
+        "Testing success rate: 0.92, collision rate: 0.07, timeout rate: 0.01, nav time: 15.42",
+        "Collision cases: 5 71 74",
+        "Timeout cases: 49 299",
+    ],
+    "a run that stopped early, behind another one in the same file": [
+        *(
+            line
+            for _ in (1, 2)
+            for line in (
+                "Loading the data of the study",
+                "Model with 12 layers is built",
+                *(f"[Epoch {e}/90] Train Loss: {9 / e:.3f}" for e in range(1, 60)),
+                "Early stopping triggered.",
+                "Loading best model and evaluating on test set...",
+                "Test Loss: 0.4043",
+            )
+        ),
+        "Saving confusion matrix as confusion_matrix.png...",
+    ],
+    "all checks of a script": [
+        "Path Configuration             Valid      PASS",
+        "Overall                                   ALL PASS",
+        "",
+        "Ready for testing.",
+    ],
+    "a last step, and what will be an error in a later version": [
+        *STEPS,
+        "The setting is deprecated, and will raise an error in the next version",
+    ],
 }
 
 OPEN = {
+    "a step of several, in Chinese": [
+        "步骤 [3/6] 训练跨模态匹配器",
+        *LOSSES,
+        "Training time: 438.23s",
+    ],
+    "a preparation in another language": [*UNCOUNTED, "Training: Datei gelade erfolgreich"],
+    "a part in another language": [*UNCOUNTED, "Treinamento iniciado com sucesso"],
+    "work that a tracker sums up for one of several runs": [*LOSSES, "wandb:   total_training_flops 1894087802880"],
+    "times of one run after the other": [f"runtime: {n}.341417 s" for n in range(1, 60)],
+    "times of which the last one was cut": [
+        *(line for n in range(1, 20) for line in (f"Running for {n}x{n}", f"runtime: {n}.341417 s")),
+        "Running for 20x20",
+        "runtime: 0.56",
+    ],
+    "a bar of one of several epochs that is called one": [
+        "Num Epochs = 3",
+        *(f"Epoch: {n}%|#| {n}/100 [00:{n // 2:02d}<00:10, 2.00it/s]" for n in (1, 50, 100)),
+    ],
+    "measures of a table that came before": [
+        *(f"| - stem|      2|acc   |0.25{n:02d}|" for n in range(3)),
+        *LOSSES,
+        "| - stem|      2|acc   |0.2507|",
+    ],
     "a job that is requeued into the same folder": [
         RUN_FOLDER,
         "settings were read",
