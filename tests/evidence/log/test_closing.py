@@ -7,6 +7,7 @@ import pytest
 
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.log import read_lines
+from allready.evidence.log.last_error import last_error
 from allready.model import Report, Status
 
 STEPS = [f"step {n}/40 loss {9 / n:.3f}" for n in range(1, 41)]
@@ -292,7 +293,7 @@ GOOD = {
         "Running loglikelihood requests: 100%|####| 110/110 [10:00<00:00, 5.68it/s]",
         "| Tasks |Version|Metric|Value |",
         "|-------|------:|------|-----:|",
-        *(f"|mmlu {n}|      1|acc   |0.24{n:02d}|" for n in range(57)),
+        *(f"|mmlu {n}|      1|acc   |0.24{n:02d}|" for n in range(90)),
         *(f"| - {name}|      2|acc   |0.25{n:02d}|" for n, name in enumerate(("stem", "other", "social"))),
         "",
         "| Groups|Version|Metric|Value |",
@@ -320,27 +321,19 @@ GOOD = {
         ),
         "Saving confusion matrix as confusion_matrix.png...",
     ],
-    "all checks of a script": [
-        "Path Configuration             Valid      PASS",
-        "Overall                                   ALL PASS",
-        "",
-        "Ready for testing.",
+    "ranks of a retrieval": [
+        "Computing CMC and mAP",
+        *(line for k, p in ((1, 97.3), (5, 99.9), (10, 100.0)) for line in (f"Rank-{k} : {p}%", "------------------")),
     ],
-    "a last step, and what will be an error in a later version": [
-        *STEPS,
-        "The setting is deprecated, and will raise an error in the next version",
-    ],
+    "a last step, and what can go wrong": [*STEPS, "This is not supported for all models and can yield errors."],
 }
 
 OPEN = {
-    "a step of several, in Chinese": [
-        "步骤 [3/6] 训练跨模态匹配器",
-        *LOSSES,
-        "Training time: 438.23s",
-    ],
+    "a step of several, in Chinese": ["步骤 [3/6] 训练跨模态匹配器", *LOSSES, "Training time: 438.23s"],
     "a preparation in another language": [*UNCOUNTED, "Training: Datei gelade erfolgreich"],
     "a part in another language": [*UNCOUNTED, "Treinamento iniciado com sucesso"],
     "work that a tracker sums up for one of several runs": [*LOSSES, "wandb:   total_training_flops 1894087802880"],
+    "a loop within another one that is done": [*LOSSES, "The epoch_out: 1, epoch_in: 9 of training alpha finished"],
     "times of one run after the other": [f"runtime: {n}.341417 s" for n in range(1, 60)],
     "times of which the last one was cut": [
         *(line for n in range(1, 20) for line in (f"Running for {n}x{n}", f"runtime: {n}.341417 s")),
@@ -669,6 +662,23 @@ def test_a_thread_s_exception_is_the_error_where_no_step_was_counted() -> None:
     assert verdict is not None
     assert (verdict.code, "KeyError: 0" in verdict.sentence) == ("DTH008", True)
     assert _report([*HALF, *thread]).verdict is None
+
+
+def test_the_last_line_of_a_long_traceback_that_was_handled_is_no_error_of_the_program() -> None:
+    frames = [line for n in range(40) for line in (f'  File "/w/app{n}.py", line 3, in call', "    await app()")]
+    request = [
+        "ERROR:    Exception in ASGI application",
+        "Traceback (most recent call last):",
+        *frames,
+        "RuntimeError: nan",
+    ]
+    ends = ["INFO:     Shutting down", "INFO:     Finished server process [22]"]
+    assert _report(["INFO:     Started server process [22]", *request, *ends]).verdict is None
+
+
+def test_an_iterator_that_ended_is_an_error_as_well() -> None:
+    line = "StopIteration: Caught StopIteration in replica 0 on device 0."
+    assert last_error(["start", line], lambda _: False, has_begun=False) == (1, line)
 
 
 def test_a_closed_pipe_is_no_cause_beside_another_exception() -> None:

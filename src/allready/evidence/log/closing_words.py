@@ -207,11 +207,7 @@ def evaluated() -> re.Pattern[str]:
 @functools.cache
 def tests() -> re.Pattern[str]:
     """What pytest ends with; a script may test its machine so, before the run."""
-    return re.compile(
-        r"^=+ (?:\d{1,9} \w{1,20}, ){0,6}\d{1,9} passed\b[^=]{0,80} in [\d.:]{1,12}s|"
-        r"\b(?i:all (?:\d{1,6} )?(?:\w{1,20} )?(?:tests?|checks?|validations?|cases) (?:\w{1,6} )?pass(?:ed)?)\b|"
-        r"\bALL PASS(?:ED)?\b"
-    )
+    return re.compile(r"^=+ (?:\d{1,9} \w{1,20}, ){0,6}\d{1,9} passed\b[^=]{0,80} in [\d.:]{1,12}s")
 
 
 @functools.cache
@@ -238,7 +234,8 @@ def done() -> re.Pattern[str]:
 @functools.cache
 def _of_a_part() -> re.Pattern[str]:
     return re.compile(
-        r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
+        r"\b(?:epoch(?:_\w{1,12})?|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|"
+        r"compil\w*|"
         r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
         r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"

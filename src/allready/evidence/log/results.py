@@ -20,6 +20,7 @@ _ROW = re.compile(
     rf"^\s{{0,20}}\|?\s{{0,4}}(?P<name>[^\W\d][\w @%/()-]{{0,40}}?)(?:[\s|]{{1,20}}{_NUMBER}%?){{3,12}}[\s|]*$"
 )
 _CELLS = re.compile(r"^\s{0,8}\|(?:[^|]{0,80}\|){2,40}\s*$")
+_NUMBERS = re.compile(r"(?<![@\d])(?<!Rank-)(?!(?<=Rank)-)[\d.,+-]+")
 _FRACTION = re.compile(r"\d\.\d")
 _LISTED = re.compile(r"\b(?!INFO\b|epoch|step|iter)[A-Za-z][\w ]{2,40}:[\s\d,]*$", re.IGNORECASE)
 """Which ones: `Timeout cases: 49 299`."""
@@ -33,7 +34,7 @@ _OF_ALL = re.compile(
 )
 _MEASURE = re.compile(
     r"(?<![a-z])(?:acc(?:uracy)?|precision|recall|f1\w*|f-?score|fscore|bleu\w*|rouge\w*|meteor|cider|chrf|ter|m?ap(?:\d{2})?|"
-    r"m?iou|dice|hausdorff|auc|auroc|ap\d{0,2}|ndcg\w*|mrr|hits?|recall@\w{1,4}|r@\w{1,4}|top\d|loss|rmse|mae|mse|mape|"
+    r"m?iou|dice|hausdorff|auc|auroc|ap\d{0,2}|ndcg\w*|mrr|hits?|recall@\w{1,4}|r@\w{1,4}|rank-\d{1,2}|top\d|loss|rmse|mae|mse|mape|"
     r"smape\w*|r2|psnr|ssim|lpips|fid|wer|cer|perplexity|ppl|score|reward|return|success\w*|throughput|latency|bandwidth|"
     r"busbw|algbw|speed|cost|"
     r"gflops|tflops|flops|fps|samples|images|tokens|tok|iter time|step time|elapsed|runtime|duration|"
@@ -160,5 +161,5 @@ def _is_of_results(text: str) -> bool:
 
 
 def _name(text: str) -> str:
-    """What a line is called, without its numbers; hits@1 and hits@3 are two measures."""
-    return re.sub(r"\s+", " ", re.sub(r"(?<![@\d])[\d.,+-]+", "0", text)).strip()[:60]
+    """What a line is called, without its numbers; hits@1 and hits@3 are two measures, so are Rank-1 and Rank-5."""
+    return re.sub(r"\s+", " ", _NUMBERS.sub("0", text)).strip()[:60]
