@@ -333,6 +333,11 @@ OPEN = {
     "a preparation in another language": [*UNCOUNTED, "Training: Datei gelade erfolgreich"],
     "a part in another language": [*UNCOUNTED, "Treinamento iniciado com sucesso"],
     "work that a tracker sums up for one of several runs": [*LOSSES, "wandb:   total_training_flops 1894087802880"],
+    "one stage of an optimizer": [*LOSSES, "Total Optimization Iterations: 12238 iterations completed"],
+    "what a library does before the first step": [
+        "INFO:tensorflow:Done calling model_fn.",
+        "Done running local_init_op.",
+    ],
     "a loop within another one that is done": [*LOSSES, "The epoch_out: 1, epoch_in: 9 of training alpha finished"],
     "times of one run after the other": [f"runtime: {n}.341417 s" for n in range(1, 60)],
     "times of which the last one was cut": [

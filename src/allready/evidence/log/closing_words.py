@@ -215,7 +215,8 @@ def done() -> re.Pattern[str]:
     """Any work that is done, other than a preparation, where it is the last line and no count is open; in the languages
     in which people write their scripts."""
     return re.compile(
-        r"^(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
+        r"^(?!.*\bdone (?:running|calling|reading|restoring)\b)"
+        r"(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
         r"clon|pull|copi|sync|activat|connect|(?:un)?set\b|select|switch)).*"
         r"\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
         r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?)|\s{0,4}\d{1,7}\s*$)|"
@@ -239,7 +240,8 @@ def _of_a_part() -> re.Pattern[str]:
         r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
         r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
-        r"visuali[sz]ation|plotting|done \(t=\d|"
+        r"visuali[sz]ation|plotting|done \(t=\d|done (?:running|calling|reading|restoring)|"
+        r"(?<!all )\d[\d,]{0,12} (?:iterations?|steps?|batches|updates) (?:completed?|done|finished)|"
         r"(?:trial|run|job|test|experiment|round|sweep|seed|image|sample|file|episode|game)s? ?#?\d{1,4}"
         r"(?= (?:is |was |has )?(?:finished|done|completed?|ended)))\b",
         re.IGNORECASE,
