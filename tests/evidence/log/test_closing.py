@@ -321,6 +321,13 @@ GOOD = {
         ),
         "Saving confusion matrix as confusion_matrix.png...",
     ],
+    "results that are saved behind a training that stopped early": [
+        *(f"Epoch [{e}/1024] train_loss: {9 / e:.3f}" for e in range(1, 9)),
+        "WARNING | Tools | Early stopping at epoch: 8",
+        "Tools | load model success!",
+        "{'mse': 0.9596460414071627, 'mae': 0.5668767716033328}",
+        "Tools | metric result saved!",
+    ],
     "ranks of a retrieval": [
         "Computing CMC and mAP",
         *(line for k, p in ((1, 97.3), (5, 99.9), (10, 100.0)) for line in (f"Rank-{k} : {p}%", "------------------")),
@@ -333,6 +340,11 @@ OPEN = {
     "a preparation in another language": [*UNCOUNTED, "Training: Datei gelade erfolgreich"],
     "a part in another language": [*UNCOUNTED, "Treinamento iniciado com sucesso"],
     "work that a tracker sums up for one of several runs": [*LOSSES, "wandb:   total_training_flops 1894087802880"],
+    "another training behind one that stopped early": [
+        *(f"Epoch [{e}/1024] train_loss: {9 / e:.3f}" for e in range(1, 9)),
+        "Early stopping at epoch: 8",
+        *(f"Epoch [{e}/1024] train_loss: {9 / e:.3f}" for e in range(1, 5)),
+    ],
     "one stage of an optimizer": [*LOSSES, "Total Optimization Iterations: 12238 iterations completed"],
     "what a library does before the first step": [
         "INFO:tensorflow:Done calling model_fn.",

@@ -212,6 +212,8 @@ class _Ending:
     def _progress(self) -> Progress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
         state = progress(self.readings, self.lines, self.head, "\n".join(self._earlier)) if self.readings else None
+        if state is not None and state.is_midway and self._has_stopped_early(state):
+            return state._replace(is_midway=False)
         if state is not None and (state.is_full or state.is_midway):
             return state
         at = counts_down(self.lines, self.head, self.readings)
@@ -221,6 +223,13 @@ class _Ending:
         if found is None or (state is not None and state.at > found.at and state.total is not None):
             return state
         return Progress(found.at, found.done, found.total, is_full=found.is_full, is_midway=not found.is_full)
+
+    def _has_stopped_early(self, state: Progress) -> bool:
+        """Whether the training says behind its last count that it stops here, and no count is open within it."""
+        return state.total is not None and any(
+            wording.early().search(text) is not None and not wording.denies(text) and not is_bad(text)
+            for text in self.lines[state.at :]
+        )
 
     def _made(
         self, kind: ClosingKind, place: int, at: int | None, state: Progress | None, *, is_certain: bool = False
