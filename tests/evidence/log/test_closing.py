@@ -20,6 +20,22 @@ LOG_TIME = "2026-01-01 10:00:0"
 GLOG = "I0807 15:36:50.563960 25899 solver.cpp:304]"
 
 
+DONE = {
+    "Portuguese": "2025-01-08 16:30:31,730 - INFO - Treinamento concluído com sucesso",
+    "Spanish": "¡Entrenamiento completado!",
+    "French": "Entraînement terminé.",
+    "Italian": "Addestramento completato con successo",
+    "German": "Training erfolgreich abgeschlossen",
+    "Indonesian": "Pelatihan model selesai.",
+    "Turkish": "Model eğitimi bitti, eğitim tamamlandı",
+    "Polish": "Trening zakończony",
+    "Russian": "Обучение успешно завершено.",
+    "Vietnamese": "Huấn luyện đã hoàn tất!",
+    "Korean": "모델 학습이 완료되었습니다",
+    "Japanese": "学習が完了しました",
+}
+
+
 def _report(*files: list[str]) -> Report:
     readings = [read_lines(lines, f"job{at}.out") for at, lines in enumerate(files)]
     return judge_readings(readings, Question(), started=datetime.now(UTC))[0]
@@ -272,10 +288,7 @@ GOOD = {
         f"Epoch 1/2 [{n}/40] loss 0.3".replace("1/2", f"{e}/2") for e in (1, 2) for n in range(0, 41, 8)
     ],
     "a code behind a time-out that was set": ["communicating with 90.0 second timeout", "got exitcode: 0", "restored"],
-    "in other languages": [*UNCOUNTED, "2025-01-08 16:30:31,730 - INFO - Treinamento concluído com sucesso"],
-    "in Korean": [*UNCOUNTED, "모델 학습이 완료되었습니다"],
-    "in Russian": [*UNCOUNTED, "Обучение успешно завершено."],
-    "in Vietnamese": [*UNCOUNTED, "Huấn luyện đã hoàn tất!"],
+    **{f"in {language}": [*UNCOUNTED, words] for language, words in DONE.items()},
     "a bar of all epochs, and predictions behind it": [
         "Num Epochs = 3",
         *(

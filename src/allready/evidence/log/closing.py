@@ -457,7 +457,7 @@ class _Ending:
             for index, other in enumerate(self._shapes)
             if index >= begun and other == shape and (index == at or _writer(self.lines[index]) == who)
         ]
-        if len(places) > _MIN_COUNTS and 2 * len(places) > sum(map(bool, self._shapes)):
+        if len(places) > _MIN_COUNTS and len(places) > sum(other not in {"", shape} for other in self._shapes):
             return False  # a list of such times
         between = set(self._shapes[places[0] : places[-1]])
         if shape and not self._openings and sum(_shape(text) == shape for text in self._earlier) >= _MANY_ENDS:
