@@ -7,6 +7,7 @@ import pytest
 
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.log import read_lines
+from allready.evidence.log.last_error import last_error
 from allready.model import Report, Status
 
 STEPS = [f"step {n}/40 loss {9 / n:.3f}" for n in range(1, 41)]
@@ -17,6 +18,22 @@ EPOCHS = [f"Epoch {n}: loss {9 / n:.3f}" for n in range(1, 61)]
 RATES = [f"iter {n * 100}: loss 0.6 - lr: {(1 + math.cos(math.pi * n / 20.02)) / 2000:.2e}" for n in range(21)]
 LOG_TIME = "2026-01-01 10:00:0"
 GLOG = "I0807 15:36:50.563960 25899 solver.cpp:304]"
+
+
+DONE = {
+    "Portuguese": "2025-01-08 16:30:31,730 - INFO - Treinamento concluído com sucesso",
+    "Spanish": "¡Entrenamiento completado!",
+    "French": "Entraînement terminé.",
+    "Italian": "Addestramento completato con successo",
+    "German": "Training erfolgreich abgeschlossen",
+    "Indonesian": "Pelatihan model selesai.",
+    "Turkish": "Model eğitimi bitti, eğitim tamamlandı",
+    "Polish": "Trening zakończony",
+    "Russian": "Обучение успешно завершено.",
+    "Vietnamese": "Huấn luyện đã hoàn tất!",
+    "Korean": "모델 학습이 완료되었습니다",
+    "Japanese": "学習が完了しました",
+}
 
 
 def _report(*files: list[str]) -> Report:
@@ -271,9 +288,97 @@ GOOD = {
         f"Epoch 1/2 [{n}/40] loss 0.3".replace("1/2", f"{e}/2") for e in (1, 2) for n in range(0, 41, 8)
     ],
     "a code behind a time-out that was set": ["communicating with 90.0 second timeout", "got exitcode: 0", "restored"],
+    **{f"in {language}": [*UNCOUNTED, words] for language, words in DONE.items()},
+    "a bar of all epochs, and predictions behind it": [
+        "Num Epochs = 3",
+        *(
+            line
+            for e in (1, 2, 3)
+            for line in (
+                *(f"Iteration: {n}%|#| {n}/100 [00:{n // 2:02d}<00:10, 2.00it/s]" for n in (1, 50, 100)),
+                f"Epoch: {e * 33}%|###   | {e}/3 [0{e}:00<00:10, 60.0s/it]",
+            )
+        ),
+        *(f"Predicting: {n * 50}%|##| {n}/2 [00:0{n}<00:00, 5.68it/s]" for n in (1, 2)),
+        "INFO - __main__ -   out/predictions.json",
+    ],
+    "a table whose rows a second one repeats": [
+        "Running loglikelihood requests: 100%|####| 110/110 [10:00<00:00, 5.68it/s]",
+        "| Tasks |Version|Metric|Value |",
+        "|-------|------:|------|-----:|",
+        *(f"|mmlu {n}|      1|acc   |0.24{n:02d}|" for n in range(90)),
+        *(f"| - {name}|      2|acc   |0.25{n:02d}|" for n, name in enumerate(("stem", "other", "social"))),
+        "",
+        "| Groups|Version|Metric|Value |",
+        "|-------|------:|------|-----:|",
+        *(f"| - {name}|      2|acc   |0.25{n:02d}|" for n, name in enumerate(("stem", "other", "social"))),
+    ],
+    "rates of a test, and which cases they were": [
+        "robot FOV 2.0",
+        "Testing success rate: 0.92, collision rate: 0.07, timeout rate: 0.01, nav time: 15.42",
+        "Collision cases: 5 71 74",
+        "Timeout cases: 49 299",
+    ],
+    "a run that stopped early, behind another one in the same file": [
+        *(
+            line
+            for _ in (1, 2)
+            for line in (
+                "Loading the data of the study",
+                "Model with 12 layers is built",
+                *(f"[Epoch {e}/90] Train Loss: {9 / e:.3f}" for e in range(1, 60)),
+                "Early stopping triggered.",
+                "Loading best model and evaluating on test set...",
+                "Test Loss: 0.4043",
+            )
+        ),
+        "Saving confusion matrix as confusion_matrix.png...",
+    ],
+    "results that are saved behind a training that stopped early": [
+        *(f"Epoch [{e}/1024] train_loss: {9 / e:.3f}" for e in range(1, 9)),
+        "WARNING | Tools | Early stopping at epoch: 8",
+        "Tools | load model success!",
+        "{'mse': 0.9596460414071627, 'mae': 0.5668767716033328}",
+        "Tools | metric result saved!",
+    ],
+    "ranks of a retrieval": [
+        "Computing CMC and mAP",
+        *(line for k, p in ((1, 97.3), (5, 99.9), (10, 100.0)) for line in (f"Rank-{k} : {p}%", "------------------")),
+    ],
+    "a last step, and what can go wrong": [*STEPS, "This is not supported for all models and can yield errors."],
 }
 
 OPEN = {
+    "a step of several, in Chinese": ["步骤 [3/6] 训练跨模态匹配器", *LOSSES, "Training time: 438.23s"],
+    "a preparation in another language": [*UNCOUNTED, "Training: Datei gelade erfolgreich"],
+    "a part in another language": [*UNCOUNTED, "Treinamento iniciado com sucesso"],
+    "work that a tracker sums up for one of several runs": [*LOSSES, "wandb:   total_training_flops 1894087802880"],
+    "another training behind one that stopped early": [
+        *(f"Epoch [{e}/1024] train_loss: {9 / e:.3f}" for e in range(1, 9)),
+        "Early stopping at epoch: 8",
+        *(f"Epoch [{e}/1024] train_loss: {9 / e:.3f}" for e in range(1, 5)),
+    ],
+    "one stage of an optimizer": [*LOSSES, "Total Optimization Iterations: 12238 iterations completed"],
+    "what a library does before the first step": [
+        "INFO:tensorflow:Done calling model_fn.",
+        "Done running local_init_op.",
+    ],
+    "a loop within another one that is done": [*LOSSES, "The epoch_out: 1, epoch_in: 9 of training alpha finished"],
+    "times of one run after the other": [f"runtime: {n}.341417 s" for n in range(1, 60)],
+    "times of which the last one was cut": [
+        *(line for n in range(1, 20) for line in (f"Running for {n}x{n}", f"runtime: {n}.341417 s")),
+        "Running for 20x20",
+        "runtime: 0.56",
+    ],
+    "a bar of one of several epochs that is called one": [
+        "Num Epochs = 3",
+        *(f"Epoch: {n}%|#| {n}/100 [00:{n // 2:02d}<00:10, 2.00it/s]" for n in (1, 50, 100)),
+    ],
+    "measures of a table that came before": [
+        *(f"| - stem|      2|acc   |0.25{n:02d}|" for n in range(3)),
+        *LOSSES,
+        "| - stem|      2|acc   |0.2507|",
+    ],
     "a job that is requeued into the same folder": [
         RUN_FOLDER,
         "settings were read",
@@ -587,6 +692,23 @@ def test_a_thread_s_exception_is_the_error_where_no_step_was_counted() -> None:
     assert verdict is not None
     assert (verdict.code, "KeyError: 0" in verdict.sentence) == ("DTH008", True)
     assert _report([*HALF, *thread]).verdict is None
+
+
+def test_the_last_line_of_a_long_traceback_that_was_handled_is_no_error_of_the_program() -> None:
+    frames = [line for n in range(40) for line in (f'  File "/w/app{n}.py", line 3, in call', "    await app()")]
+    request = [
+        "ERROR:    Exception in ASGI application",
+        "Traceback (most recent call last):",
+        *frames,
+        "RuntimeError: nan",
+    ]
+    ends = ["INFO:     Shutting down", "INFO:     Finished server process [22]"]
+    assert _report(["INFO:     Started server process [22]", *request, *ends]).verdict is None
+
+
+def test_an_iterator_that_ended_is_an_error_as_well() -> None:
+    line = "StopIteration: Caught StopIteration in replica 0 on device 0."
+    assert last_error(["start", line], lambda _: False, has_begun=False) == (1, line)
 
 
 def test_a_closed_pipe_is_no_cause_beside_another_exception() -> None:

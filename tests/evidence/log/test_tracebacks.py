@@ -85,6 +85,35 @@ def test_the_first_of_a_chain_is_the_cause(joint: str, is_ranked: bool) -> None:
     assert (found.text, found.site) == ("ValueError: bad sample in shard 17", SITE)
 
 
+POOR = """\
+Traceback (most recent call last):
+  File "/w/parse.py", line 202, in find
+    path = runs[-1]
+IndexError: list index out of range
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/w/train.py", line 10, in <module>
+    find()
+  File "/w/parse.py", line 204, in {function}
+    {source}
+ValueError: no runs in /logs
+"""
+
+
+@cases(
+    "function, source, words",
+    [
+        ("find", 'raise ValueError("no runs in /logs")', "ValueError: no runs in /logs"),
+        ("load", 'raise ValueError("no runs in /logs")', "IndexError: list index out of range"),
+        ("find", "tell(path)", "IndexError: list index out of range"),
+    ],
+)
+def test_who_looks_for_something_in_vain_may_say_so_better(function: str, source: str, words: str) -> None:
+    assert death(ranked(0, POOR.format(function=function, source=source))).text == words
+
+
 def test_a_group_dies_of_its_first_member() -> None:
     found = death(
         """

@@ -1,10 +1,10 @@
 """How a log ends: its program, launcher or scheduler says that it is done, its progress is full, or it stops midway."""
 
 import functools
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise, takewhile
 
 from msgspec.structs import replace
 
@@ -55,10 +55,14 @@ _MAX_MESSAGE = 5
 _MAX_BEHIND_TESTS = 4
 """What a shell adds: the time, an exit code."""
 
+_MIN_RUN = 50
+"""Lines of a run; what begins so again sooner is a loop."""
+
 _FEW_RESULTS = 2
 _FEW_WRITERS = 2
-_MIN_CUT = 16
-"""Letters of a last line that may have been cut: it is like those that it begins like."""
+_MIN_CUT, _MIN_BROKEN = 16, 6
+"""Letters of a last line that may have been cut, and of one that ends in a number, which may lack its unit: it is like
+those that it begins like."""
 
 _DIGITS = re.compile(r"\d+")
 
@@ -87,7 +91,7 @@ class _Ending:
     @functools.cached_property
     def _shapes(self) -> list[str]:
         shapes = [_shape(text) for text in self.lines]
-        if len(shapes[-1]) >= _MIN_CUT:
+        if len(shapes[-1]) >= (_MIN_BROKEN if shapes[-1].endswith("0") else _MIN_CUT):
             alike = [one for one in shapes[:-1] if one.startswith(shapes[-1])]
             shapes[-1] = alike[-1] if len(alike) > 1 else shapes[-1]
         return shapes
@@ -208,6 +212,8 @@ class _Ending:
     def _progress(self) -> Progress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
         state = progress(self.readings, self.lines, self.head, "\n".join(self._earlier)) if self.readings else None
+        if state is not None and state.is_midway and self._has_stopped_early(state):
+            return state._replace(is_midway=False)
         if state is not None and (state.is_full or state.is_midway):
             return state
         at = counts_down(self.lines, self.head, self.readings)
@@ -217,6 +223,13 @@ class _Ending:
         if found is None or (state is not None and state.at > found.at and state.total is not None):
             return state
         return Progress(found.at, found.done, found.total, is_full=found.is_full, is_midway=not found.is_full)
+
+    def _has_stopped_early(self, state: Progress) -> bool:
+        """Whether the training says behind its last count that it stops here, and no count is open within it."""
+        return state.total is not None and any(
+            wording.early().search(text) is not None and not wording.denies(text) and not is_bad(text)
+            for text in self.lines[state.at :]
+        )
 
     def _made(
         self, kind: ClosingKind, place: int, at: int | None, state: Progress | None, *, is_certain: bool = False
@@ -438,15 +451,24 @@ class _Ending:
     def _stands_once(self, at: int) -> bool:
         """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""
         shape, who = self._shapes[at], _writer(self.lines[at])
+        begun = self._run_from(at)
         places = [
             index
             for index, other in enumerate(self._shapes)
-            if other == shape and (index == at or _writer(self.lines[index]) == who)
+            if index >= begun and other == shape and (index == at or _writer(self.lines[index]) == who)
         ]
+        if len(places) > _MIN_COUNTS and len(places) > sum(other not in {"", shape} for other in self._shapes):
+            return False  # a list of such times
         between = set(self._shapes[places[0] : places[-1]])
         if shape and not self._openings and sum(_shape(text) == shape for text in self._earlier) >= _MANY_ENDS:
             return False
         return not between - {"", shape}
+
+    def _run_from(self, at: int) -> int:
+        """The place of the line that the last of several runs before this one began with; 0 where there is one run."""
+        begun = [number - self.number(0) for number in self._openings if number <= self.number(at)]
+        is_long = len(begun) > 1 and min(b - a for a, b in pairwise(begun)) >= _MIN_RUN
+        return max(begun[-1], 0) if is_long else 0
 
     def _is_contradicted(self, at: int) -> bool:
         """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""
@@ -464,7 +486,7 @@ class _Ending:
 def _counted_from(course: Sequence[tuple[int, int]]) -> int | None:
     """The last place from which on a count went up by `_MIN_COUNTS` at least."""
     last = course[-1][1]
-    begins = itertools.takewhile(lambda one: one[1] <= last, reversed(course))
+    begins = takewhile(lambda one: one[1] <= last, reversed(course))
     return next((at for at, done in begins if done <= last - _MIN_COUNTS), None)
 
 

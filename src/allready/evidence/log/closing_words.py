@@ -21,10 +21,30 @@ CERTAIN = re.compile(
     r"(?:\b|_)(?:job ?state|state|status|result)(?:\b|__)['\"]?\s*[:=]\s*['\"]?(?:success(?:ful)?|succeeded|completed?|"
     r"finished|passed)\b|"
     r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|"
-    r"(?:->|=>|→) ?['\"]?(?:finished|succeeded|completed|success)\b|训练(?:已)?(?:完成|结束)",
+    r"(?:->|=>|→) ?['\"]?(?:finished|succeeded|completed|success)\b|"
+    r"(?:训练|訓練)(?:任务)?(?:已)?(?:全部)?(?:完成|结束|結束)",
     re.IGNORECASE,
 )
 """Words of an end of everything, unless a part is named."""
+
+
+@functools.cache
+def elsewhere() -> re.Pattern[str]:
+    """That the training or the run is done, in the languages in which people write their scripts."""
+    return re.compile(
+        r"\b(?:treinamento|treino|entrenamiento|entra[iî]nement|allenamento|addestramento|trainings?|pelatihan|eğitim|"
+        r"trening|обучение|тренировка|execução|ejecución|exécution|esecuzione|выполнение)\b"
+        r"(?:(?!\b(?:inici|configur|prepar|carreg|carg|charg|début|démarr|gelad|gestart|avvia|caric|нача|загру|запу)).){0,30}?"
+        r"(?:\b(?:conclu[ií]d[oa]|finalizad[oa]|completad[oa]|completat[oa]|terminad[oa]|terminat[oa]|termin[ée]e?|"
+        r"achevée?|abgeschlossen|beendet|selesai|tamamlandı|zakończon[oey]|ukończon[oey]|"
+        r"(?:за|о)конч[её]н[оа]?|заверш[её]н[оа]?)(?!\w)|"
+        r"\b(?:com sucesso|con éxito|avec succès|con successo|erfolgreich|успешно)(?!\w))|"
+        r"\bhuấn luyện\b.{0,20}?\b(?:hoàn (?:thành|tất)|kết thúc|xong)\b|"
+        r"\bhoàn (?:thành|tất)\b.{0,20}?\bhuấn luyện\b|"
+        r"(?:학습|훈련)\s?(?:이|을|를)?\s?(?:모두\s?)?(?:완료|종료)|(?:学習|訓練|トレーニング)(?:が|を|は)?(?:完了|終了)",
+        re.IGNORECASE,
+    )
+
 
 WHOLE = re.compile(
     r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
@@ -138,9 +158,9 @@ def is_final() -> re.Pattern[str]:
 def of_the_run() -> re.Pattern[str]:
     """What is printed once for all epochs: the time of the run, the table of a test."""
     return re.compile(
-        r"\btotal[ _-](?:train\w*|run\w*|elapsed|wall\w*|execution|job)\b"
-        r"(?![\w .:=()-]{0,40}?\b(?:flops?|tokens?|param\w*|steps?|iter\w*|updates?|epochs?|batch\w*|samples?|images?|"
-        r"examples?|size|files?|gpus?|ranks?|devices?|estimat\w*)\b)[\w .:=()-]{0,40}?\d|"
+        r"\btotal[ _-](?:train[a-z]*|run[a-z]*|elapsed|wall[a-z]*|execution|job)(?![a-z])"
+        r"(?![\w .:=()-]{0,40}?(?<![a-z])(?:flops?|tokens?|param\w*|steps?|iter\w*|updates?|epochs?|batch\w*|samples?|"
+        r"images?|examples?|size|files?|gpus?|ranks?|devices?|estimat\w*)\b)[\w .:=()-]{0,40}?\d|"
         r"\b(?:test|validate) metric\b.{0,80}?\bdataloader\b|\bdataloader:\d{1,3} (?:test|validate) results\b",
         re.IGNORECASE,
     )
@@ -195,7 +215,8 @@ def done() -> re.Pattern[str]:
     """Any work that is done, other than a preparation, where it is the last line and no count is open; in the languages
     in which people write their scripts."""
     return re.compile(
-        r"^(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
+        r"^(?!.*\bdone (?:running|calling|reading|restoring)\b)"
+        r"(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
         r"clon|pull|copi|sync|activat|connect|(?:un)?set\b|select|switch)).*"
         r"\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
         r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?)|\s{0,4}\d{1,7}\s*$)|"
@@ -214,11 +235,13 @@ def done() -> re.Pattern[str]:
 @functools.cache
 def _of_a_part() -> re.Pattern[str]:
     return re.compile(
-        r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
+        r"\b(?:epoch(?:_\w{1,12})?|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|"
+        r"compil\w*|"
         r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
         r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
-        r"visuali[sz]ation|plotting|done \(t=\d|"
+        r"visuali[sz]ation|plotting|done \(t=\d|done (?:running|calling|reading|restoring)|"
+        r"(?<!all )\d[\d,]{0,12} (?:iterations?|steps?|batches|updates) (?:completed?|done|finished)|"
         r"(?:trial|run|job|test|experiment|round|sweep|seed|image|sample|file|episode|game)s? ?#?\d{1,4}"
         r"(?= (?:is |was |has )?(?:finished|done|completed?|ended)))\b",
         re.IGNORECASE,
@@ -324,7 +347,8 @@ def means_all(text: str) -> bool:
     if _RECORD.search(text) is not None:
         return True
     return any(
-        (WHOLE.search(part) and not denies(part)) or (CERTAIN.search(part) and not is_other(part))
+        (WHOLE.search(part) and not denies(part))
+        or ((CERTAIN.search(part) or elsewhere().search(part)) and not is_other(part))
         for part in _SENTENCE.split(text)
     )
 

@@ -12,7 +12,7 @@ _MAX_TRACEBACK = 60
 _ERROR = re.compile(
     r"(?:^|[\]|>-] {1,2}|\d {1,2}|: )\W{0,3}(?i:(?:fatal |internal |runtime )?error|fatal|critical)\b"
     r"(?: \(?\w{1,20}\)?| on (?:proc|rank|node|process) \d{1,7})?\W{0,2}[:!\]-] {0,4}(?P<said>\S.{3,300})|"
-    r"^\s*(?P<raised>(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)[(:] ?.{1,300})"
+    r"^\s*(?P<raised>(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Iteration)[(:] ?.{1,300})"
 )
 """Behind the beginning of the line, a time, a level or the name of a logger."""
 
@@ -20,6 +20,7 @@ _LOGGED = re.compile(r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\
 """By glog, at the level of an error: the words need not say so."""
 
 _OF_A_THREAD = "Exception in thread "
+_FRAME = 'File "'
 _MAX_BEFORE = 6
 """Lines between these words and the header: JAX and IPython say what they left out."""
 
@@ -43,13 +44,16 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
         if num > _MAX_LINES:
             break
         match = _ERROR.search(text)
-        is_error = _LOGGED.match(text) is not None or (match is not None and is_bad(text))
+        is_told = match is not None and (is_bad(text) or match["raised"] is not None)
+        is_error = is_told or _LOGGED.match(text) is not None
         if match is not None and _OF_SLURM.match(text) and not is_bad(match["said"] or text):
             continue
         raised = match["raised"] if match is not None else None
         header = next((place for place in range(max(0, at - _MAX_TRACEBACK), at) if HEADER in lines[place]), None)
-        if header is not None:  # it is a process's end, and named as that, or was caught
-            is_error = not has_begun and raised is not None and _is_of_a_thread(lines, header)
+        if header is not None or any(lines[place].lstrip().startswith(_FRAME) for place in range(max(0, at - 4), at)):
+            # it is a process's end, and named as that, or was caught
+            is_thread = header is not None and _is_of_a_thread(lines, header)
+            is_error = not has_begun and raised is not None and is_thread
         if is_error and not is_overcome(text):
             found = at, (raised or text.strip())[:_MAX_LETTERS]
     return found

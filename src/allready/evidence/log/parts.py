@@ -7,12 +7,12 @@ from collections.abc import Iterable
 _MAX_CHARS = 200
 _PART = (
     r"(?:fold|split|subject|seed|config(?:uration)?|run|trial|experiment|stage|phase|shard|chunk|part|task|job|"
-    r"repeat|repetition)"
+    r"repeat|repetition|步骤|阶段|任务|实验)"
 )
 
 _WORDS = (
     *("fold", "split", "subject", "seed", "config", "run", "trial", "experiment", "stage", "phase", "shard", "chunk"),
-    *("part", "task", "job", "repe", "sweep", "validation", "grid search", "leave"),
+    *("part", "task", "job", "repe", "sweep", "validation", "grid search", "leave", "步骤", "阶段", "任务", "实验"),
 )
 """Most lines hold none of them, which is seen faster than that no pattern matches."""
 

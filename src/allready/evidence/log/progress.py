@@ -63,6 +63,7 @@ _FILE = re.compile(r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|
 
 _FILES = (".ckpt", ".pt", ".bin", ".safetensors", ".tar", ".h5", ".np", ".msgpack", ".distcp")
 
+_OF_EPOCHS = {"bar epoch", "bar epochs", "bar training epochs", "bar train epoch"}
 _RESULT = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}\s*\|?$")
 _MANY_RESULTS = 6
 _MANY = 3
@@ -175,6 +176,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earli
     `earlier`: as much of it as is not among the last lines."""
     if not readings:
         return None
+    readings = _with_bars_of_epochs(readings, head)
     last = _last(readings)
     latest = readings[-1]
     outer = [one for one in last.values() if one.is_outer]
@@ -206,7 +208,9 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earli
         done = main.total
     full = total is not None and done >= total and not any(one.at >= main.at for one in is_open)
     full = full and _is_a_course(main, readings, head)
-    if main.label.startswith("bar"):
+    if main.label in _OF_EPOCHS and main.is_outer:
+        full = full and not _came_before(main, readings, earlier)
+    elif main.label.startswith("bar"):
         full = main.done == main.total and main is latest and is_outermost(lines, main.at, head) and _is_one(head)
     elif full and not main.is_outer:
         full = _may_be_all(main, head) and not _came_before(main, readings, earlier)
@@ -216,6 +220,16 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earli
     if total is None:
         midway = bool(is_open) and latest.done != latest.total
     return Progress(latest.at, done, total, is_full=full, is_midway=midway)
+
+
+def _with_bars_of_epochs(readings: Sequence[Reading], head: str) -> Sequence[Reading]:
+    """A bar that is called one of epochs, and has as many as are announced, holds the others."""
+    if not any(one.label in _OF_EPOCHS for one in readings):
+        return readings
+    announced = {int(match[1]) for match in _NUM_EPOCHS.finditer(head)}
+    return [
+        one._replace(is_outer=True) if one.label in _OF_EPOCHS and {one.total} == announced else one for one in readings
+    ]
 
 
 def _last(readings: Sequence[Reading]) -> dict[str, Reading]:

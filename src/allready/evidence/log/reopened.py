@@ -9,7 +9,8 @@ _NEAR_LINES = 6
 _MAX_FOUND = 256
 
 _DIGITS = re.compile(r"\d+")
-_WORD = re.compile(r"[A-Za-z]{3}|[^\x00-\x7f]{2}")
+_WORD = re.compile(r"(?!(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b)\b[A-Za-z]{3}|[^\x00-\x7f─-╿]{2}")
+"""More than a rule that a logger drew."""
 
 
 def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int, ...]:

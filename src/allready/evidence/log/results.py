@@ -20,7 +20,11 @@ _ROW = re.compile(
     rf"^\s{{0,20}}\|?\s{{0,4}}(?P<name>[^\W\d][\w @%/()-]{{0,40}}?)(?:[\s|]{{1,20}}{_NUMBER}%?){{3,12}}[\s|]*$"
 )
 _CELLS = re.compile(r"^\s{0,8}\|(?:[^|]{0,80}\|){2,40}\s*$")
+_NUMBERS = re.compile(r"(?<![@\d])(?<!Rank-)(?!(?<=Rank)-)[\d.,+-]+")
 _FRACTION = re.compile(r"\d\.\d")
+_LISTED = re.compile(r"\b(?!INFO\b|epoch|step|iter)[A-Za-z][\w ]{2,40}:[\s\d,]*$", re.IGNORECASE)
+"""Which ones: `Timeout cases: 49 299`."""
+
 _RULE = re.compile(r"^[\W_]*$")
 _TITLE = re.compile(r"^\W{0,8}[^\W\d][^\d]{0,80}(?::\W{0,4}|\)|\]|(?<=[A-Z]{3}))\s*$")
 _ENDS = re.compile(r"\b(?:summary|final|overall|conclusion)\b", re.IGNORECASE)
@@ -30,14 +34,16 @@ _OF_ALL = re.compile(
 )
 _MEASURE = re.compile(
     r"(?<![a-z])(?:acc(?:uracy)?|precision|recall|f1\w*|f-?score|fscore|bleu\w*|rouge\w*|meteor|cider|chrf|ter|m?ap(?:\d{2})?|"
-    r"m?iou|dice|hausdorff|auc|auroc|ap\d{0,2}|ndcg\w*|mrr|hits?|recall@\w{1,4}|r@\w{1,4}|top\d|loss|rmse|mae|mse|mape|"
+    r"m?iou|dice|hausdorff|auc|auroc|ap\d{0,2}|ndcg\w*|mrr|hits?|recall@\w{1,4}|r@\w{1,4}|rank-\d{1,2}|top\d|loss|rmse|mae|mse|mape|"
     r"smape\w*|r2|psnr|ssim|lpips|fid|wer|cer|perplexity|ppl|score|reward|return|success\w*|throughput|latency|bandwidth|"
-    r"busbw|algbw|speed|gflops|tflops|flops|fps|samples|images|tokens|tok|iter time|step time|elapsed|runtime|duration|"
+    r"busbw|algbw|speed|cost|"
+    r"gflops|tflops|flops|fps|samples|images|tokens|tok|iter time|step time|elapsed|runtime|duration|"
     r"time|memory|mem|vram|error|metrics?|distance|correlation|spearman|pearson|kappa|mcc|entropy|crps|nll|ece)(?![a-z])",
     re.IGNORECASE,
 )
 _SETTING = re.compile(
-    r"(?<![a-z])(?:lr|learning|rate|dropout|decay|eps(?:ilon)?|warm-?up|seed|beta\d?|momentum|alpha|gamma|lambda|"
+    r"(?<![a-z])(?:lr|learning|(?:drop|decay|sampl\w{1,3}|mask|frame|bit|base)[ _]?rate|(?<!\w[ _])rate|"
+    r"dropout|decay|eps(?:ilon)?|warm-?up|seed|beta\d?|momentum|alpha|gamma|lambda|"
     r"temperature|top_?[pk]|patience|epochs?|steps?|iter(?:ation)?s?|layers?|heads?|hidden|dim|vocab|path|port|"
     r"version|params?|parameters|weight|fraction|eta|remaining|limit|max_\w{1,20}|min_delta|tol(?:erance)?|cpu|threads?|"
     r"timeout|walltime)(?![a-z])|_thresh|allow_",
@@ -79,14 +85,23 @@ def last_results(
     if len(shown) > _FEW and not is_summed and len({_measure_of(text) for text in shown} - {""}) == 1:
         return None  # one measure of each sample
     names = [_name(text) for text in shown]
-    is_document = any(text.rstrip() in {"}", "]"} for text in lines[last:])
+    is_document = any(text.rstrip() in {"}", "]"} for text in lines[last:]) or all(map(_CELLS.match, shown))
     if (len(set(names)) < len(names) and not is_document) or measures[0] < last - _MAX_TAIL:
         return None
-    first = measures[-1]
-    before = {_name(text) for text in (*earlier, *lines[:first])}
+    before = {_name(text) for text in (*earlier, *lines[: _table_from(lines, measures[-1])])}
     if names[0] in before:
         return None
     return Results(last, title or any(_ENDS.search(text) for text in shown))
+
+
+def _table_from(lines: Sequence[str], first: int) -> int:
+    """Where the tables begin of which the measure in `lines[first]` is a row: one may repeat rows of another."""
+    if _CELLS.match(lines[first]) is None:
+        return first
+    at = first
+    while at > 0 and (not lines[at - 1].strip() or _CELLS.match(lines[at - 1]) or _RULE.match(lines[at - 1])):
+        at -= 1
+    return at
 
 
 def _last_block(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[int, list[int], bool]:
@@ -104,6 +119,9 @@ def _last_block(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[
             continue
         if sum(number for name, number in times.items() if name.startswith(_name(text))) >= _MANY:
             break  # of the loop in front of the results, also where its last line was cut
+        if not measures and len(lines) - at <= _MAX_TAIL and _LISTED.search(text) is not None:
+            last = max(last, at)
+            continue
         if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
             break
         last = max(last, at)
@@ -143,5 +161,5 @@ def _is_of_results(text: str) -> bool:
 
 
 def _name(text: str) -> str:
-    """What a line is called, without its numbers; hits@1 and hits@3 are two measures."""
-    return re.sub(r"\s+", " ", re.sub(r"(?<![@\d])[\d.,+-]+", "0", text)).strip()[:60]
+    """What a line is called, without its numbers; hits@1 and hits@3 are two measures, so are Rank-1 and Rank-5."""
+    return re.sub(r"\s+", " ", _NUMBERS.sub("0", text)).strip()[:60]

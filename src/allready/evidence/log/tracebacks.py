@@ -55,6 +55,7 @@ _LAUNCHERS = (
     "distributed/elastic/agent",
     "accelerate/commands/", "deepspeed/launcher/", "bin/torchrun", "bin/accelerate", "bin/deepspeed",
 )  # fmt: skip
+_POOR = ("IndexError", "KeyError", "StopIteration")
 _MILD = ("DEBUG", "INFO", "WARN")
 _ENTRANCES = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_wrap", "main", "run_path")
 
@@ -177,6 +178,7 @@ class _Reader:
         self.after_blank = False
         self.expects_header = False
         self.is_nested = False
+        self.source = ""
         self.spawned: int | None = None
         self.of_ranks: list[int] = []
         self.is_group = "Exception Group Traceback" in opener.rest
@@ -270,6 +272,7 @@ class _Reader:
         if self.of_notebook is not None and self._take_cell(text):
             return True
         if text[0] in " \t":
+            self.source = text.strip()
             return True
         error = compiled(_ERROR).match(text)
         if error is None or not (self.all_frames or self.is_group or compiled(_EXCEPTION).search(error[1])):
@@ -304,11 +307,17 @@ class _Reader:
     def _add_failure(self, name: str, message: str) -> None:
         failure = Failure(name, message[:2000], self.frames)
         is_first_leaf = self.is_group and len(self.failures) == 1
-        if self.root is None or self.is_nested or is_first_leaf:
+        if self.root is None or self.is_nested or is_first_leaf or self._is_reworded(self.root):
             self.root = failure
         self.failures.append(failure)
         self.frames = []
         self.in_message, self.is_nested, self.after_blank = True, False, False
+
+    def _is_reworded(self, root: Failure) -> bool:
+        """Whether the function that looked for something and did not find it says so itself, in words of its own."""
+        if root.name not in _POOR or not (root.frames and self.frames) or not self.source.startswith("raise "):
+            return False
+        return (root.frames[0][0], root.frames[0][2]) == (self.frames[-1][0], self.frames[-1][2])
 
     def rooted(self) -> Failure | None:
         """The exception that began it.  The parent's frames are not where its child failed; of a child whose traceback

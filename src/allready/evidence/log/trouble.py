@@ -53,10 +53,12 @@ def _harmless() -> re.Pattern[str]:
     return re.compile(
         r"(?<![=:.\w])(?:0|no|zero|without(?: any)?) (?:[a-z]+ ){0,4}?(?:\w*errors?|exceptions?|failures?|failed|"
         r"errored|timeouts?|corrupt(?:ed|ion)?|skipped|missing|dead|lost)\b|\bpress ctrl[ -]?\+?[ -]?c\b|"
+        r"\b(?:timeouts?|crash(?:es)?) (?:rates?|ratios?|cases)\b|"
         r"\berrors? (?:estimates?|bounds?|bars?|rates?|norms?|tolerances?|metrics?|functions?|terms?)\b|"
         r"\bterminated (?:normally|successfully|gracefully|cleanly|properly|of its own accord|on:|on \d|at )|"
         r"\b\d[\d.]{0,9} ?(?:s|ms|sec|seconds?|minutes?)[ -]timeout\b|"
         r"\b(?:failed|failures?|errors?|skipped)\b[^:=|]{0,40}[:=|]\s{0,4}0\s{0,4}$|"
+        r"\b(?:will|would|may|might|could|can(?!'t|not))\b.{0,40}?\b(?:\w*errors?|exceptions?|failures?)\b|"
         r"^005 \(\d{1,9}[.\d]{0,12}\).{0,40}\bjob terminated\.$|"
         r"\b(?:mean|abs|squared|absolute|rel(?:ative)?|max|rms|abs_|test|train|val|validation|top-?\d|word|character) "
         r"(?:\w+ )?errors?\b|"
