@@ -21,7 +21,7 @@ TEXTS = {
 }  # fmt: skip
 """Fields of the model (and of what travels between nodes) that hold sentences or lines."""
 
-PUT_TOGETHER = {"label", "labels", "site", "source"}
+PUT_TOGETHER = {"label", "labels", "site", "source", "group"}
 """Fields, and methods, whose text has several parts, or is a name: it may be compared with another one, but it is not
 taken apart, nor is a word looked for in it."""
 
@@ -49,19 +49,19 @@ FOREIGN = (
     Foreign("judging/causes.py", "text", "the exception of a traceback"),
     Foreign("judging/ends.py", "text", "the kernel's lines of killed processes; what Gloo throws"),
     Foreign("judging/hang.py", "error", "RAS's words about a communicator"),
-    Foreign("judging/hang.py", "last_error", "NCCL's words about a communicator"),
-    Foreign("judging/hang.py", "text", "the exception that a rank ended by"),
     Foreign("judging/last_calls.py", "last_words", "what a rank wrote last"),
     Foreign("judging/last_calls.py", "text", "the exception that a rank ended by"),
     Foreign("judging/processes.py", "text", "the exception of a traceback"),
     Foreign("judging/processes.py", "last_line", "NCCL's last line of a rank"),
+    Foreign("judging/stages.py", "error", "the exception that a rank ended by"),
     Foreign("judging/stall_files.py", "text", "the exception that a rank ended by"),
     Foreign("judging/stall_files.py", "error", "RAS's words about a communicator"),
     Foreign("judging/watchdog_calls.py", "text", "torch's watchdog lines"),
     Foreign("judging/live_ends.py", "text", "the exception that a rank ended by"),
     Foreign("live/monitor/readings.py", "text", "the exception that a rank ended by"),
     Foreign("preflight/collectives/rank.py", "message", "a warning of torch"),
-    Foreign("preflight/collectives/tracker.py", "error", "the exception that a rank ended by"),
+    Foreign("launch/host_lists.py", "group", "a part of a user's list of hosts"),
+    Foreign("preflight/collectives/meetings.py", "group", "the ranks of a group"),
     Foreign("rules/collective/_blame.py", "error", "the exception that a rank ended by"),
     Foreign("rules/collective/device_failed.py", "error", "the exception that a rank ended by"),
     Foreign("rules/desync/one_call_more.py", "text", "lines of a log"),
@@ -109,6 +109,8 @@ def is_put_together(node: ast.expr) -> str:
         case ast.Attribute(value=ast.Attribute(attr="bad") | ast.Name(id="stage"), attr="name"):
             return "name"
         case ast.Attribute(attr=name) | ast.Call(func=ast.Attribute(attr=name)) if name in PUT_TOGETHER:
+            return name
+        case ast.Name(id=name) if name in PUT_TOGETHER - {"source"}:
             return name
         case ast.Call(func=ast.Name(id="str"), args=[value]):
             return is_put_together(value)
@@ -181,8 +183,11 @@ def judge(item, why, facts, loss, row):
     is_own = any(word in stage.name for word in ("import", "device"))
     is_interrupt = str(finding.values.get("text")).startswith("KeyboardInterrupt")
     is_killed = "Killed" in finding.values["text"]
+    is_pair = " send " in progress.group
+    name = group.group.partition(" [")[0]
+    mark = mark_of(live, rank, group.partition(" send ")[0])
 """
-    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 19)]
+    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 22)]
 
 
 def test_fields_values_and_files_are_no_texts() -> None:
@@ -194,6 +199,7 @@ def judge(item, loss, line, row):
     is_known = event.signature == "elastic.death_signal"
     shown = [item.message, item.why]
     is_same = one.label == other.label and stage.name in OWN_STAGES and progress.source == "ras"
+    is_one_group = one.group == other.group and name == progress.name
     has_text = bool(row.text) and item.why != other.why
 """
     assert list(looks(ast.parse(new))) == []

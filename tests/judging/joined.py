@@ -37,7 +37,7 @@ class Joined:
     @property
     def waits(self) -> list[tuple[int, str, tuple[int, ...]]]:
         """A rank, the group in which it waits, the ranks it waits for."""
-        return sorted((r, w.group, (*w.behind, *w.unseen)) for w in self.snapshot.waits for r in w.waiting)
+        return sorted((r, w.progress.group, (*w.behind, *w.unseen)) for w in self.snapshot.waits for r in w.waiting)
 
 
 def joined_dumps(dumps: Sequence[FlightDump], node_of_rank: Mapping[int, int] | None = None) -> Joined:

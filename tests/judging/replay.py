@@ -119,7 +119,7 @@ class Feed:
         self.run = replace(self.run, deaths=tuple(_placed(d, self.run, self.world) for d in self.run.deaths))
         self.stuck_s = self.wall_s + self.now
         self.groups = _groups(self.run)
-        self.pairs = [g for g in self.groups if " send " in g.group]
+        self.pairs = [g for g in self.groups if g.pair is not None]
         self.starting = _starting(self.run)
         self.stacks = _stacks_of_waits(self.run) | {
             s.rank: s for s in self.run.stacks if s.rank is not None and s.role in {"rank", "other"}
@@ -613,7 +613,7 @@ def _mark(
     members = group.members or tuple(sorted({*group.positions, *group.absent})) or tuple(range(size))
     if group.source == OUTPUT:
         members = tuple(range(size))
-    if rank not in members or " send " in group.group:
+    if rank not in members or group.pair is not None:
         return
     position = group.positions.get(rank)
     waiting = [p.stuck.seq for p in group.positions.values() if p.stuck is not None]
@@ -624,12 +624,12 @@ def _mark(
     completed = enqueued if stuck is None else stuck.seq - 1
     for pair in pairs:  # a cell counts sends and receives with the rest of their group
         made = pair.positions.get(rank)
-        if made is not None and pair.group.partition(" send ")[0] == group.group:
+        if made is not None and pair.name == group.name:
             stuck = stuck or made.stuck
             enqueued += made.enqueued
             completed += made.enqueued - (made.stuck is not None)
     yield GroupMark(
-        group=group.group.partition(" [")[0],
+        group=group.name,
         label=group.label,
         members=members,
         enqueued=enqueued,

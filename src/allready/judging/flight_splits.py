@@ -23,7 +23,15 @@ def mismatch_of(
 ) -> Mismatch:
     """A mismatch of this group, as its members' dumps show it; `known`: its other fields."""
     origins = {rank: tracks[rank].dump.origin for rank in by_rank}
-    return Mismatch(group=group.title, source=SOURCE, label=group.label, by_rank=by_rank, origins=origins, **known)
+    return Mismatch(
+        group=group.title,
+        base_name=group.name,
+        source=SOURCE,
+        label=group.label,
+        by_rank=by_rank,
+        origins=origins,
+        **known,
+    )
 
 
 def other_splits(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:

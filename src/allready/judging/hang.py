@@ -205,16 +205,7 @@ def _missed(run: RunEvidence, left: Sequence[int], lost: Iterable[int]) -> Wait 
         seq = min(numbers)
         if all(p is not None and p.enqueued < seq for p in gone):
             operation = max((o for o in lasts if o is not None), key=lambda o: bool(o.site))
-            return Wait(
-                group=progress.group,
-                label=progress.label,
-                source=progress.source,
-                operation=operation,
-                waiting=waiting,
-                behind=tuple(left),
-                unseen=(),
-                progress=progress,
-            )
+            return Wait(progress=progress, operation=operation, waiting=waiting, behind=tuple(left), unseen=())
     return None
 
 
@@ -265,7 +256,9 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     if case.live is None:
         return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
     waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
-    lasted = min((waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.group) for w in waits), default=0.0)
+    lasted = min(
+        (waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.progress.name) for w in waits), default=0.0
+    )
     if lasted < CIRCLE_S:
         return None
     found = _of(HangKind.CIRCLE, snapshot, snapshot.knot, wait=waits[0])
@@ -287,13 +280,13 @@ def _late_now(case: Analysis, live: Live, snapshot: WaitSnapshot) -> HangBlame |
         return None
     inside = {r: w for w in snapshot.level for r in w.waiting if r in snapshot.roots}
     late = tuple(r for r in snapshot.roots if r not in inside)
-    for_s = max(waited_s(live, w.waiting, w.group) for w in snapshot.waits)
-    entered = [t for w in snapshot.waits for r in w.waiting if (t := entered_s(live, r, w.group)) is not None]
+    for_s = max(waited_s(live, w.waiting, w.progress.name) for w in snapshot.waits)
+    entered = [t for w in snapshot.waits for r in w.waiting if (t := entered_s(live, r, w.progress.name)) is not None]
     waiting = tuple(sorted({r for w in snapshot.waits for r in w.waiting} - set(late or inside)))
     began_s = max(entered, default=None)
     if not late:
         rank, wait = min(inside.items())
-        began_s = entered_s(live, rank, wait.group) or began_s
+        began_s = entered_s(live, rank, wait.progress.name) or began_s
         found = _of(HangKind.INSIDE, snapshot, tuple(sorted(inside)), wait=wait)
         return replace(found, waiting=waiting, for_s=for_s, began_s=began_s)
     wait = snapshot.waits_for(late[0])[0]
@@ -301,7 +294,7 @@ def _late_now(case: Analysis, live: Live, snapshot: WaitSnapshot) -> HangBlame |
     found = replace(
         found,
         waiting=waiting,
-        causes=tuple(_unless_connecting(live, stall_of_process(case, r), wait.group) for r in late),
+        causes=tuple(_unless_connecting(live, stall_of_process(case, r), wait.progress.name) for r in late),
         for_s=for_s,
         began_s=began_s,
     )
@@ -340,11 +333,11 @@ def _level(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     wait = max(snapshot.level, key=lambda w: len(w.waiting), default=None)
     if wait is None:
         return None
-    entered = [t for r in wait.waiting if (t := entered_s(live, r, wait.group)) is not None]
+    entered = [t for r in wait.waiting if (t := entered_s(live, r, wait.progress.name)) is not None]
     return replace(
         _of(HangKind.LEVEL, snapshot, wait=wait),
         waiting=wait.waiting,
-        for_s=waited_s(live, wait.waiting, wait.group),
+        for_s=waited_s(live, wait.waiting, wait.progress.name),
         began_s=max(entered, default=None),
     )
 
@@ -623,10 +616,8 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
 
 def _went_through(wait: Wait) -> bool:
     """Somebody came out of the operation, so that everybody had come in and it worked."""
-    return (
-        wait.operation.name in TOGETHER
-        and wait.progress is not None
-        and any((p.completed or 0) >= wait.operation.seq for p in wait.progress.positions.values())
+    return wait.operation.name in TOGETHER and any(
+        (p.completed or 0) >= wait.operation.seq for p in wait.progress.positions.values()
     )
 
 
@@ -635,7 +626,7 @@ def _are_apart(wait: Wait) -> bool:
 
     Through one alone they may have come by a connection that failed with its last bytes.
     """
-    if wait.progress is None or not wait.elsewhere:
+    if not wait.elsewhere:
         return False
     through = max((wait.progress.positions[r].completed or 0 for r in wait.waiting), default=0)
     return any(o.name in TOGETHER - {"?"} and through > o.seq for o in wait.elsewhere.values())

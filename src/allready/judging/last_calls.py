@@ -156,6 +156,7 @@ def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:
     odd = most.odd if most is not None else late
     shown = known or Mismatch(
         group=place.group.title,
+        base_name=place.group.name,
         source=SOURCE,
         kind="size" if len({o.name for o in everybody.values()}) == 1 else "name",
         seq=place.seq,

@@ -124,6 +124,7 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
             continue
         mismatch = Mismatch(
             group=progress.group,
+            base_name=progress.name,
             source=progress.source,
             kind="size",
             seq=seq,
@@ -220,6 +221,7 @@ def _own_fault(death: Death, run: RunEvidence) -> Mismatch:
     operations[death.rank] = Operation(seq=seq, name="all_to_all", site=death.site)
     return Mismatch(
         group=group.group if group is not None else "?",
+        base_name=group.name if group is not None else "",
         source="flight recorder",
         kind="size",
         seq=seq,

@@ -102,7 +102,7 @@ def out_of_order(run: RunEvidence, waits: Sequence[Wait]) -> tuple[int, ...]:
 def _known_beside(run: RunEvidence, wait: Wait) -> Iterable[GroupProgress]:
     """Its siblings, as far as it is known of all their members how far they came."""
     own = wait.progress
-    every = (g for g in run.progress if own is not None and g.source == own.source and are_siblings(own, g))
+    every = (g for g in run.progress if g.source == own.source and are_siblings(own, g))
     return (g for g in every if set(g.positions) == set(g.parties))
 
 

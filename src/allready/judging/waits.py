@@ -28,16 +28,23 @@ TORCH = ("flight recorder", "watchdog")
 class Wait(Struct, frozen=True, kw_only=True):
     """Some members of a group wait in an operation for others."""
 
-    group: str
-    label: str
-    source: str
+    progress: GroupProgress
     operation: Operation
     waiting: tuple[int, ...]
     behind: tuple[int, ...]  # known to be behind
     unseen: tuple[int, ...]  # nothing known
     elsewhere: Mapping[int, Operation] = {}  # gave up in an earlier operation of the group
     why_unseen: Mapping[int, str] = {}
-    progress: GroupProgress | None = None
+
+    @property
+    def source(self) -> str:
+        """The kind of evidence that shows it."""
+        return self.progress.source
+
+    @property
+    def called(self) -> str:
+        """The group, for a reader."""
+        return self.progress.label or self.progress.group
 
 
 class WaitSnapshot(Struct, frozen=True, kw_only=True):
@@ -168,7 +175,7 @@ def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool 
             waiting_for.setdefault(rank, set()).update(wait.behind, wait.unseen)
     missed = {r for wait in waits for r in (*wait.behind, *wait.unseen)}
     # Who waits in a group that no line names waits all the same, perhaps in the very operation where it is missed.
-    waiting_somewhere = {r for wait in every if wait.group == UNNAMED_GROUP for r in wait.waiting}
+    waiting_somewhere = {r for wait in every if wait.progress.group == UNNAMED_GROUP for r in wait.waiting}
     roots = sorted(r for r in missed if r not in waiting_for and r not in waiting_somewhere)
     seen = {r for g in groups for r in g.positions}
     cycle = () if roots else cycle_of(waiting_for)
@@ -228,16 +235,13 @@ def _wait_in(
         unseen = tuple(r for r in unseen if group.absent.get(r) is Absence.OUTDATED)
     behind = (r for r, p in group.positions.items() if p.enqueued < seq and r not in elsewhere)
     return Wait(
-        group=group.group,
-        label=group.label,
-        source=group.source,
+        progress=group,
         operation=operation,
         waiting=tuple(sorted(waiting)),
         behind=tuple(sorted(behind)),
         unseen=unseen,
         elsewhere=elsewhere if is_latest else {},
         why_unseen={r: group.absent.get(r, "no data") for r in unseen},
-        progress=group,
     )
 
 
@@ -288,11 +292,9 @@ def positions(snapshot: WaitSnapshot, shown: Sequence[int]) -> tuple[Evidence, .
     """How far ranks came, as evidence."""
     found = []
     for wait in snapshot.waits[:4]:
-        if wait.progress is None:
-            continue
         for rank in (*shown, *wait.waiting[:3]):
             position = wait.progress.positions.get(rank)
-            name = wait.label or wait.group
+            name = wait.called
             if position is None:
                 why = wait.why_unseen.get(rank)
                 if why is not None:

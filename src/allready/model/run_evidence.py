@@ -159,7 +159,25 @@ class Absence(StrEnum):
     NOT_JOINED = "has not joined"  # the group, while others have
 
 
-class GroupProgress(Struct, frozen=True, kw_only=True):
+class InGroup(Struct, frozen=True, kw_only=True):
+    """Of which group something is.
+
+    `group`: a title of its own among those of its source, which people read; nothing looks into it.
+    `base_name`: what the group's processes call it, where the title says more: which members, of two groups of one
+    name, or between which two ranks.  `pair`: (source, destination) of what is about their sends and receives alone.
+    """
+
+    group: str
+    base_name: str = ""
+    pair: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the group's processes call it."""
+        return self.base_name or self.group
+
+
+class GroupProgress(InGroup, frozen=True, kw_only=True):
     """One group as one kind of evidence shows it.
 
     source: "flight recorder", "watchdog", "ras", "coll log" (sequence numbers of different sources do not compare).
@@ -168,7 +186,6 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
     `complete`: every position is final (a run that ended well, or dumps), not a snapshot of ranks in motion.
     """
 
-    group: str
     source: str
     label: str = ""  # what people call it: default_pg, TP, ...
     members: tuple[int, ...] = ()
@@ -184,7 +201,7 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
         return self.members or tuple(sorted({*self.positions, *self.absent}))
 
 
-class Mismatch(Struct, frozen=True, kw_only=True):
+class Mismatch(InGroup, frozen=True, kw_only=True):
     """The first operation of a group at which its ranks did not do the same.
 
     kind: "name" (another operation), "size", "dtype", "root", "redop", "peer" (send without its recv), "splits" (of an
@@ -196,7 +213,6 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     `is_by_digest`: the operations are known, and that their arguments differ, not in what: no recorder has them.
     """
 
-    group: str
     source: str
     kind: str
     seq: int

@@ -106,6 +106,8 @@ def _progress(
     origin = next(e.track.dump.origin for e in (send, receive) if e is not None)
     return GroupProgress(
         group=f"{group.title} send {src}->{dst}",
+        base_name=group.name,
+        pair=(src, dst),
         source=SOURCE,
         label=label,
         members=tuple(sorted({src, dst})),
@@ -154,6 +156,8 @@ def _mismatch(group: Group, src: int, dst: int, send: _End, receive: _End) -> Mi
             ours, theirs = operation(group, send.track, a), operation(group, receive.track, b)
             return Mismatch(
                 group=f"{group.title} send {src}->{dst}",
+                base_name=group.name,
+                pair=(src, dst),
                 source=SOURCE,
                 kind=kind,
                 seq=number,

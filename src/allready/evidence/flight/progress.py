@@ -40,6 +40,7 @@ def progress_of(group: Group, tracks: Mapping[int, Track]) -> GroupProgress | No
     absent.update({r: Absence.NO_DUMP for r in expected if r not in group.dumps})
     return GroupProgress(
         group=group.title,
+        base_name=group.name,
         source=SOURCE,
         label=group.label,
         members=tuple(group.members),

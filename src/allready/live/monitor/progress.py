@@ -67,15 +67,10 @@ def progress_of(
     gone = {r.rank for s in statuses.values() for r in s.ranks if r.is_gone}
     return (
         *found,
-        *(g for g in flight if " send " in g.group and (g.group, g.members) not in known),  # marks say nothing of them
+        *(g for g in flight if g.pair is not None and (g.group, g.members) not in known),  # marks say nothing of them
         # A job may be over before its ranks' first word; what they recorded at their end is all that there is.
-        *(g for g in flight if " send " not in g.group and set(g.positions) <= gone and _name(g) not in named),
+        *(g for g in flight if g.pair is None and set(g.positions) <= gone and g.name not in named),
     )
-
-
-def _name(group: GroupProgress) -> str:
-    """As marks have it."""
-    return group.group.partition(" [")[0]
 
 
 def _members(mark: GroupMark, world_size: int) -> tuple[int, ...]:
@@ -141,7 +136,7 @@ def _forget_stale(positions: dict[int, Position], mute: set[int]) -> None:
 
 
 def _is_same(group: GroupProgress, name: str, members: tuple[int, ...]) -> bool:
-    if _name(group) != name or " send " in group.group:
+    if group.name != name or group.pair is not None:
         return False
     return not members or not group.members or tuple(group.members) == members or set(group.positions) <= set(members)
 

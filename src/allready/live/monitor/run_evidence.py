@@ -104,7 +104,7 @@ def _mismatches(
         ):
             by_group[mismatch.group] = mismatch
     for digest in digests:
-        if not any(name.partition(" [")[0] == digest.group for name in by_group):
+        if not any(m.name == digest.name and m.pair is None for m in by_group.values()):
             by_group[digest.group] = digest
     return *by_group.values(), *unmet
 
