@@ -93,6 +93,16 @@ def test_fields_and_texts_of_a_rank_say_the_same() -> None:
     assert second.positions[0].absent is Absence.NO_DUMP
 
 
+def test_the_gpu_of_a_rank_is_a_number_beside_the_text() -> None:
+    of_nvml, of_cuda, unknown = (
+        ProcessRecord(rank=0, nvml_dev=3, cuda_dev=0, bus_id="1b000"),
+        ProcessRecord(rank=1, cuda_dev=0),
+        ProcessRecord(rank=2),
+    )
+    rows = digest(RunEvidence(processes=(of_nvml, of_cuda, unknown))).ranks
+    assert [(row.gpu_index, row.gpu) for row in rows] == [(3, "3 (1b000)"), (0, "0"), (None, "")]
+
+
 def test_a_line_that_only_begins_a_death_s_words_is_an_echo() -> None:
     death = Death(origin=Origin(source="log"), kind="exit", text="failed (exitcode: -9) local_rank: 1 of host", rank=1)
     lines = ("failed (exitcode: -9) local_rank: 1", "failed (exitcode: -8)", "")
