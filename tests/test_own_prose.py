@@ -28,6 +28,12 @@ PUT_TOGETHER = {"label", "labels", "site", "source", "group"}
 """Fields, and methods, whose text has several parts, or is a name: it may be compared with another one, but it is not
 taken apart, nor is a word looked for in it."""
 
+SAYING = {
+    "arrows", "described", "named", "names", "node_label", "node_name", "ranges", "say_event", "say_position",
+    "sentence",
+}  # fmt: skip
+"""Functions that make a text for a reader."""
+
 NAMES = {
     "name", "signature", "id", "code", "area", "key", "fault_class", "file", "function", "path", "chain", "pattern",
     "address", "destination", "host", "metrics_host", "master_addr", "coordinator", "instance", "token", "gpu",
@@ -170,8 +176,13 @@ def composed() -> frozenset[str]:
 
 
 def is_composed(node: ast.expr) -> str:
-    """The field of a struct whose text the expression is, if that is no name."""
-    return node.attr if isinstance(node, ast.Attribute) and node.attr in composed() else ""
+    """The field of a struct whose text the expression is, if that is no name; or the function that makes it."""
+    match node:
+        case ast.Attribute(attr=name) if name in composed():
+            return name
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in SAYING:
+            return name
+    return ""
 
 
 def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -237,8 +248,10 @@ def judge(item, why, facts, loss, row):
     index = row.activity.partition(" ")[0]
     is_short = "s: " in state.where
     lasts = _LASTS.match(state.where)
+    place = names(live, [node]).removeprefix("node ")
+    spans = model.ranges(numbers).split(",")
 """
-    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 25)]
+    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 27)]
 
 
 def test_fields_values_and_files_are_no_texts() -> None:

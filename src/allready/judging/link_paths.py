@@ -230,8 +230,13 @@ def _common_end(pairs: Iterable[tuple[int, int]], num_nodes: int) -> tuple[int, 
 
 def node_name(live: Live, node: int) -> str:
     """`node 2 (gpu02)`; neutral enough for every language."""
+    return f"node {node_label(live, node)}"
+
+
+def node_label(live: Live, node: int) -> str:
+    """`2 (gpu02)`, as a place of a remedy."""
     status = live.statuses.get(node)
-    return f"node {node} ({status.name})" if status is not None and status.name else f"node {node}"
+    return f"{node} ({status.name})" if status is not None and status.name else f"{node}"
 
 
 def names(live: Live, nodes: Iterable[int]) -> str:
