@@ -8,6 +8,7 @@ evidence), which is why those two may look into texts.
 import ast
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -45,6 +46,9 @@ struct that is a text is one that is composed for a reader, until it stands here
 NAMED = TEXTS - {"text", "error", "extra"} | {"reason"}
 """Variables and parameters that hold such a text wherever they come from."""
 
+DECIDING = {"rules", "judging"}
+"""Here also a variable that is called `text` is taken for one of ours: what foreign text it holds is in the list."""
+
 LOOKING = {
     "startswith", "endswith", "find", "rfind", "index", "rindex", "count", "partition", "rpartition", "split", "rsplit",
     "splitlines", "removeprefix", "removesuffix",
@@ -67,12 +71,17 @@ FOREIGN = (
     Foreign("cli/env_preset.py", "value", "an address of a user's file"),
     Foreign("cli/explain.py", "title", "a person's search through the titles of all rules"),
     Foreign("judging/causes.py", "text", "the exception of a traceback"),
+    Foreign("judging/cpus.py", "text", "the kernel's list of CPUs"),
+    Foreign("judging/end_causes.py", "text", "what a process wrote at its end"),
     Foreign("judging/ends.py", "text", "the kernel's lines of killed processes; what Gloo throws"),
+    Foreign("judging/environment_errors.py", "text", "the exception that a rank ended by"),
+    Foreign("judging/firewall.py", "text", "an address of a rule"),
     Foreign("judging/hang.py", "error", "RAS's words about a communicator"),
     Foreign("judging/last_calls.py", "last_words", "what a rank wrote last"),
     Foreign("judging/last_calls.py", "text", "the exception that a rank ended by"),
     Foreign("judging/processes.py", "text", "the exception of a traceback"),
     Foreign("judging/processes.py", "last_line", "NCCL's last line of a rank"),
+    Foreign("judging/signature_rules.py", "text", "ranks as a signature caught them in a line"),
     Foreign("judging/stages.py", "error", "the exception that a rank ended by"),
     Foreign("judging/stall_files.py", "text", "the exception that a rank ended by"),
     Foreign("judging/stall_files.py", "error", "RAS's words about a communicator"),
@@ -205,6 +214,17 @@ def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield getattr(node, "lineno", 0), found
 
 
+def in_variables(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The same of variables called `text`."""
+    for node in nodes(tree, ast.Call):
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=method), args=arguments):
+                looked_into = [value] if method in LOOKING else []
+                looked_into += arguments if method in MATCHING else []
+                if any(isinstance(one, ast.Name) and one.id == "text" for one in looked_into):
+                    yield getattr(node, "lineno", 0), "text"
+
+
 def _is_any(node: ast.expr) -> str:
     return is_text(node) or is_put_together(node) or is_composed(node)
 
@@ -214,7 +234,7 @@ def test_nothing_that_decides_looks_into_a_text() -> None:
     for path, tree in trees().items():
         if Path(path).parts[0] not in PARTS:
             continue
-        for line, field in looks(tree):
+        for line, field in chain(looks(tree), in_variables(tree) if Path(path).parts[0] in DECIDING else ()):
             entry = next((a for a in FOREIGN if (a.file, a.field) == (path, field)), None)
             if entry is None:
                 wrong.append(f"{path}:{line}: {field}")
@@ -252,6 +272,11 @@ def judge(item, why, facts, loss, row):
     spans = model.ranges(numbers).split(",")
 """
     assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 27)]
+
+
+def test_a_table_that_was_written_into_a_text_is_found() -> None:
+    old = 'def _table(text):\n    return [part.rpartition("=") for part in text.split(";")]\n'
+    assert list(in_variables(ast.parse(old))) == [(2, "text")]
 
 
 def test_fields_values_and_files_are_no_texts() -> None:
