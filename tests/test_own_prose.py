@@ -43,6 +43,9 @@ NAMES = {
 """Fields whose text is a name in a form that others have set, or a table of ours documents.  Every other field of a
 struct that is a text is one that is composed for a reader, until it stands here: it is not taken apart."""
 
+ENUMERATED = {"source"}
+"""Fields with an enumeration, whose values readers see as well: code has the enumeration's names."""
+
 NAMED = TEXTS - {"text", "error", "extra"} | {"reason"}
 """Variables and parameters that hold such a text wherever they come from."""
 
@@ -92,6 +95,9 @@ FOREIGN = (
     Foreign("live/monitor/readings.py", "text", "the exception that a rank ended by"),
     Foreign("preflight/collectives/rank.py", "message", "a warning of torch"),
     Foreign("launch/host_lists.py", "group", "a part of a user's list of hosts"),
+    Foreign("live/watch/choose.py", "source", "what started a job: a launcher's name"),
+    Foreign("live/watch/foreign.py", "source", "what started a job: a launcher's name"),
+    Foreign("live/watch/screen.py", "source", "what started a job: a launcher's name"),
     Foreign("model/fill.py", "command", "a shell command with places to fill in"),
     Foreign("preflight/check/staging.py", "versions", "names of packages, and the version of each"),
     Foreign("preflight/collectives/meetings.py", "group", "the ranks of a group"),
@@ -205,6 +211,7 @@ def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     found = found or (is_composed(right) if is_literal(left) else "")
                 elif isinstance(op, ast.Eq | ast.NotEq) and (is_literal(left) or is_literal(right)):
                     found = is_text(left) or is_text(right)
+                found = found or _is_spelt(left, right) or _is_spelt(right, left)
             case ast.Call(func=ast.Attribute(value=value, attr=method), args=arguments):
                 if method in LOOKING:
                     found = _is_any(value)
@@ -212,6 +219,16 @@ def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     found = found or next(filter(None, map(_is_any, arguments)), "")
         if found:
             yield getattr(node, "lineno", 0), found
+
+
+def _is_spelt(node: ast.expr, other: ast.expr) -> str:
+    """The field that has an enumeration of its own, where it is compared with a word of the source."""
+    match node, other:
+        case ast.Attribute(attr=name), ast.Constant(value=str()) if name in ENUMERATED:
+            return name
+        case ast.Attribute(attr=name), ast.Tuple(elts=items) | ast.Set(elts=items) if name in ENUMERATED:
+            return name if any(isinstance(one, ast.Constant) for one in items) else ""
+    return ""
 
 
 def in_variables(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -270,8 +287,10 @@ def judge(item, why, facts, loss, row):
     lasts = _LASTS.match(state.where)
     place = names(live, [node]).removeprefix("node ")
     spans = model.ranges(numbers).split(",")
+    is_ras = progress.source == "ras"
+    is_torch = progress.source in {"ras", "flight recorder"}
 """
-    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 27)]
+    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 29)]
 
 
 def test_a_table_that_was_written_into_a_text_is_found() -> None:
@@ -287,7 +306,7 @@ def judge(item, loss, line, row):
     name = line.split("=")[0]
     is_known = event.signature == "elastic.death_signal"
     shown = [item.message, item.why]
-    is_same = one.label == other.label and stage.name in OWN_STAGES and progress.source == "ras"
+    is_same = one.label == other.label and stage.name in OWN_STAGES and progress.source == Recorder.RAS
     is_one_group = one.group == other.group and name == progress.name
     has_text = bool(row.text) and item.why != other.why
 """

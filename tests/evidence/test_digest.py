@@ -15,6 +15,7 @@ from allready.model import (
     Origin,
     Position,
     ProcessRecord,
+    Recorder,
     Role,
     RunEvent,
     RunEvidence,
@@ -79,7 +80,7 @@ def test_fields_and_texts_of_a_rank_say_the_same() -> None:
     group = GroupProgress(
         group="0",
         label="default_pg",
-        source="flight recorder",
+        source=Recorder.FLIGHT,
         positions={0: Position(enqueued=65, completed=63, stuck=stuck, counts={"all_reduce": 65})},
         absent={1: Absence.NO_DUMP},
     )

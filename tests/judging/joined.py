@@ -8,7 +8,7 @@ from allready.evidence.operations import join_operations
 from allready.evidence.reading import FlightDump, OpStream
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.waits import WaitSnapshot, snapshot_of
-from allready.model import GroupProgress, Iterations, Lag, Mismatch, ProcessRecord
+from allready.model import GroupProgress, Iterations, Lag, Mismatch, ProcessRecord, Recorder
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Joined:
     @property
     def snapshot(self) -> WaitSnapshot:
         """Who waits for whom."""
-        return snapshot_of("torch", self.progress) or WaitSnapshot(source="torch")
+        return snapshot_of(Recorder.TORCH, self.progress) or WaitSnapshot(source=Recorder.TORCH)
 
     @property
     def roots(self) -> tuple[int, ...]:

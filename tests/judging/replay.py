@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -54,6 +54,7 @@ from allready.model import (
     ProcessState,
     RankEvidence,
     RankStatus,
+    Recorder,
     Report,
     Role,
     RunEvidence,
@@ -79,7 +80,7 @@ NUM_BEFORE = 50
 """Operations that all ranks made alike before one that differs."""
 LAST_LINES = 60
 
-OUTPUT = "output"
+OUTPUT = cast("Recorder", "output")
 """Of progress: only what ranks wrote tells it."""
 
 PHASES = {

@@ -7,9 +7,8 @@ import numpy as np
 
 from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, operation_at
-from allready.model import Misfit, Mismatch, Operation
+from allready.model import Misfit, Mismatch, Operation, Recorder
 
 MAX_RANKS = 64
 """Whose operations a mismatch lists."""
@@ -26,7 +25,7 @@ def mismatch_of(
     return Mismatch(
         group=group.title,
         base_name=group.name,
-        source=SOURCE,
+        source=Recorder.FLIGHT,
         label=group.label,
         by_rank=by_rank,
         origins=origins,

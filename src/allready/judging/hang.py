@@ -25,7 +25,7 @@ from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, St
 from allready.judging.stall_files import CLOSED, stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
-from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
+from allready.model import Absence, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
 from allready.model.live import outsiders
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures.peers import has_lost_peer, is_closed_by_peer
@@ -346,7 +346,7 @@ def _level_left(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     """The same by what a run left: who waits in no group, which nodes are cut off, whether all members are seen."""
     run = case.run
     level = [w for w in snapshot.level if not _went_through(w)]
-    if not level or snapshot.source != "torch":
+    if not level or snapshot.source != Recorder.TORCH:
         return None
     idle = _idle(run, snapshot)
     if idle:
@@ -513,10 +513,10 @@ def _shows_a_hang(case: Analysis, snapshot: WaitSnapshot) -> bool:
     members = {r for w in snapshot.waits for r in (*w.waiting, *w.behind, *w.unseen)}
     if run.ended_well & members and not _left_behind(run, snapshot):
         return False  # who got to the end was let through by all: the others' records are only cut short
-    if snapshot.source == "coll log" and was_stopped_from_outside(run) and not stacks_agree(run, snapshot):
+    if snapshot.source == Recorder.COLL_LOG and was_stopped_from_outside(run) and not stacks_agree(run, snapshot):
         return False  # ranks of a moving job are ended at different operations
     known = tuple(r for r in snapshot.roots if r not in snapshot.unseen)
-    return snapshot.source == "torch" or not known or not _many_behind(snapshot, known)
+    return snapshot.source == Recorder.TORCH or not known or not _many_behind(snapshot, known)
 
 
 def _left_behind(run: RunEvidence, snapshot: WaitSnapshot) -> bool:
@@ -524,7 +524,7 @@ def _left_behind(run: RunEvidence, snapshot: WaitSnapshot) -> bool:
     lost = {e.origin.rank for e in run.events if e.signature in WAITED | CLOSED}
     waiting = {r for w in snapshot.waits for r in w.waiting}
     return (
-        snapshot.source == "coll log"
+        snapshot.source == Recorder.COLL_LOG
         and bool(snapshot.roots)
         and set(snapshot.roots) <= run.ended_well
         and not waiting & run.ended_well
@@ -561,7 +561,7 @@ def _moved_to_the_end(run: RunEvidence) -> bool:
 
 def _is_silent_to_ras(snapshot: WaitSnapshot, left: tuple[int, ...]) -> bool:
     """RAS itself asked these ranks and got no answer; it is not that somebody's files were not given."""
-    return snapshot.source == "ras" and all(
+    return snapshot.source == Recorder.RAS and all(
         w.why_unseen.get(r) in RAS_SILENT for w in snapshot.waits for r in left if r in w.unseen
     )
 
@@ -572,7 +572,7 @@ def _should_speak(run: RunEvidence, snapshot: WaitSnapshot, rank: int) -> bool:
     given_up_s = min((e.time_s for e in run.events if e.signature in WAITED and e.time_s is not None), default=None)
     ended = [d for d in run.deaths if d.rank == rank and d.by_launcher and not d.earlier]
     ended_s = max((d.time_s for d in ended if d.time_s), default=None)
-    if snapshot.source != "torch" or not snapshot.frozen or given_up_s is None or ended_s is None:
+    if snapshot.source != Recorder.TORCH or not snapshot.frozen or given_up_s is None or ended_s is None:
         return False
     spoke = any(e.origin.rank == rank and e.signature.startswith("torch.") for e in run.events)
     if not speaks_beside_its_launcher(run, (e.origin.source for e in run.events if e.signature in WAITED)):
@@ -586,7 +586,7 @@ def _seen_behind(case: Analysis, snapshot: WaitSnapshot, left: tuple[int, ...]) 
     if not snapshot.frozen:
         return None
     for other in case.of(snapshots):
-        is_ended = other.source == "coll log" and was_stopped_from_outside(case.run)
+        is_ended = other.source == Recorder.COLL_LOG and was_stopped_from_outside(case.run)
         if other is snapshot or other.cycle or is_ended:
             continue
         behind = tuple(r for r in other.roots if r not in other.unseen)
@@ -606,7 +606,7 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
             {
                 r
                 for p in run.progress
-                if p.source == "ras" and p.positions
+                if p.source == Recorder.RAS and p.positions
                 for r, why in p.absent.items()
                 if why in {*RAS_SILENT, Absence.MISSING} and r not in outside
             }

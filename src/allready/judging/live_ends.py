@@ -14,7 +14,18 @@ from allready.evidence.reading import FlightDump, Reading
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.judging.last_calls import SIZES
 from allready.judging.majority import majority
-from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
+from allready.model import (
+    Death,
+    Misfit,
+    Mismatch,
+    NodeStatus,
+    Operation,
+    Origin,
+    RankStatus,
+    Recorder,
+    RunEvidence,
+    SourceRecord,
+)
 from allready.model.process import ENDING_SIGNALS
 
 TOGETHER_S = 0.3
@@ -222,7 +233,7 @@ def _own_fault(death: Death, run: RunEvidence) -> Mismatch:
     return Mismatch(
         group=group.group if group is not None else "?",
         base_name=group.name if group is not None else "",
-        source="flight recorder",
+        source=Recorder.FLIGHT,
         kind="size",
         seq=seq,
         by_rank=operations,

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from allready.evidence.join.watchdog import SPEAKING, TAG
 from allready.judging.majority import majority
-from allready.model import UNNAMED_GROUP, Event, GroupProgress, Mismatch, Operation
+from allready.model import UNNAMED_GROUP, Event, GroupProgress, Mismatch, Operation, Recorder
 
 EQUAL = {"all_reduce"}
 """Operations to which all members give equally many elements."""
@@ -46,7 +46,7 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
             found.append(
                 Mismatch(
                     group=group.group,
-                    source="watchdog",
+                    source=Recorder.WATCHDOG,
                     kind="name" if len({name for name, _ in calls.values()}) > 1 else "size",
                     seq=seq,
                     by_rank=dict(sorted(made.items())),

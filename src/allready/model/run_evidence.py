@@ -159,6 +159,18 @@ class Absence(StrEnum):
     NOT_JOINED = "has not joined"  # the group, while others have
 
 
+class Recorder(StrEnum):
+    """What shows how far ranks came in their groups.  Numbers of different ones do not compare."""
+
+    FLIGHT = "flight recorder"
+    WATCHDOG = "watchdog"
+    TORCH = "torch"  # the two of them together: they number operations alike
+    RAS = "ras"
+    COLL_LOG = "coll log"
+    INSPECTOR = "inspector"
+    EVENT_LOG = "event log"
+
+
 class InGroup(Struct, frozen=True, kw_only=True):
     """Of which group something is.
 
@@ -180,13 +192,12 @@ class InGroup(Struct, frozen=True, kw_only=True):
 class GroupProgress(InGroup, frozen=True, kw_only=True):
     """One group as one kind of evidence shows it.
 
-    source: "flight recorder", "watchdog", "ras", "coll log" (sequence numbers of different sources do not compare).
     `members`: its global ranks in order, empty when unknown; `size`: how many there are, 0 when unknown.
     `absent`: rank -> why nothing is known.
     `complete`: every position is final (a run that ended well, or dumps), not a snapshot of ranks in motion.
     """
 
-    source: str
+    source: Recorder
     label: str = ""  # what people call it: default_pg, TP, ...
     members: tuple[int, ...] = ()
     size: int = 0
@@ -213,7 +224,7 @@ class Mismatch(InGroup, frozen=True, kw_only=True):
     `is_by_digest`: the operations are known, and that their arguments differ, not in what: no recorder has them.
     """
 
-    source: str
+    source: Recorder
     kind: str
     seq: int
     by_rank: Mapping[int, Operation]
@@ -373,11 +384,10 @@ class Lag(Struct, frozen=True, kw_only=True):
     waits (compiling, a checkpoint); `num_waits`: how many were longer than a tenth of the period.  Both are empty when
     not reckoned.  `own_share`: of late ranks that are in several groups, the share of the time by which they worked
     longer than the others before they entered; the rest they had waited in another group.
-    `source`: "flight recorder", "coll log", "inspector", "event log".
     """
 
     group: str
-    source: str
+    source: Recorder
     num_operations: int
     median_late_s: Mapping[int, float]  # rank -> median lateness behind the first
     last_share: Mapping[int, float]

@@ -12,9 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import COMPLETED, UNKNOWN, Track, operation
-from allready.model import Absence, GroupProgress, Mismatch, Operation, Position
+from allready.model import Absence, GroupProgress, Mismatch, Operation, Position, Recorder
 
 MAX_PAIRS = 4_096
 _OTHER = {"send": "recv", "recv": "send"}
@@ -108,7 +107,7 @@ def _progress(
         group=f"{group.title} send {src}->{dst}",
         base_name=group.name,
         pair=(src, dst),
-        source=SOURCE,
+        source=Recorder.FLIGHT,
         label=label,
         members=tuple(sorted({src, dst})),
         size=len({src, dst}),
@@ -158,7 +157,7 @@ def _mismatch(group: Group, src: int, dst: int, send: _End, receive: _End) -> Mi
                 group=f"{group.title} send {src}->{dst}",
                 base_name=group.name,
                 pair=(src, dst),
-                source=SOURCE,
+                source=Recorder.FLIGHT,
                 kind=kind,
                 seq=number,
                 by_rank={src: replace(ours, seq=number), dst: replace(theirs, seq=number)},

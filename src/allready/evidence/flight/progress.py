@@ -9,9 +9,8 @@ from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import SYNCHRONISING
 from allready.evidence.flight.tracks import COMPLETED, STARTED, UNKNOWN, Track, operation
 from allready.evidence.reading import FlightDump
-from allready.model import Absence, GroupProgress, Operation, Position
+from allready.model import Absence, GroupProgress, Operation, Position, Recorder
 
-SOURCE = "flight recorder"
 MAX_RANKS = 1 << 17
 _RECENT = 32
 """Operations whose rhythm counts."""
@@ -41,7 +40,7 @@ def progress_of(group: Group, tracks: Mapping[int, Track]) -> GroupProgress | No
     return GroupProgress(
         group=group.title,
         base_name=group.name,
-        source=SOURCE,
+        source=Recorder.FLIGHT,
         label=group.label,
         members=tuple(group.members),
         size=group.size,

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from allready.evidence.flight.names import operation_name
 from allready.evidence.join.identity import MAX_RANKS, Identities
-from allready.model import UNNAMED_GROUP, Event, GroupProgress, Operation, Position
+from allready.model import UNNAMED_GROUP, Event, GroupProgress, Operation, Position, Recorder
 
 TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
 _WORLD = "0"
@@ -46,7 +46,7 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
     return [
         GroupProgress(
             group=name,
-            source="watchdog",
+            source=Recorder.WATCHDOG,
             label=labels.get(name, ""),
             members=tuple(range(world_size)) if _is_world(name, labels.get(name, "")) else (),
             size=identities.world_size if _is_world(name, labels.get(name, "")) else 0,

@@ -6,8 +6,17 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from allready.evidence.flight.names import is_hooked
-from allready.evidence.flight.progress import SOURCE
-from allready.model import Absence, GroupMark, GroupProgress, NodeStatus, Operation, Position, ProcessState, RankStatus
+from allready.model import (
+    Absence,
+    GroupMark,
+    GroupProgress,
+    NodeStatus,
+    Operation,
+    Position,
+    ProcessState,
+    RankStatus,
+    Recorder,
+)
 from allready.model.live import WORLD, outsiders
 
 MUTE_S = 0.8
@@ -110,7 +119,7 @@ def _group(
     label = next((m.label for m, _ in reported.values() if m.label), "")
     return GroupProgress(
         group=name,
-        source=SOURCE,
+        source=Recorder.FLIGHT,
         label=label,
         members=members,
         size=len(members) or len(positions),
