@@ -43,7 +43,7 @@ NAMES = {
 """Fields whose text is a name in a form that others have set, or a table of ours documents.  Every other field of a
 struct that is a text is one that is composed for a reader, until it stands here: it is not taken apart."""
 
-ENUMERATED = {"source"}
+ENUMERATED = {"source", "way"}
 """Fields with an enumeration, whose values readers see as well: code has the enumeration's names."""
 
 NAMED = TEXTS - {"text", "error", "extra"} | {"reason"}

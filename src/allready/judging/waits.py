@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_stopped
 from allready.judging.stated import stated
-from allready.model import UNNAMED_GROUP, Absence, Evidence, GroupProgress, Operation, Position, Recorder, clock_time
+from allready.model import Absence, Evidence, GroupProgress, Operation, Position, Recorder, clock_time
 
 MAX_AHEAD = 1_000
 """Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
@@ -175,7 +175,7 @@ def snapshot_of(source: Recorder, groups: Sequence[GroupProgress], *, is_still: 
             waiting_for.setdefault(rank, set()).update(wait.behind, wait.unseen)
     missed = {r for wait in waits for r in (*wait.behind, *wait.unseen)}
     # Who waits in a group that no line names waits all the same, perhaps in the very operation where it is missed.
-    waiting_somewhere = {r for wait in every if wait.progress.group == UNNAMED_GROUP for r in wait.waiting}
+    waiting_somewhere = {r for wait in every if not wait.progress.is_named for r in wait.waiting}
     roots = sorted(r for r in missed if r not in waiting_for and r not in waiting_somewhere)
     seen = {r for g in groups for r in g.positions}
     cycle = () if roots else cycle_of(waiting_for)

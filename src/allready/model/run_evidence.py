@@ -43,6 +43,10 @@ class Transport(Struct, frozen=True, kw_only=True):
     comm: str | None = None  # pointer as logged, None when the lines do not tell
 
 
+BOOTSTRAP_TOTAL = "bootstrap total"
+"""Among the phases of a process: NCCL's exchange of addresses with every rank of a communicator."""
+
+
 class ProcessRecord(Struct, frozen=True, kw_only=True):
     """One process of the job: everything its logs say of it.
 
@@ -140,10 +144,6 @@ class Position(Struct, frozen=True, kw_only=True):
     iteration: LoopCount | None = None
 
 
-UNNAMED_GROUP = "of unknown name"
-"""The group of ranks that wait in one that none of their lines names: it may be another for each of them."""
-
-
 class Absence(StrEnum):
     """Why a kind of evidence does not show how far a rank came in a group."""
 
@@ -194,6 +194,7 @@ class GroupProgress(InGroup, frozen=True, kw_only=True):
 
     `members`: its global ranks in order, empty when unknown; `size`: how many there are, 0 when unknown.
     `absent`: rank -> why nothing is known.
+    `is_named`: not that of ranks whose lines name none; it may be another for each of them.
     `complete`: every position is final (a run that ended well, or dumps), not a snapshot of ranks in motion.
     """
 
@@ -204,6 +205,7 @@ class GroupProgress(InGroup, frozen=True, kw_only=True):
     positions: Mapping[int, Position] = {}
     absent: Mapping[int, Absence] = {}
     complete: bool = False
+    is_named: bool = True
     origin: Origin | None = None
 
     @property

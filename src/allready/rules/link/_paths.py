@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable
 
 from allready.judging.analysis import Analysis
-from allready.judging.link_ends import Stuck, newest_sockets
+from allready.judging.link_ends import Stuck, Way, newest_sockets
 from allready.judging.link_paths import Broken, arrows, broken, names, node_label
 from allready.judging.stated import said, stated
 from allready.model import Confidence, Culprits, Evidence, Hit, Live, Phrase, SocketRow, clock_time
@@ -16,8 +16,8 @@ _UNANSWERED = (
     "[[, last data from there {heard} s ago]][[, segments of {segment} B, path MTU {mtu} B]]"
 )
 _ARRIVED = {
-    "lost": "; the other end did not get it",
-    "answer lost": "; the other end has it: the acknowledgement is lost",
+    Way.LOST: "; the other end did not get it",
+    Way.ANSWER_LOST: "; the other end has it: the acknowledgement is lost",
 }
 
 
