@@ -7,13 +7,17 @@ evidence), which is why those two may look into texts.
 
 import ast
 from collections.abc import Iterator
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
 
 from tests.text.sources import nodes, trees
 
-PARTS = {"rules", "judging", "report", "agent", "live", "preflight", "cli", "launch", "messaging"}
+PARTS = {
+    "rules", "judging", "report", "agent", "live", "preflight", "cli", "launch", "messaging", "model", "text", "runtime"
+}  # fmt: skip
 
 TEXTS = {
     "message", "why", "text", "sentence", "remedy", "explanation", "notes", "title", "detail", "problem", "ending",
@@ -21,12 +25,32 @@ TEXTS = {
 }  # fmt: skip
 """Fields of the model (and of what travels between nodes) that hold sentences or lines."""
 
-PUT_TOGETHER = {"label", "labels", "site", "source"}
+PUT_TOGETHER = {"label", "labels", "site", "source", "group"}
 """Fields, and methods, whose text has several parts, or is a name: it may be compared with another one, but it is not
 taken apart, nor is a word looked for in it."""
 
+SAYING = {
+    "arrows", "described", "named", "names", "node_label", "node_name", "ranges", "say_event", "say_position",
+    "sentence",
+}  # fmt: skip
+"""Functions that make a text for a reader."""
+
+NAMES = {
+    "name", "signature", "id", "code", "area", "key", "fault_class", "file", "function", "path", "chain", "pattern",
+    "address", "destination", "host", "metrics_host", "master_addr", "coordinator", "instance", "token", "gpu",
+    "profiling_name",
+}  # fmt: skip
+"""Fields whose text is a name in a form that others have set, or a table of ours documents.  Every other field of a
+struct that is a text is one that is composed for a reader, until it stands here: it is not taken apart."""
+
+ENUMERATED = {"source", "way"}
+"""Fields with an enumeration, whose values readers see as well: code has the enumeration's names."""
+
 NAMED = TEXTS - {"text", "error", "extra"} | {"reason"}
 """Variables and parameters that hold such a text wherever they come from."""
+
+DECIDING = {"rules", "judging"}
+"""Here also a variable that is called `text` is taken for one of ours: what foreign text it holds is in the list."""
 
 LOOKING = {
     "startswith", "endswith", "find", "rfind", "index", "rindex", "count", "partition", "rpartition", "split", "rsplit",
@@ -45,30 +69,53 @@ class Foreign(Struct, frozen=True):
 
 
 FOREIGN = (
+    Foreign("cli/bench.py", "what", "names of operations, of the command line"),
+    Foreign("cli/env_files.py", "place", "a file's path"),
+    Foreign("cli/env_preset.py", "value", "an address of a user's file"),
     Foreign("cli/explain.py", "title", "a person's search through the titles of all rules"),
     Foreign("judging/causes.py", "text", "the exception of a traceback"),
+    Foreign("judging/cpus.py", "text", "the kernel's list of CPUs"),
+    Foreign("judging/end_causes.py", "text", "what a process wrote at its end"),
     Foreign("judging/ends.py", "text", "the kernel's lines of killed processes; what Gloo throws"),
+    Foreign("judging/environment_errors.py", "text", "the exception that a rank ended by"),
+    Foreign("judging/firewall.py", "text", "an address of a rule"),
     Foreign("judging/hang.py", "error", "RAS's words about a communicator"),
     Foreign("judging/last_calls.py", "last_words", "what a rank wrote last"),
     Foreign("judging/last_calls.py", "text", "the exception that a rank ended by"),
     Foreign("judging/processes.py", "text", "the exception of a traceback"),
     Foreign("judging/processes.py", "last_line", "NCCL's last line of a rank"),
+    Foreign("judging/signature_rules.py", "text", "ranks as a signature caught them in a line"),
+    Foreign("judging/stages.py", "error", "the exception that a rank ended by"),
     Foreign("judging/stall_files.py", "text", "the exception that a rank ended by"),
     Foreign("judging/stall_files.py", "error", "RAS's words about a communicator"),
     Foreign("judging/watchdog_calls.py", "text", "torch's watchdog lines"),
     Foreign("judging/live_ends.py", "text", "the exception that a rank ended by"),
+    Foreign("launch/request.py", "target", "a script, of the command line"),
+    Foreign("launch/scheduler_values.py", "help", "names of values, and the help of each"),
     Foreign("live/monitor/readings.py", "text", "the exception that a rank ended by"),
     Foreign("preflight/collectives/rank.py", "message", "a warning of torch"),
     Foreign("judging/stages.py", "error", "the exception that a rank ended by"),
+    Foreign("launch/host_lists.py", "group", "a part of a user's list of hosts"),
+    Foreign("live/watch/choose.py", "source", "what started a job: a launcher's name"),
+    Foreign("live/watch/foreign.py", "source", "what started a job: a launcher's name"),
+    Foreign("live/watch/screen.py", "source", "what started a job: a launcher's name"),
+    Foreign("model/fill.py", "command", "a shell command with places to fill in"),
+    Foreign("preflight/check/staging.py", "versions", "names of packages, and the version of each"),
+    Foreign("preflight/collectives/meetings.py", "group", "the ranks of a group"),
     Foreign("rules/collective/_blame.py", "error", "the exception that a rank ended by"),
     Foreign("rules/collective/device_failed.py", "error", "the exception that a rank ended by"),
     Foreign("rules/desync/one_call_more.py", "text", "lines of a log"),
     Foreign("rules/desync/one_call_more.py", "error", "RAS's words about a communicator"),
+    Foreign("rules/fabric/shm_within_node.py", "how", "NCCL's name of a transport"),
     Foreign("rules/fallback/_victims.py", "text", "the exception of a traceback"),
+    Foreign("rules/gpu/no_cuda_build.py", "versions", "names of packages, and the version of each"),
+    Foreign("rules/net/bond_degraded.py", "mode", "the kernel's name of it"),
     Foreign("rules/process_exit/ended_from_outside.py", "text", "Slurm's line about a job that it cancels"),
     Foreign("rules/variables/line_assigns_nothing.py", "text", "a line of a user's file"),
     Foreign("rules/variables/manifest_value_not_text.py", "text", "a line of a user's file"),
     Foreign("rules/process_exit/rank_killed.py", "text", "the exception that a rank ended by"),
+    Foreign("runtime/agreement.py", "group", "the ranks of a group"),
+    Foreign("text/steps.py", "command", "a shell command with places to fill in"),
 )  # fmt: skip
 
 
@@ -108,6 +155,8 @@ def is_put_together(node: ast.expr) -> str:
             return "name"
         case ast.Attribute(attr=name) | ast.Call(func=ast.Attribute(attr=name)) if name in PUT_TOGETHER:
             return name
+        case ast.Name(id=name) if name in PUT_TOGETHER - {"source"}:
+            return name
         case ast.Call(func=ast.Name(id="str"), args=[value]):
             return is_put_together(value)
     return ""
@@ -127,6 +176,31 @@ def is_literal(node: ast.expr) -> bool:
     return False
 
 
+@cache
+def composed() -> frozenset[str]:
+    """The fields of all structs that are texts, and no names."""
+    classes = (c for tree in trees().values() for c in nodes(tree, ast.ClassDef))
+    fields = (
+        field.target.id
+        for one in classes
+        if isinstance(one, ast.ClassDef) and {"Struct", "InGroup", "NamedTuple"} & {ast.unparse(b) for b in one.bases}
+        for field in one.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if ast.unparse(field.annotation) in {"str", "str | None"}
+    )
+    return frozenset(fields) - NAMES
+
+
+def is_composed(node: ast.expr) -> str:
+    """The field of a struct whose text the expression is, if that is no name; or the function that makes it."""
+    match node:
+        case ast.Attribute(attr=name) if name in composed():
+            return name
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in SAYING:
+            return name
+    return ""
+
+
 def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and field of every place that searches, cuts or compares a text."""
     for node in nodes(tree, ast.Compare, ast.Call):
@@ -135,15 +209,42 @@ def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 if isinstance(op, ast.In | ast.NotIn):
                     found = is_text(right) or is_put_together(right) or (is_text(left) if is_literal(right) else "")
+                    found = found or (is_composed(right) if is_literal(left) else "")
                 elif isinstance(op, ast.Eq | ast.NotEq) and (is_literal(left) or is_literal(right)):
                     found = is_text(left) or is_text(right)
+                found = found or _is_spelt(left, right) or _is_spelt(right, left)
             case ast.Call(func=ast.Attribute(value=value, attr=method), args=arguments):
                 if method in LOOKING:
-                    found = is_text(value) or is_put_together(value)
+                    found = _is_any(value)
                 if method in MATCHING:
-                    found = found or next(filter(None, (is_text(a) or is_put_together(a) for a in arguments)), "")
+                    found = found or next(filter(None, map(_is_any, arguments)), "")
         if found:
             yield getattr(node, "lineno", 0), found
+
+
+def _is_spelt(node: ast.expr, other: ast.expr) -> str:
+    """The field that has an enumeration of its own, where it is compared with a word of the source."""
+    match node, other:
+        case ast.Attribute(attr=name), ast.Constant(value=str()) if name in ENUMERATED:
+            return name
+        case ast.Attribute(attr=name), ast.Tuple(elts=items) | ast.Set(elts=items) if name in ENUMERATED:
+            return name if any(isinstance(one, ast.Constant) for one in items) else ""
+    return ""
+
+
+def in_variables(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The same of variables called `text`."""
+    for node in nodes(tree, ast.Call):
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=method), args=arguments):
+                looked_into = [value] if method in LOOKING else []
+                looked_into += arguments if method in MATCHING else []
+                if any(isinstance(one, ast.Name) and one.id == "text" for one in looked_into):
+                    yield getattr(node, "lineno", 0), "text"
+
+
+def _is_any(node: ast.expr) -> str:
+    return is_text(node) or is_put_together(node) or is_composed(node)
 
 
 def test_nothing_that_decides_looks_into_a_text() -> None:
@@ -151,7 +252,7 @@ def test_nothing_that_decides_looks_into_a_text() -> None:
     for path, tree in trees().items():
         if Path(path).parts[0] not in PARTS:
             continue
-        for line, field in looks(tree):
+        for line, field in chain(looks(tree), in_variables(tree) if Path(path).parts[0] in DECIDING else ()):
             entry = next((a for a in FOREIGN if (a.file, a.field) == (path, field)), None)
             if entry is None:
                 wrong.append(f"{path}:{line}: {field}")
@@ -179,8 +280,23 @@ def judge(item, why, facts, loss, row):
     is_own = any(word in stage.name for word in ("import", "device"))
     is_interrupt = str(finding.values.get("text")).startswith("KeyboardInterrupt")
     is_killed = "Killed" in finding.values["text"]
+    is_pair = " send " in progress.group
+    name = group.group.partition(" [")[0]
+    mark = mark_of(live, rank, group.partition(" send ")[0])
+    index = row.activity.partition(" ")[0]
+    is_short = "s: " in state.where
+    lasts = _LASTS.match(state.where)
+    place = names(live, [node]).removeprefix("node ")
+    spans = model.ranges(numbers).split(",")
+    is_ras = progress.source == "ras"
+    is_torch = progress.source in {"ras", "flight recorder"}
 """
-    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 19)]
+    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 29)]
+
+
+def test_a_table_that_was_written_into_a_text_is_found() -> None:
+    old = 'def _table(text):\n    return [part.rpartition("=") for part in text.split(";")]\n'
+    assert list(in_variables(ast.parse(old))) == [(2, "text")]
 
 
 def test_fields_values_and_files_are_no_texts() -> None:
@@ -191,7 +307,8 @@ def judge(item, loss, line, row):
     name = line.split("=")[0]
     is_known = event.signature == "elastic.death_signal"
     shown = [item.message, item.why]
-    is_same = one.label == other.label and stage.name in OWN_STAGES and progress.source == "ras"
+    is_same = one.label == other.label and stage.name in OWN_STAGES and progress.source == Recorder.RAS
+    is_one_group = one.group == other.group and name == progress.name
     has_text = bool(row.text) and item.why != other.why
 """
     assert list(looks(ast.parse(new))) == []

@@ -303,8 +303,8 @@ def test_a_job_that_ended_well_shows_no_moment_of_its_way() -> None:
         activity="import_or_compile x",
         activity_kind="import_or_compile",
         site="x",
-        positions=(position,),
-        groups={"default_pg (flight recorder)": "196 enqueued, waits in ? #196"},
+        positions=(position, GroupPosition(group="tp (inner)", source="ras", enqueued=7)),
+        groups={"default_pg (flight recorder)": "196 enqueued, waits in ? #196", "tp (inner) (ras)": "7 enqueued"},
     )
     summary = RunSummary(
         ranks=(row,),
@@ -317,6 +317,7 @@ def test_a_job_that_ended_well_shows_no_moment_of_its_way() -> None:
     assert (after.stacks, after.timeline) == ((), ())
     [shown] = after.ranks
     assert shown.end == RunEvent(kind=Happening.ENDED_WELL, exit_code=0)
-    assert (shown.ending, shown.activity, shown.activity_kind, shown.site, shown.groups) == ("", "", "", "", {})
-    assert [p.waits for p in shown.positions] == [None]
+    assert (shown.ending, shown.activity, shown.activity_kind, shown.site) == ("", "", "", "")
+    assert shown.groups == {"tp (inner) (ras)": "7 enqueued"}
+    assert [p.waits for p in shown.positions] == [None, None]
     assert closed(before, FAILED).summary == summary

@@ -25,7 +25,16 @@ from allready.cli.diagnose_time import since
 from allready.cli.main import main
 from allready.errors import UsageError
 from allready.evidence.reading import Reading
-from allready.model import GroupProgress, Position, ProcessRecord, RunEvidence, RunSummary, SourceRecord, UncheckedKind
+from allready.model import (
+    GroupProgress,
+    Position,
+    ProcessRecord,
+    Recorder,
+    RunEvidence,
+    RunSummary,
+    SourceRecord,
+    UncheckedKind,
+)
 from allready.report.json_report import encode
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, eventually, plain_environment
@@ -558,7 +567,7 @@ def test_a_huge_report_in_the_input_is_not_parsed_whole(tmp_path: Path, capsys: 
 def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
     at = Position(enqueued=64, completed=64)
     group = GroupProgress(
-        group="0", source="flight recorder", members=(0, 1), size=2, positions={0: at, 1: at}, complete=True
+        group="0", source=Recorder.FLIGHT, members=(0, 1), size=2, positions={0: at, 1: at}, complete=True
     )
     readings = [Reading(source=SourceRecord(path="fr_0", kind="flight recorder", num_understood=64))]
     after = RunEvidence(progress=(group,), expected_ranks=2)
@@ -568,7 +577,7 @@ def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
 
 def test_that_a_slow_rank_cannot_be_seen_is_said_only_where_no_operation_has_a_time() -> None:
     counted = (ProcessRecord(rank=0, op_counts={"all_reduce": 9}),)
-    timed = GroupProgress(group="0", source="coll log", positions={0: Position(enqueued=9, time_s=5.0)})
+    timed = GroupProgress(group="0", source=Recorder.COLL_LOG, positions={0: Position(enqueued=9, time_s=5.0)})
     [told] = unseen_speed(RunEvidence(processes=counted))
     assert "no operation has a time" in told.why
     assert not unseen_speed(RunEvidence(processes=counted, progress=(timed,)))

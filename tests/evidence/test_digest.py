@@ -15,6 +15,7 @@ from allready.model import (
     Origin,
     Position,
     ProcessRecord,
+    Recorder,
     Role,
     RunEvent,
     RunEvidence,
@@ -79,7 +80,7 @@ def test_fields_and_texts_of_a_rank_say_the_same() -> None:
     group = GroupProgress(
         group="0",
         label="default_pg",
-        source="flight recorder",
+        source=Recorder.FLIGHT,
         positions={0: Position(enqueued=65, completed=63, stuck=stuck, counts={"all_reduce": 65})},
         absent={1: Absence.NO_DUMP},
     )
@@ -91,6 +92,16 @@ def test_fields_and_texts_of_a_rank_say_the_same() -> None:
     assert first.group_counts == {"default_pg (flight recorder)": {"all_reduce": 65}}
     assert (second.ending, second.groups) == ("ended well", {"default_pg (flight recorder)": "no dump"})
     assert second.positions[0].absent is Absence.NO_DUMP
+
+
+def test_the_gpu_of_a_rank_is_a_number_beside_the_text() -> None:
+    of_nvml, of_cuda, unknown = (
+        ProcessRecord(rank=0, nvml_dev=3, cuda_dev=0, bus_id="1b000"),
+        ProcessRecord(rank=1, cuda_dev=0),
+        ProcessRecord(rank=2),
+    )
+    rows = digest(RunEvidence(processes=(of_nvml, of_cuda, unknown))).ranks
+    assert [(row.gpu_index, row.gpu) for row in rows] == [(3, "3 (1b000)"), (0, "0"), (None, "")]
 
 
 def test_a_line_that_only_begins_a_death_s_words_is_an_echo() -> None:

@@ -4,7 +4,7 @@ import io
 
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret
-from allready.model import Event, Role
+from allready.model import Event, Role, TensorStall
 from tests.cases import cases
 
 TOLD = (
@@ -32,6 +32,11 @@ OLDEST = (
 )
 
 
+def stall_in(event: Event) -> TensorStall:
+    assert event.stall is not None
+    return event.stall
+
+
 def reports(text: str) -> list[Event]:
     found = interpret(scan(io.BytesIO(text.encode())), "out.log", mtime_s=1.0)
     return [e for e in found.events if e.signature == "launcher.horovod_stalled"]
@@ -43,21 +48,37 @@ def test_one_line_per_rank(title: str, prefix: str) -> None:
     text = "".join(prefix + line + "\n" for line in NEW.format(title=title).splitlines())
     [event] = reports(text)
     assert event.values["ranks"] == "1, 3"
-    assert (event.values["stopped"], event.values["cut"]) == ("3", "1")
-    assert event.values["missing"].startswith("allreduce.conv1.weight=1, 3;allreduce.conv2.weight=1;")
+    stall = stall_in(event)
+    assert (stall.stopped, stall.cut) == ((3,), (1,))
+    assert stall.missing[:2] == (("allreduce.conv1.weight", (1, 3)), ("allreduce.conv2.weight", (1,)))
 
 
 def test_one_line_per_tensor() -> None:
     event = reports(OLD)[0]
-    assert event.values["missing"] == (
-        "HorovodBroadcast_fully_connected_weights_0=0, 2;HorovodBroadcast_fully_connected_1_weights_0=0"
+    assert stall_in(event).missing == (
+        ("HorovodBroadcast_fully_connected_weights_0", (0, 2)),
+        ("HorovodBroadcast_fully_connected_1_weights_0", (0,)),
     )
 
 
 def test_who_is_ready() -> None:
     [event] = reports(OLDEST)
-    assert event.values["ready"] == "allreduce.conv1.weight=1, 4, 5;allreduce.loss=3"
-    assert "missing" not in event.values
+    stall = stall_in(event)
+    assert stall.ready == (("allreduce.conv1.weight", (1, 4, 5)), ("allreduce.loss", (3,)))
+    assert not stall.missing
+    assert "ranks" not in event.values
+
+
+def test_a_tensors_name_keeps_its_signs() -> None:
+    name = "grad:scope=encoder;layer=0/kernel"
+    [event] = reports(f"WARNING: {TOLD}\nStalled ops:\n{name} [missing ranks: 2]\n{name}2 [missing ranks: 0, 2]\n")[:1]
+    assert stall_in(event).missing == ((name, (2,)), (f"{name}2", (0, 2)))
+
+
+def test_reports_of_the_same_ranks_and_other_tensors_are_two() -> None:
+    both = (f"WARNING: {TOLD}\nStalled ops:\n{name} [missing ranks: 2]\n" for name in ("HorovodA", "HorovodB"))
+    found = [e.stall.tensors for e in reports("".join(both)) if e.stall is not None]
+    assert found == [("HorovodA",), ("HorovodB",)]
 
 
 def test_lists_of_numbers_and_the_next_report_are_no_part_of_it() -> None:

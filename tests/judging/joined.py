@@ -8,7 +8,7 @@ from allready.evidence.operations import join_operations
 from allready.evidence.reading import FlightDump, OpStream
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.waits import WaitSnapshot, snapshot_of
-from allready.model import GroupProgress, Iterations, Lag, Mismatch, ProcessRecord
+from allready.model import GroupProgress, Iterations, Lag, Mismatch, ProcessRecord, Recorder
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Joined:
     @property
     def snapshot(self) -> WaitSnapshot:
         """Who waits for whom."""
-        return snapshot_of("torch", self.progress) or WaitSnapshot(source="torch")
+        return snapshot_of(Recorder.TORCH, self.progress) or WaitSnapshot(source=Recorder.TORCH)
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class Joined:
     @property
     def waits(self) -> list[tuple[int, str, tuple[int, ...]]]:
         """A rank, the group in which it waits, the ranks it waits for."""
-        return sorted((r, w.group, (*w.behind, *w.unseen)) for w in self.snapshot.waits for r in w.waiting)
+        return sorted((r, w.progress.group, (*w.behind, *w.unseen)) for w in self.snapshot.waits for r in w.waiting)
 
 
 def joined_dumps(dumps: Sequence[FlightDump], node_of_rank: Mapping[int, int] | None = None) -> Joined:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -54,6 +54,7 @@ from allready.model import (
     ProcessState,
     RankEvidence,
     RankStatus,
+    Recorder,
     Report,
     Role,
     RunEvidence,
@@ -79,7 +80,7 @@ NUM_BEFORE = 50
 """Operations that all ranks made alike before one that differs."""
 LAST_LINES = 60
 
-OUTPUT = "output"
+OUTPUT = cast("Recorder", "output")
 """Of progress: only what ranks wrote tells it."""
 
 PHASES = {
@@ -119,7 +120,7 @@ class Feed:
         self.run = replace(self.run, deaths=tuple(_placed(d, self.run, self.world) for d in self.run.deaths))
         self.stuck_s = self.wall_s + self.now
         self.groups = _groups(self.run)
-        self.pairs = [g for g in self.groups if " send " in g.group]
+        self.pairs = [g for g in self.groups if g.pair is not None]
         self.starting = _starting(self.run)
         self.stacks = _stacks_of_waits(self.run) | {
             s.rank: s for s in self.run.stacks if s.rank is not None and s.role in {"rank", "other"}
@@ -611,7 +612,7 @@ def _mark(
     members = group.members or tuple(sorted({*group.positions, *group.absent})) or tuple(range(size))
     if group.source == OUTPUT:
         members = tuple(range(size))
-    if rank not in members or " send " in group.group:
+    if rank not in members or group.pair is not None:
         return
     position = group.positions.get(rank)
     waiting = [p.stuck.seq for p in group.positions.values() if p.stuck is not None]
@@ -622,12 +623,12 @@ def _mark(
     completed = enqueued if stuck is None else stuck.seq - 1
     for pair in pairs:  # a cell counts sends and receives with the rest of their group
         made = pair.positions.get(rank)
-        if made is not None and pair.group.partition(" send ")[0] == group.group:
+        if made is not None and pair.name == group.name:
             stuck = stuck or made.stuck
             enqueued += made.enqueued
             completed += made.enqueued - (made.stuck is not None)
     yield GroupMark(
-        group=group.group.partition(" [")[0],
+        group=group.name,
         label=group.label,
         members=members,
         enqueued=enqueued,

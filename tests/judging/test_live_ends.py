@@ -22,6 +22,7 @@ from allready.model import (
     Position,
     ProcessState,
     RankStatus,
+    Recorder,
     RunEvidence,
     World,
 )
@@ -103,7 +104,7 @@ def test_the_rank_that_died_of_a_size_is_odd_where_all_others_called_alike() -> 
     deaths = (death(2, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
     group = GroupProgress(
         group="0",
-        source="flight recorder",
+        source=Recorder.FLIGHT,
         label="default_pg",
         members=(0, 1, 2),
         positions={r: Position(enqueued=2) for r in range(3)},
@@ -121,8 +122,8 @@ def test_the_room_that_a_rank_had_tells_which_of_two_sizes_it_called_with() -> N
     calls = {
         rank: Operation(seq=9, name="all_reduce", num_elements=n) for rank, n in {0: 4096, 2: 8192, 3: 4096}.items()
     }
-    group = GroupProgress(group="0", source="flight recorder", members=(0, 1, 2, 3), positions={})
-    mismatch = Mismatch(group="0", source="flight recorder", kind="size", seq=9, by_rank=calls)
+    group = GroupProgress(group="0", source=Recorder.FLIGHT, members=(0, 1, 2, 3), positions={})
+    mismatch = Mismatch(group="0", source=Recorder.FLIGHT, kind="size", seq=9, by_rank=calls)
 
     def odd(came_bytes: int, room_bytes: int, rank: int = 1) -> tuple[int, ...]:
         text = f"[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. {came_bytes} vs {room_bytes}"
@@ -142,7 +143,7 @@ def test_equal_totals_of_an_operation_with_splits_tell_nothing() -> None:
     deaths = (death(1, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
     group = GroupProgress(
         group="0",
-        source="flight recorder",
+        source=Recorder.FLIGHT,
         label="default_pg",
         members=(0, 1, 2),
         positions={r: Position(enqueued=2) for r in range(3)},
@@ -160,7 +161,7 @@ def test_arguments_that_gloo_refuses_by_themselves_are_compared_with_nobody_s() 
     """GLO012 names the rank."""
     text = "RuntimeError: [enforce fail at gloo/alltoallv.cc:138] inLengthPerRank[myRank] == outLengthPerRank[myRank]. "
     group = GroupProgress(
-        group="0", source="flight recorder", members=(0, 1, 2), positions={r: Position(enqueued=7) for r in range(3)}
+        group="0", source=Recorder.FLIGHT, members=(0, 1, 2), positions={r: Position(enqueued=7) for r in range(3)}
     )
     one = death(2, text=text, is_collective_error=True)
     assert with_reported_sizes(RunEvidence(deaths=(one,), progress=(group,)), []).mismatches == ()
@@ -180,7 +181,7 @@ def test_what_gloo_refused_tells_whose_splits_do_not_fit() -> None:
     deaths = (death(1, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
     group = GroupProgress(
         group="0",
-        source="flight recorder",
+        source=Recorder.FLIGHT,
         label="default_pg",
         members=(0, 1, 2),
         positions={r: Position(enqueued=2) for r in range(3)},

@@ -8,7 +8,7 @@ import pytest
 
 from allready.cli.main import main
 from allready.judging.waits import snapshot_of
-from allready.model import Position
+from allready.model import Position, Recorder
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry
 from tests.rules.runs import at, group, operation
@@ -28,7 +28,7 @@ ROOTED = [
 @pytest.mark.parametrize(("ranks", "odd"), ROOTED)
 def test_who_waits_is_not_accused(ranks: Sequence[tuple[int, int | None]], odd: list[int], is_still: bool) -> None:
     positions = {rank: at(inside or done, inside) for rank, (done, inside) in enumerate(ranks)}
-    found = snapshot_of("torch", [group(positions)], is_still=is_still)
+    found = snapshot_of(Recorder.TORCH, [group(positions)], is_still=is_still)
     assert found is not None
     assert found.roots == tuple(odd)
 
@@ -53,7 +53,7 @@ def test_the_one_furthest_behind_is_named_though_its_dump_is_old(tmp_path: Path)
 def test_of_an_operation_that_needs_all_and_that_others_went_through_nobody_is_missed() -> None:
     """Rank 3 left nothing; rank 2 shows the operation before as not complete, which the others completed."""
     positions = {0: at(12, 12), 1: at(12, 12), 2: at(11, 11)}
-    found = snapshot_of("torch", [group(positions)])
+    found = snapshot_of(Recorder.TORCH, [group(positions)])
     assert found is not None
     assert (found.roots, found.unseen) == ((2, 3), (3,))
 
@@ -63,7 +63,7 @@ def test_who_completed_the_latest_operation_waits_in_it_only_where_it_needs_all(
         inside = Position(enqueued=12, completed=11, stuck=operation(12, name))
         done = Position(enqueued=12, completed=12)
         other = group({0: at(3, 3), 3: at(2)}, group="1", label="tp", members=(0, 3))
-        found = snapshot_of("torch", [group({0: at(11), 1: inside, 2: inside, 3: done}), other])
+        found = snapshot_of(Recorder.TORCH, [group({0: at(11), 1: inside, 2: inside, 3: done}), other])
         assert found is not None
         assert found.roots == roots, name
 

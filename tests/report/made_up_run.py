@@ -55,6 +55,7 @@ def row(rank: int, **changes: Any) -> RankRow:
         host=f"gpu{rank // 4}",
         pid=1000 + rank,
         gpu=f"{rank % 4} (1b000)",
+        gpu_index=rank % 4,
         versions={"nccl": "2.28.9", "cuda-driver": "13000"},
         init="completed",
         network="IB",

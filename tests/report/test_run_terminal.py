@@ -216,7 +216,7 @@ def test_of_a_long_exception_the_name_and_the_last_error_are_kept() -> None:
 
 
 def test_columns_that_nobody_fills_are_left_out() -> None:
-    rows = tuple(row(n, gpu="", init="", network="", op_counts={}) for n in range(3))
+    rows = tuple(row(n, gpu="", gpu_index=None, init="", network="", op_counts={}) for n in range(3))
     text = shown(stuck_report(ranks=rows))
     assert "NCCL init" not in text
     assert "GPU  " not in text

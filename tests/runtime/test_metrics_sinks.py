@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allready.errors import UsageError
-from allready.model import CallFailed, Counted, GroupFormed, Lag, LogBegin, LogLine, RuntimeCounts
+from allready.model import CallFailed, Counted, GroupFormed, Lag, LogBegin, LogLine, Recorder, RuntimeCounts
 from allready.runtime.metrics import sinks
 from allready.runtime.metrics.counts import Operation
 from tests.clock import until
@@ -23,7 +23,11 @@ def counts() -> RuntimeCounts:
         operation.latencies.add(took_s)
     operation.timeouts = 1
     lag = Lag(
-        group="all_reduce", source="event log", num_operations=50, median_late_s={0: 0.0, 2: 0.1}, last_share={2: 0.93}
+        group="all_reduce",
+        source=Recorder.EVENT_LOG,
+        num_operations=50,
+        median_late_s={0: 0.0, 2: 0.1},
+        last_share={2: 0.93},
     )
     return RuntimeCounts(
         time_s=1010.0,

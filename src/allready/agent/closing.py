@@ -12,6 +12,7 @@ from allready.launch.log_relay import LAST_REPORT
 from allready.model import EndCause, Happening, JobOutcome, Reason, Report, RunEvent, RunSummary, Status, UncheckedKind
 from allready.report.json_report import encode, write_atomic
 from allready.text.reasons import not_checked, reason
+from allready.text.run_events import say_positions
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +62,9 @@ def _ended_well(summary: RunSummary) -> RunSummary:
                 activity_kind="",
                 site="",
                 positions=tuple(replace(p, waits=None) for p in row.positions),
-                groups={name: text for name, text in row.groups.items() if not is_waiting.get(name)},
+                groups=say_positions((p for p in row.positions if p.waits is None), "en"),
             )
             for row in summary.ranks
-            for is_waiting in [{f"{p.group} ({p.source})": p.waits is not None for p in row.positions}]
         ),
         timeline=tuple(m for m in summary.timeline if m.event is None or m.event.kind is not Happening.WAITS),
         stacks=(),

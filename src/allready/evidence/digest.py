@@ -11,7 +11,7 @@ from typing import NamedTuple
 from allready import model
 from allready.redaction import masked
 from allready.signatures import load
-from allready.text.run_events import say_event, say_position
+from allready.text.run_events import say_event, say_positions
 
 MAX_ROWS = 4096
 MAX_EVENTS = 4000
@@ -77,6 +77,7 @@ def _row(
         host=p.host,
         pid=p.pid if p.pid is not None else (stack.pid if stack else None),
         gpu=_gpu(p),
+        gpu_index=_gpu_index(p),
         versions=dict(p.versions),
         init=_init(p),
         network=p.network or "",
@@ -88,8 +89,8 @@ def _row(
         num_channels=dict(p.num_channels),
         algorithms=dict(p.algorithms),
         op_counts=dict(p.op_counts) or _counts(run, rank),
-        groups={_name(p): say_position(p, "en") for p in positions},
-        group_counts={_name(p): p.counts for p in positions if p.counts},
+        groups=say_positions(positions, "en"),
+        group_counts={p.called: p.counts for p in positions if p.counts},
         phases_s=dict(p.phases_s),
         activity=f"{stack.activity} {stack.site}".strip() if stack else "",
         ending=say_event(end, "en") if end is not None else "",
@@ -134,10 +135,12 @@ def _frame(frame: model.Frame) -> str:
 
 
 def _gpu(process: model.ProcessRecord) -> str:
-    if process.nvml_dev is None and process.cuda_dev is None:
-        return ""
-    number = process.nvml_dev if process.nvml_dev is not None else process.cuda_dev
-    return f"{number}" + (f" ({process.bus_id})" if process.bus_id else "")
+    number = _gpu_index(process)
+    return "" if number is None else f"{number}" + (f" ({process.bus_id})" if process.bus_id else "")
+
+
+def _gpu_index(process: model.ProcessRecord) -> int | None:
+    return process.nvml_dev if process.nvml_dev is not None else process.cuda_dev
 
 
 def _init(process: model.ProcessRecord) -> str:
@@ -179,10 +182,6 @@ def _positions(run: model.RunEvidence, rank: int) -> Iterator[model.GroupPositio
             )
         elif rank in group.absent:
             yield model.GroupPosition(group=name, source=group.source, absent=group.absent[rank])
-
-
-def _name(position: model.GroupPosition) -> str:
-    return f"{position.group} ({position.source})"
 
 
 def _waits(group: model.GroupProgress, operation: model.Operation) -> model.RunEvent:

@@ -22,6 +22,7 @@ from allready.model import (
     Origin,
     ProcessRecord,
     RankOut,
+    Recorder,
     RuntimeFailure,
 )
 
@@ -154,5 +155,5 @@ def event_lags(logs: Sequence[EventLog]) -> list[Lag]:
             continue
         common = sorted(set.intersection(*(set(waits) for waits in waits_s.values())))
         if len(common) >= MIN_COMMON:
-            lags.append(lag_of(operation, KIND, waits_s, common))
+            lags.append(lag_of(operation, Recorder.EVENT_LOG, waits_s, common))
     return lags

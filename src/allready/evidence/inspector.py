@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from allready.evidence.reading import InspectorSummary, Reading, Tally
 from allready.evidence.untyped import as_dict, as_int, as_text
 from allready.evidence.waits import lag_of
-from allready.model import Lag, Origin
+from allready.model import Lag, Origin, Recorder
 
 LONGEST_OBJECT = 1 << 20
 MAX_KEPT = 1_000
@@ -223,7 +223,7 @@ def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
             common = sorted(n for n in shared if n % 16 == _CODES[name])
             if len(common) >= MIN_COMMON:
                 times_s = {rank: summary.durations_s for rank, summary in known_ranks.items()}
-                lags.append(lag_of(f"{group} {name}", "inspector", times_s, common))
+                lags.append(lag_of(f"{group} {name}", Recorder.INSPECTOR, times_s, common))
     return lags
 
 

@@ -7,14 +7,14 @@ the longest time minus a rank's own is how late it came behind the first; no clo
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from allready.model import Lag
+from allready.model import Lag, Recorder
 
 NOISE_S = 100e-6
 NOISE_SHARE = 0.1
 """Of what an operation usually takes: ranks do not leave it at the same instant."""
 
 
-def lag_of(group: str, source: str, waits_s: Mapping[int, Mapping[int, float]], common: Sequence[int]) -> Lag:
+def lag_of(group: str, source: Recorder, waits_s: Mapping[int, Mapping[int, float]], common: Sequence[int]) -> Lag:
     """The lag of ranks in these operations, which all of them have.
 
     Args:

@@ -16,7 +16,7 @@ from allready.evidence.operations.codes import (
 )
 from allready.evidence.reading import OpShape, OpStream
 from allready.judging.sequence import ANY, Codes, first_difference, num_different, shift_of
-from allready.model import Mismatch
+from allready.model import Mismatch, Recorder
 
 WINDOW = 256
 MAX_SHIFT = 8
@@ -71,7 +71,7 @@ def first_mismatch(
     shapes = {rank: table.shapes[code - 1] for rank, code in found.codes.items()}
     return Mismatch(
         group=group,
-        source="coll log",
+        source=Recorder.COLL_LOG,
         kind=_kind(shapes[one], shapes[other]),
         seq=found.seq,
         by_rank={r: operation(shape, found.seq) for r, shape in shapes.items()},

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from allready.evidence.reading import OpStream
 from allready.judging.lateness import lateness
-from allready.model import Lag
+from allready.model import Lag, Recorder
 
 MIN_SAMPLES = 8
 MAX_SAMPLES = 512
@@ -42,7 +42,7 @@ def lag_of(group: str, streams: Mapping[int, OpStream], clocks: Mapping[int, flo
     found = lateness({r: table[i].tolist() for i, r in enumerate(ranks)}, noise_s)
     return Lag(
         group=group,
-        source="coll log",
+        source=Recorder.COLL_LOG,
         num_operations=len(points),
         median_late_s=found.median_late_s,
         last_share=found.last_share,

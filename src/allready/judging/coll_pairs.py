@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allready.evidence.operations.codes import operation, raw_codes
 from allready.evidence.reading import OpShape, OpStream
-from allready.model import Misfit, Mismatch
+from allready.model import Misfit, Mismatch, Recorder
 
 MAX_PAIRS = 64
 """Pairs that are followed operation by operation; of more, those with the largest difference."""
@@ -109,7 +109,7 @@ def _mismatch(
             by_rank = {pair.src: operation(send, seq), pair.dst: operation(receive, seq)}
             mismatch = Mismatch(
                 group=group,
-                source="coll log",
+                source=Recorder.COLL_LOG,
                 kind=kind,
                 seq=seq,
                 by_rank=by_rank,
@@ -123,7 +123,7 @@ def _mismatch(
         assert shape is not None
         return Mismatch(
             group=group,
-            source="coll log",
+            source=Recorder.COLL_LOG,
             kind="peer",
             seq=seq,
             by_rank={there: operation(shape, seq)},

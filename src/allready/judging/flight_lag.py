@@ -15,10 +15,9 @@ from msgspec import Struct
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import SYNCHRONISING, is_hooked, version_of
-from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track
 from allready.judging.lateness import MIN_PERIODS, lateness, period_of
-from allready.model import Lag
+from allready.model import Lag, Recorder
 
 MIN_OPERATIONS = 10
 MAX_OPERATIONS = 2_000
@@ -66,7 +65,7 @@ def lag_of(group: Group, tracks: Mapping[int, Track], node_of_rank: Mapping[int,
     found = lateness({r: [t - offsets[r] for t in times] for r, times in table.created.items()}, noise)
     return Lag(
         group=group.title,
-        source=SOURCE,
+        source=Recorder.FLIGHT,
         num_operations=len(table.seqs),
         median_late_s=found.median_late_s,
         last_share=found.last_share,

@@ -7,9 +7,8 @@ import numpy as np
 
 from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, operation_at
-from allready.model import Misfit, Mismatch, Operation
+from allready.model import Misfit, Mismatch, Operation, Recorder
 
 MAX_RANKS = 64
 """Whose operations a mismatch lists."""
@@ -23,7 +22,15 @@ def mismatch_of(
 ) -> Mismatch:
     """A mismatch of this group, as its members' dumps show it; `known`: its other fields."""
     origins = {rank: tracks[rank].dump.origin for rank in by_rank}
-    return Mismatch(group=group.title, source=SOURCE, label=group.label, by_rank=by_rank, origins=origins, **known)
+    return Mismatch(
+        group=group.title,
+        base_name=group.name,
+        source=Recorder.FLIGHT,
+        label=group.label,
+        by_rank=by_rank,
+        origins=origins,
+        **known,
+    )
 
 
 def other_splits(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:

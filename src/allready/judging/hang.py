@@ -25,7 +25,7 @@ from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, St
 from allready.judging.stall_files import CLOSED, stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
-from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
+from allready.model import Absence, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
 from allready.model.live import outsiders
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures.peers import has_lost_peer, is_closed_by_peer
@@ -207,16 +207,7 @@ def _missed(run: RunEvidence, left: Sequence[int], lost: Iterable[int]) -> Wait 
         seq = min(numbers)
         if all(p is not None and p.enqueued < seq for p in gone):
             operation = max((o for o in lasts if o is not None), key=lambda o: bool(o.site))
-            return Wait(
-                group=progress.group,
-                label=progress.label,
-                source=progress.source,
-                operation=operation,
-                waiting=waiting,
-                behind=tuple(left),
-                unseen=(),
-                progress=progress,
-            )
+            return Wait(progress=progress, operation=operation, waiting=waiting, behind=tuple(left), unseen=())
     return None
 
 
@@ -267,7 +258,9 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     if case.live is None:
         return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
     waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
-    lasted = min((waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.group) for w in waits), default=0.0)
+    lasted = min(
+        (waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.progress.name) for w in waits), default=0.0
+    )
     if lasted < CIRCLE_S:
         return None
     found = _of(HangKind.CIRCLE, snapshot, snapshot.knot, wait=waits[0])
@@ -289,13 +282,13 @@ def _late_now(case: Analysis, live: Live, snapshot: WaitSnapshot) -> HangBlame |
         return None
     inside = {r: w for w in snapshot.level for r in w.waiting if r in snapshot.roots}
     late = tuple(r for r in snapshot.roots if r not in inside)
-    for_s = max(waited_s(live, w.waiting, w.group) for w in snapshot.waits)
-    entered = [t for w in snapshot.waits for r in w.waiting if (t := entered_s(live, r, w.group)) is not None]
+    for_s = max(waited_s(live, w.waiting, w.progress.name) for w in snapshot.waits)
+    entered = [t for w in snapshot.waits for r in w.waiting if (t := entered_s(live, r, w.progress.name)) is not None]
     waiting = tuple(sorted({r for w in snapshot.waits for r in w.waiting} - set(late or inside)))
     began_s = max(entered, default=None)
     if not late:
         rank, wait = min(inside.items())
-        began_s = entered_s(live, rank, wait.group) or began_s
+        began_s = entered_s(live, rank, wait.progress.name) or began_s
         found = _of(HangKind.INSIDE, snapshot, tuple(sorted(inside)), wait=wait)
         return replace(found, waiting=waiting, for_s=for_s, began_s=began_s)
     wait = snapshot.waits_for(late[0])[0]
@@ -303,7 +296,7 @@ def _late_now(case: Analysis, live: Live, snapshot: WaitSnapshot) -> HangBlame |
     found = replace(
         found,
         waiting=waiting,
-        causes=tuple(_unless_connecting(live, stall_of_process(case, r), wait.group) for r in late),
+        causes=tuple(_unless_connecting(live, stall_of_process(case, r), wait.progress.name) for r in late),
         for_s=for_s,
         began_s=began_s,
     )
@@ -342,11 +335,11 @@ def _level(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     wait = max(snapshot.level, key=lambda w: len(w.waiting), default=None)
     if wait is None:
         return None
-    entered = [t for r in wait.waiting if (t := entered_s(live, r, wait.group)) is not None]
+    entered = [t for r in wait.waiting if (t := entered_s(live, r, wait.progress.name)) is not None]
     return replace(
         _of(HangKind.LEVEL, snapshot, wait=wait),
         waiting=wait.waiting,
-        for_s=waited_s(live, wait.waiting, wait.group),
+        for_s=waited_s(live, wait.waiting, wait.progress.name),
         began_s=max(entered, default=None),
     )
 
@@ -355,7 +348,7 @@ def _level_left(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     """The same by what a run left: who waits in no group, which nodes are cut off, whether all members are seen."""
     run = case.run
     level = [w for w in snapshot.level if not _went_through(w)]
-    if not level or snapshot.source != "torch":
+    if not level or snapshot.source != Recorder.TORCH:
         return None
     idle = _idle(run, snapshot)
     if idle:
@@ -522,10 +515,10 @@ def _shows_a_hang(case: Analysis, snapshot: WaitSnapshot) -> bool:
     members = {r for w in snapshot.waits for r in (*w.waiting, *w.behind, *w.unseen)}
     if run.ended_well & members and not _left_behind(run, snapshot):
         return False  # who got to the end was let through by all: the others' records are only cut short
-    if snapshot.source == "coll log" and was_stopped_from_outside(run) and not stacks_agree(run, snapshot):
+    if snapshot.source == Recorder.COLL_LOG and was_stopped_from_outside(run) and not stacks_agree(run, snapshot):
         return False  # ranks of a moving job are ended at different operations
     known = tuple(r for r in snapshot.roots if r not in snapshot.unseen)
-    return snapshot.source == "torch" or not known or not _many_behind(snapshot, known)
+    return snapshot.source == Recorder.TORCH or not known or not _many_behind(snapshot, known)
 
 
 def _left_behind(run: RunEvidence, snapshot: WaitSnapshot) -> bool:
@@ -533,7 +526,7 @@ def _left_behind(run: RunEvidence, snapshot: WaitSnapshot) -> bool:
     lost = {e.origin.rank for e in run.events if e.signature in WAITED | CLOSED}
     waiting = {r for w in snapshot.waits for r in w.waiting}
     return (
-        snapshot.source == "coll log"
+        snapshot.source == Recorder.COLL_LOG
         and bool(snapshot.roots)
         and set(snapshot.roots) <= run.ended_well
         and not waiting & run.ended_well
@@ -570,7 +563,7 @@ def _moved_to_the_end(run: RunEvidence) -> bool:
 
 def _is_silent_to_ras(snapshot: WaitSnapshot, left: tuple[int, ...]) -> bool:
     """RAS itself asked these ranks and got no answer; it is not that somebody's files were not given."""
-    return snapshot.source == "ras" and all(
+    return snapshot.source == Recorder.RAS and all(
         w.why_unseen.get(r) in RAS_SILENT for w in snapshot.waits for r in left if r in w.unseen
     )
 
@@ -581,7 +574,7 @@ def _should_speak(run: RunEvidence, snapshot: WaitSnapshot, rank: int) -> bool:
     given_up_s = min((e.time_s for e in run.events if e.signature in WAITED and e.time_s is not None), default=None)
     ended = [d for d in run.deaths if d.rank == rank and d.by_launcher and not d.earlier]
     ended_s = max((d.time_s for d in ended if d.time_s), default=None)
-    if snapshot.source != "torch" or not snapshot.frozen or given_up_s is None or ended_s is None:
+    if snapshot.source != Recorder.TORCH or not snapshot.frozen or given_up_s is None or ended_s is None:
         return False
     spoke = any(e.origin.rank == rank and e.signature.startswith("torch.") for e in run.events)
     if not speaks_beside_its_launcher(run, (e.origin.source for e in run.events if e.signature in WAITED)):
@@ -595,7 +588,7 @@ def _seen_behind(case: Analysis, snapshot: WaitSnapshot, left: tuple[int, ...]) 
     if not snapshot.frozen:
         return None
     for other in case.of(snapshots):
-        is_ended = other.source == "coll log" and was_stopped_from_outside(case.run)
+        is_ended = other.source == Recorder.COLL_LOG and was_stopped_from_outside(case.run)
         if other is snapshot or other.cycle or is_ended:
             continue
         behind = tuple(r for r in other.roots if r not in other.unseen)
@@ -615,7 +608,7 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
             {
                 r
                 for p in run.progress
-                if p.source == "ras" and p.positions
+                if p.source == Recorder.RAS and p.positions
                 for r, why in p.absent.items()
                 if why in {*RAS_SILENT, Absence.MISSING} and r not in outside
             }
@@ -625,10 +618,8 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
 
 def _went_through(wait: Wait) -> bool:
     """Somebody came out of the operation, so that everybody had come in and it worked."""
-    return (
-        wait.operation.name in TOGETHER
-        and wait.progress is not None
-        and any((p.completed or 0) >= wait.operation.seq for p in wait.progress.positions.values())
+    return wait.operation.name in TOGETHER and any(
+        (p.completed or 0) >= wait.operation.seq for p in wait.progress.positions.values()
     )
 
 
@@ -637,7 +628,7 @@ def _are_apart(wait: Wait) -> bool:
 
     Through one alone they may have come by a connection that failed with its last bytes.
     """
-    if wait.progress is None or not wait.elsewhere:
+    if not wait.elsewhere:
         return False
     through = max((wait.progress.positions[r].completed or 0 for r in wait.waiting), default=0)
     return any(o.name in TOGETHER - {"?"} and through > o.seq for o in wait.elsewhere.values())

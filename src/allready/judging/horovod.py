@@ -37,11 +37,13 @@ def stall(case: Analysis) -> Stall | None:
     events = [e for e in run.events if e.signature == STALLED and e.role is not Role.HARMLESS]
     if not events:
         return None
-    reports = [e for e in events if e.values.get("missing") or e.values.get("ready")]
+    reports = [(e, e.stall) for e in events if e.stall is not None and e.stall.tensors]
+    stopped, cut = set[int](), set[int]()
     if reports:
-        last = max(reports, key=lambda e: (e.origin.source, e.origin.line or 0))
+        last, told = max(reports, key=lambda one: (one[0].origin.source, one[0].origin.line or 0))
         events = [last]
-        missing, ready = _table(last.values.get("missing", "")), _table(last.values.get("ready", ""))
+        missing, ready = ({one.tensor: set(one.ranks) for one in table} for table in (told.missing, told.ready))
+        stopped, cut = set(told.stopped), set(told.cut)
     else:
         ready = {}
         missing = {e.values.get("tensor", "?"): set(numbers(e.values["ranks"])) for e in events if "ranks" in e.values}
@@ -53,8 +55,6 @@ def stall(case: Analysis) -> Stall | None:
     missing = {tensor: ranks for tensor, ranks in missing.items() if ranks}
     if not missing:
         return None
-    stopped = set(numbers(events[-1].values.get("stopped", "")))
-    cut = set(numbers(events[-1].values.get("cut", "")))
     absent = {r for ranks in missing.values() for r in ranks}
     num_reports = sum(e.count for e in run.events if e.signature == STALLED and e.values.get("seconds"))
 
@@ -93,9 +93,3 @@ def _apart(missing: Mapping[str, set[int]], cut: set[int]) -> tuple[str, str] | 
             if those - these - cut and these - those - cut:
                 return tensor, other
     return None
-
-
-def _table(text: str) -> dict[str, set[int]]:
-    """`NAME=1, 3;NAME=1`, as far as it is whole."""
-    pairs = [part.rpartition("=") for part in text.split(";")]
-    return {name: set(numbers(ranks)) for name, _, ranks in pairs if name}

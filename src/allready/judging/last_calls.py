@@ -11,14 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, operation_at
 from allready.evidence.stacks.meaning import library_call
 from allready.judging.flight_calls import calls_of
 from allready.judging.majority import is_tie, majority
 from allready.judging.sequence import codes_before, out_of_turn
 from allready.judging.siblings import Joined, patterns
-from allready.model import Mismatch, Operation, ProcessStack, RunEvidence
+from allready.model import Mismatch, Operation, ProcessStack, Recorder, RunEvidence
 
 SIZES = ("op.preamble.length <= op.nbytes", "message truncated", "size mismatch", "received data size", "nbytes")
 """What libraries say when a peer's operation was of another size."""
@@ -98,7 +97,7 @@ def with_last_calls(run: RunEvidence, groups: Joined) -> RunEvidence:
     used = [(group, tracks) for group, tracks in groups if tracks]
     for group, tracks in used:
         known = first.get(group.title)
-        if known is not None and (known.source != SOURCE or known.misfits or known.kind == "peer"):
+        if known is not None and (known.source != Recorder.FLIGHT or known.misfits or known.kind == "peer"):
             continue
         seq = known.seq if known is not None else max(t.hi for t in tracks.values())
         numbered = refused if known is None else refused | ringless
@@ -157,7 +156,8 @@ def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:
     odd = most.odd if most is not None else late if is_even else ()
     shown = known or Mismatch(
         group=place.group.title,
-        source=SOURCE,
+        base_name=place.group.name,
+        source=Recorder.FLIGHT,
         kind="size" if len({o.name for o in everybody.values()}) == 1 else "name",
         seq=place.seq,
         by_rank={},

@@ -5,6 +5,7 @@ busy answers all the same, since its kernel does; a process that ended has its c
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -30,11 +31,17 @@ CONNECTING = "SYN_SENT"
 Key = tuple[str, int, str, int]
 
 
+class Way(StrEnum):
+    """What becomes of data that is not acknowledged."""
+
+    LOST = "lost"  # it does not arrive at the other end
+    ANSWER_LOST = "answer lost"  # it does, again and again, so the way back is broken
+    UNKNOWN = "unknown"  # too little is known of the other end since
+
+
 class Stuck(Struct, frozen=True, kw_only=True):
     """One end of a connection whose data is not acknowledged.
 
-    way: "lost" (the data does not arrive at the other end), "answer lost" (it does, again and again, so the way back is
-    broken), "unknown" (too little is known of the other end since).
     `for_s`: since the last data came from there, until now.  `hears`: data of the other end came after this one's had
     begun to go unanswered, so that the way from there works.
     """
@@ -42,16 +49,16 @@ class Stuck(Struct, frozen=True, kw_only=True):
     src: int
     dst: int
     row: SocketRow
-    way: str
+    way: Way
     for_s: float
     hears: bool = False
 
     @property
     def broken(self) -> frozenset[tuple[int, int]]:
         """Directions that this proves to be broken; none when the other end is not known."""
-        if self.way == "unknown":
+        if self.way is Way.UNKNOWN:
             return frozenset()
-        return frozenset({(self.src, self.dst) if self.way == "lost" else (self.dst, self.src)})
+        return frozenset({(self.src, self.dst) if self.way is Way.LOST else (self.dst, self.src)})
 
 
 def address_book(live: Live) -> dict[str, int]:
@@ -140,12 +147,12 @@ def stuck_ends(live: Live) -> tuple[Stuck, ...]:
                 if peer_age_s > for_s - AFTER_S:
                     peer = None  # as it was before
                 other, way = book[plain(row.remote)], _way(row, peer)
-                if way == "answer lost" and peer is not None and peer.segments_received is not None:
+                if way is Way.ANSWER_LOST and peer is not None and peer.segments_received is not None:
                     arrives = _arrives_now(live, node, other, key(row), for_s)
-                    way = "unknown" if arrives is None else "answer lost" if arrives else "lost"
+                    way = Way.UNKNOWN if arrives is None else Way.ANSWER_LOST if arrives else Way.LOST
                 hears = _came_since(row)
-                if hears and way == "unknown":
-                    way = "lost"  # what came carries the acknowledgement of all that had arrived there
+                if hears and way is Way.UNKNOWN:
+                    way = Way.LOST  # what came carries the acknowledgement of all that had arrived there
                 stuck.append(Stuck(src=node, dst=other, row=row, way=way, for_s=for_s, hears=hears))
     return tuple(stuck)
 
@@ -177,12 +184,12 @@ def _came_since(row: SocketRow) -> bool:
     return row.last_received_s < row.rto_s * (1 - 0.5**row.backoff) - CAME_MARGIN_S
 
 
-def _way(row: SocketRow, peer: SocketRow | None) -> str:
+def _way(row: SocketRow, peer: SocketRow | None) -> Way:
     if peer is None or peer.bytes_received is None or row.bytes_acked is None:
-        return "unknown"
+        return Way.UNKNOWN
     # The side that connected counts its first packet as one byte acknowledged, and an end of stream is one received.
     closing = 0 if row.state == "ESTABLISHED" and peer.state == "ESTABLISHED" else 1
-    return "answer lost" if peer.bytes_received > row.bytes_acked + closing else "lost"
+    return Way.ANSWER_LOST if peer.bytes_received > row.bytes_acked + closing else Way.LOST
 
 
 def _arrives_now(live: Live, src: int, dst: int, name: Key, for_s: float) -> bool | None:

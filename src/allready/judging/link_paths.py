@@ -10,6 +10,7 @@ from allready.judging.link_ends import (
     SURELY,
     TOGETHER_S,
     Stuck,
+    Way,
     address_book,
     closed,
     newest_sockets,
@@ -102,7 +103,7 @@ def broken_in(live: Live) -> Broken | None:
     pairs |= {(min(a, b), max(a, b)) for (a, b), ok in reach.items() if not ok and touched & {a, b} and a in reaching}
     # That data arrives without its answer proves that its way works; data that is lost says nothing of the way back.
     proven = frozenset[tuple[int, int]]().union(*(s.broken for s in stuck))
-    works = {(s.src, s.dst) for s in stuck if s.way == "answer lost"} | {(s.dst, s.src) for s in stuck if s.hears}
+    works = {(s.src, s.dst) for s in stuck if s.way is Way.ANSWER_LOST} | {(s.dst, s.src) for s in stuck if s.hears}
     ways = {(a, b): {way for way in ((a, b), (b, a)) if way not in works} for a, b in pairs}
     if proven and all(len(found) == 1 for found in ways.values()):
         return Broken(kind="one way", stuck=stuck, links=tuple(sorted(way for found in ways.values() for way in found)))
@@ -230,8 +231,13 @@ def _common_end(pairs: Iterable[tuple[int, int]], num_nodes: int) -> tuple[int, 
 
 def node_name(live: Live, node: int) -> str:
     """`node 2 (gpu02)`; neutral enough for every language."""
+    return f"node {node_label(live, node)}"
+
+
+def node_label(live: Live, node: int) -> str:
+    """`2 (gpu02)`, as a place of a remedy."""
     status = live.statuses.get(node)
-    return f"node {node} ({status.name})" if status is not None and status.name else f"node {node}"
+    return f"{node} ({status.name})" if status is not None and status.name else f"{node}"
 
 
 def names(live: Live, nodes: Iterable[int]) -> str:

@@ -14,7 +14,18 @@ from allready.evidence.reading import FlightDump, Reading
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.judging.last_calls import SIZES
 from allready.judging.majority import majority
-from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
+from allready.model import (
+    Death,
+    Misfit,
+    Mismatch,
+    NodeStatus,
+    Operation,
+    Origin,
+    RankStatus,
+    Recorder,
+    RunEvidence,
+    SourceRecord,
+)
 from allready.model.process import ENDING_SIGNALS
 
 TOGETHER_S = 0.3
@@ -124,6 +135,7 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
             continue
         mismatch = Mismatch(
             group=progress.group,
+            base_name=progress.name,
             source=progress.source,
             kind="size",
             seq=seq,
@@ -220,7 +232,8 @@ def _own_fault(death: Death, run: RunEvidence) -> Mismatch:
     operations[death.rank] = Operation(seq=seq, name="all_to_all", site=death.site)
     return Mismatch(
         group=group.group if group is not None else "?",
-        source="flight recorder",
+        base_name=group.name if group is not None else "",
+        source=Recorder.FLIGHT,
         kind="size",
         seq=seq,
         by_rank=operations,

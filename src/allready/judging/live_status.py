@@ -90,7 +90,7 @@ def is_silent(live: Live, rank: int) -> bool:
 
 
 def mark_of(live: Live, rank: int, group: str) -> GroupMark | None:
-    """How far a rank says that it came in a group."""
+    """How far a rank says that it came in a group, by the group's own name."""
     status = status_of(live, rank)
     return next((g for g in status.groups if g.group == group), None) if status is not None else None
 
@@ -100,7 +100,7 @@ def entered_s(live: Live, rank: int, group: str) -> float | None:
 
     Its cell counts the sends and receives of two ranks with the other operations of their group.
     """
-    mark = mark_of(live, rank, group.partition(" send ")[0])
+    mark = mark_of(live, rank, group)
     if mark is None or mark.waiting_s is None:
         return None
     node = live.node_of_rank()[rank]

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allready.evidence.flight.progress import SOURCE as RECORDER
 from allready.judging.run_signs import who
 from allready.judging.stated import stated
-from allready.model import Culprits, Evidence, Hit, Live, Mismatch, Operation, RunEvidence, clock_time, ranges
+from allready.model import Culprits, Evidence, Hit, Live, Mismatch, Operation, Recorder, RunEvidence, clock_time, ranges
 
 UNMET = "peer"
 """A send without its receive, or a receive without its send: nothing differs, somebody did not come."""
@@ -134,7 +133,7 @@ def first_mismatches(run: RunEvidence, live: Live | None = None, *, flow: bool) 
     """
     is_early = live is not None and live.since_s is not None and live.now_s - live.since_s < RECORD_S
     found: dict[tuple[str, int], Mismatch] = {}
-    order = {RECORDER: 0, "coll log": 1}
+    order = {Recorder.FLIGHT: 0, Recorder.COLL_LOG: 1}
     met = (m for m in run.mismatches if m.kind != UNMET)
     for mismatch in sorted(met, key=lambda m: (order.get(m.source, 2), m.seq, m.is_by_digest)):
         # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
@@ -150,7 +149,7 @@ def awaits_lines(mismatch: Mismatch, live: Live) -> bool:
     """Whether the recorders can still tell from which lines of the program these calls came: only dumps, which cost
     more than rings and are not asked for at first, have them."""
     has_dump = any(r.dump for answer in live.evidence.values() for r in answer.ranks if r.rank in mismatch.by_rank)
-    is_recorded = mismatch.source == RECORDER and not mismatch.is_by_digest
+    is_recorded = mismatch.source == Recorder.FLIGHT and not mismatch.is_by_digest
     return is_recorded and not has_dump and not all(o.site for o in mismatch.by_rank.values())
 
 

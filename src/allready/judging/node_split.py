@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from allready.judging.majority import Split
 from allready.judging.values import MAX_EVIDENCE, NodeCommand, seen
-from allready.model import Culprits, Hit, Severity, ranges
+from allready.model import Culprits, Hit, Severity, ranges, runs_of
 
 MAX_GROUPS = 4
 MAX_CHARS = 60
@@ -25,13 +25,13 @@ def brief(split: Split, *, most_groups: int = MAX_GROUPS, most_chars: int = MAX_
 
 def members(numbers: Iterable[int], *, most: int = MAX_SPANS) -> str:
     """`0-2,5`, and beyond `most` runs of numbers only how many numbers are left."""
-    numbers = sorted(set(numbers))
-    spans = ranges(numbers).split(",")
-    if len(spans) <= most:
-        return ",".join(spans)
-    shown = spans[:most]
-    last = int(shown[-1].rpartition("-")[2])
-    return f"{','.join(shown)},… +{sum(n > last for n in numbers)}"
+    numbers = set(numbers)
+    runs = runs_of(numbers)
+    if len(runs) <= most:
+        return ranges(numbers)
+    last = runs[most - 1][1]
+    left_out = {n for n in numbers if n > last}
+    return f"{ranges(numbers - left_out)},… +{len(left_out)}"
 
 
 def cut(values: list[str], most: int = MAX_CHARS) -> list[str]:

@@ -14,6 +14,7 @@ from allready.model import (
     Hit,
     Origin,
     ProcessStack,
+    Recorder,
     Role,
     RunEvidence,
     Severity,
@@ -115,8 +116,8 @@ def has_stopped(case: Analysis) -> bool:
         bool(case.run.deaths)
         or any(e.signature in WAITED for e in case.run.events)
         or any(
-            p.source == "watchdog"
-            or (p.source == "ras" and (p.complete or p.absent))
+            p.source == Recorder.WATCHDOG
+            or (p.source == Recorder.RAS and (p.complete or p.absent))
             or any(q.error for q in p.positions.values())
             for p in case.run.progress
         )

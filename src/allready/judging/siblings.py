@@ -12,12 +12,11 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, operation_at
 from allready.judging.majority import is_tie, majority
 from allready.judging.mismatch import UNMET
 from allready.judging.waits import Wait
-from allready.model import GroupProgress, Mismatch, Operation, RunEvidence
+from allready.model import GroupProgress, Mismatch, Operation, Recorder, RunEvidence
 
 MAX_COMPARED = 256
 """Calls before the one in question that must be the same, the last ones."""
@@ -55,7 +54,7 @@ def with_siblings(run: RunEvidence, groups: Joined) -> RunEvidence:
     named = {group.title: (group, tracks) for group, tracks in groups if tracks}
     told = tuple(
         _told(m, *named[m.group], groups)
-        if m.source == SOURCE and not m.odd and not m.misfits and m.kind != UNMET and m.group in named
+        if m.source == Recorder.FLIGHT and not m.odd and not m.misfits and m.kind != UNMET and m.group in named
         else m
         for m in run.mismatches
     )
@@ -102,7 +101,7 @@ def out_of_order(run: RunEvidence, waits: Sequence[Wait]) -> tuple[int, ...]:
 def _known_beside(run: RunEvidence, wait: Wait) -> Iterable[GroupProgress]:
     """Its siblings, as far as it is known of all their members how far they came."""
     own = wait.progress
-    every = (g for g in run.progress if own is not None and g.source == own.source and are_siblings(own, g))
+    every = (g for g in run.progress if g.source == own.source and are_siblings(own, g))
     return (g for g in every if set(g.positions) == set(g.parties))
 
 

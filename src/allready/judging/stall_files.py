@@ -8,7 +8,18 @@ from allready.judging.run_signs import WAITED, evidence
 from allready.judging.stall import BUSY, LEAVING, STUCK, StallCause, StallKind
 from allready.judging.stated import stated
 from allready.judging.waits import WaitSnapshot
-from allready.model import Absence, Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence, clock_time
+from allready.model import (
+    Absence,
+    Confidence,
+    Death,
+    Event,
+    Evidence,
+    FaultClass,
+    Recorder,
+    Role,
+    RunEvidence,
+    clock_time,
+)
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
@@ -212,7 +223,7 @@ def _has_files(run: RunEvidence, rank: int) -> bool:
         any(p.rank == rank and (p.sources or p.last_line) for p in run.processes)
         or any(e.origin.rank == rank for e in run.events)
         or any(s.rank == rank for s in run.stacks)
-        or any(p.source == "ras" and rank in p.absent for p in run.progress)
+        or any(p.source == Recorder.RAS and rank in p.absent for p in run.progress)
         or _shares_a_log(run, rank)
     )
 

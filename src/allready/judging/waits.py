@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_stopped
 from allready.judging.stated import stated
-from allready.model import UNNAMED_GROUP, Absence, Evidence, GroupProgress, Operation, Position, clock_time
+from allready.model import Absence, Evidence, GroupProgress, Operation, Position, Recorder, clock_time
 
 MAX_AHEAD = 1_000
 """Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
@@ -21,23 +21,30 @@ apart are those of several groups whose lines do not tell them apart."""
 
 TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
 """No rank leaves these before every rank has entered."""
-TORCH = ("flight recorder", "watchdog")
+TORCH = (Recorder.FLIGHT, Recorder.WATCHDOG)
 """These two number operations alike, so that one fills the other's gaps."""
 
 
 class Wait(Struct, frozen=True, kw_only=True):
     """Some members of a group wait in an operation for others."""
 
-    group: str
-    label: str
-    source: str
+    progress: GroupProgress
     operation: Operation
     waiting: tuple[int, ...]
     behind: tuple[int, ...]  # known to be behind
     unseen: tuple[int, ...]  # nothing known
     elsewhere: Mapping[int, Operation] = {}  # gave up in an earlier operation of the group
     why_unseen: Mapping[int, str] = {}
-    progress: GroupProgress | None = None
+
+    @property
+    def source(self) -> Recorder:
+        """The kind of evidence that shows it."""
+        return self.progress.source
+
+    @property
+    def called(self) -> str:
+        """The group, for a reader."""
+        return self.progress.label or self.progress.group
 
 
 class WaitSnapshot(Struct, frozen=True, kw_only=True):
@@ -48,7 +55,7 @@ class WaitSnapshot(Struct, frozen=True, kw_only=True):
     `level`: groups in which everybody is in the same unfinished operation.
     """
 
-    source: str
+    source: Recorder
     waits: tuple[Wait, ...] = ()
     roots: tuple[int, ...] = ()
     unseen: tuple[int, ...] = ()
@@ -69,24 +76,24 @@ def snapshots(case: Analysis) -> tuple[WaitSnapshot, ...]:
     """
     run = case.run
     if case.live is not None:
-        marks = [p for p in run.progress if p.source == "flight recorder"]
-        now = snapshot_of("torch", marks, is_still=False)
+        marks = [p for p in run.progress if p.source == Recorder.FLIGHT]
+        now = snapshot_of(Recorder.TORCH, marks, is_still=False)
         return (now,) if now is not None else ()
     torch = _combined([p for p in run.progress if p.source in TORCH])
-    ras = [_with_pending(p) for p in run.progress if p.source == "ras"]
-    logs = [_with_pending(_of_those_given(p)) for p in run.progress if p.source == "coll log"]
+    ras = [_with_pending(p) for p in run.progress if p.source == Recorder.RAS]
+    logs = [_with_pending(_of_those_given(p)) for p in run.progress if p.source == Recorder.COLL_LOG]
     found = (
-        snapshot_of("torch", torch, is_still=case.of(has_stopped)),
-        snapshot_of("ras", ras),
-        snapshot_of("coll log", logs),
+        snapshot_of(Recorder.TORCH, torch, is_still=case.of(has_stopped)),
+        snapshot_of(Recorder.RAS, ras),
+        snapshot_of(Recorder.COLL_LOG, logs),
     )
     return tuple(s for s in found if s is not None)
 
 
 def _combined(progress: Sequence[GroupProgress]) -> list[GroupProgress]:
     """Flight-recorder groups, completed by what the watchdog's lines say of ranks that left no dump."""
-    dumps = [p for p in progress if p.source == "flight recorder"]
-    spoken = [p for p in progress if p.source == "watchdog"]
+    dumps = [p for p in progress if p.source == Recorder.FLIGHT]
+    spoken = [p for p in progress if p.source == Recorder.WATCHDOG]
     combined = []
     for group in dumps:
         stated = next((w for w in spoken if _same_group(group, w)), None)
@@ -156,7 +163,7 @@ def _kind_that_differs(positions: Sequence[Position]) -> str:
     return different[0] if len(different) == 1 and all(different[0] in p.counts for p in positions) else ""
 
 
-def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> WaitSnapshot | None:
+def snapshot_of(source: Recorder, groups: Sequence[GroupProgress], *, is_still: bool = True) -> WaitSnapshot | None:
     """Who waits for whom by one kind of evidence; None where it tells of no group."""
     if not groups:
         return None
@@ -168,7 +175,7 @@ def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool 
             waiting_for.setdefault(rank, set()).update(wait.behind, wait.unseen)
     missed = {r for wait in waits for r in (*wait.behind, *wait.unseen)}
     # Who waits in a group that no line names waits all the same, perhaps in the very operation where it is missed.
-    waiting_somewhere = {r for wait in every if wait.group == UNNAMED_GROUP for r in wait.waiting}
+    waiting_somewhere = {r for wait in every if not wait.progress.is_named for r in wait.waiting}
     roots = sorted(r for r in missed if r not in waiting_for and r not in waiting_somewhere)
     seen = {r for g in groups for r in g.positions}
     cycle = () if roots else cycle_of(waiting_for)
@@ -228,16 +235,13 @@ def _wait_in(
         unseen = tuple(r for r in unseen if group.absent.get(r) is Absence.OUTDATED)
     behind = (r for r, p in group.positions.items() if p.enqueued < seq and r not in elsewhere)
     return Wait(
-        group=group.group,
-        label=group.label,
-        source=group.source,
+        progress=group,
         operation=operation,
         waiting=tuple(sorted(waiting)),
         behind=tuple(sorted(behind)),
         unseen=unseen,
         elsewhere=elsewhere if is_latest else {},
         why_unseen={r: group.absent.get(r, "no data") for r in unseen},
-        progress=group,
     )
 
 
@@ -288,11 +292,9 @@ def positions(snapshot: WaitSnapshot, shown: Sequence[int]) -> tuple[Evidence, .
     """How far ranks came, as evidence."""
     found = []
     for wait in snapshot.waits[:4]:
-        if wait.progress is None:
-            continue
         for rank in (*shown, *wait.waiting[:3]):
             position = wait.progress.positions.get(rank)
-            name = wait.label or wait.group
+            name = wait.called
             if position is None:
                 why = wait.why_unseen.get(rank)
                 if why is not None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from allready.evidence.join.watchdog import SPEAKING, TAG
 from allready.judging.majority import majority
-from allready.model import UNNAMED_GROUP, Event, GroupProgress, Mismatch, Operation
+from allready.model import Event, GroupProgress, Mismatch, Operation, Recorder
 
 EQUAL = {"all_reduce"}
 """Operations to which all members give equally many elements."""
@@ -28,7 +28,7 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
     is_named = any(e.values.get("pg_guid") or TAG.search(e.text) for e in events if e.signature in SPEAKING)
     reported = tuple(progress)
     for group in reported:
-        is_one = is_named and group.group != UNNAMED_GROUP
+        is_one = is_named and group.is_named
         least = 0 if is_one else UNLIKELY_NUMBER
         equal = EQUAL if is_one else frozenset()
         by_seq: dict[int, dict[int, Operation]] = {}
@@ -46,7 +46,7 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
             found.append(
                 Mismatch(
                     group=group.group,
-                    source="watchdog",
+                    source=Recorder.WATCHDOG,
                     kind="name" if len({name for name, _ in calls.values()}) > 1 else "size",
                     seq=seq,
                     by_rank=dict(sorted(made.items())),

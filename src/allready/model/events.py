@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -36,12 +37,38 @@ class Origin(Struct, frozen=True, kw_only=True):
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
 
+class TensorRanks(NamedTuple):
+    """A tensor, and ranks that have submitted it to a collective, or have not."""
+
+    tensor: str
+    ranks: tuple[int, ...]
+
+
+class TensorStall(Struct, frozen=True, kw_only=True):
+    """A launcher's report of tensors for which ranks wait.
+
+    `missing`, `ready`: who has not submitted, or has, each tensor.  `stopped`: ranks because of which the job is ended.
+    `cut`: ranks of which not every tensor is listed.
+    """
+
+    missing: tuple[TensorRanks, ...] = ()
+    ready: tuple[TensorRanks, ...] = ()
+    stopped: tuple[int, ...] = ()
+    cut: tuple[int, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Those of which the report speaks."""
+        return tuple(one.tensor for one in (*self.missing, *self.ready))
+
+
 class Event(Struct, frozen=True, kw_only=True):
     """One line (or block of lines) that a signature knows.
 
     `time_s`: seconds since 1970 as if the log's local time were UTC; None when the line has no time.
     `values`: what the signature's named groups caught, as text.  `extra`: lines that belong to it (a traceback).
     `count`, `last_time_s`: how many lines of the same origin and values it stands for, and the time of the last.
+    `stall`: of a report of tensors that ranks have not submitted.
     """
 
     signature: str
@@ -53,6 +80,7 @@ class Event(Struct, frozen=True, kw_only=True):
     count: int = 1
     last_time_s: float | None = None
     role: Role = Role.RECORD
+    stall: TensorStall | None = None
 
 
 class SourceRecord(Struct, frozen=True, kw_only=True):

@@ -3,25 +3,24 @@
 from collections.abc import Iterable
 
 
+def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of each run of numbers that follow one another."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], number
+        else:
+            runs.append((number, number))
+    return runs
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """Write sorted numbers compactly: 0,1,2,5 becomes "0-2,5"."""
-    parts: list[str] = []
-    start: int | None = None
-    last = 0
-    for number in sorted(set(numbers)):
-        if start is None:
-            start = last = number
-        elif number == last + 1:
-            last = number
-        else:
-            parts.append(_span(start, last))
-            start = last = number
-    if start is not None:
-        parts.append(_span(start, last))
-    return ",".join(parts)
+    return ",".join(map(_span, runs_of(numbers)))
 
 
-def _span(start: int, last: int) -> str:
-    if start == last:
-        return str(start)
-    return f"{start},{last}" if last == start + 1 else f"{start}-{last}"
+def _span(run: tuple[int, int]) -> str:
+    first, last = run
+    if first == last:
+        return str(first)
+    return f"{first},{last}" if last == first + 1 else f"{first}-{last}"

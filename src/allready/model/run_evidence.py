@@ -43,6 +43,10 @@ class Transport(Struct, frozen=True, kw_only=True):
     comm: str | None = None  # pointer as logged, None when the lines do not tell
 
 
+BOOTSTRAP_TOTAL = "bootstrap total"
+"""Among the phases of a process: NCCL's exchange of addresses with every rank of a communicator."""
+
+
 class ProcessRecord(Struct, frozen=True, kw_only=True):
     """One process of the job: everything its logs say of it.
 
@@ -140,10 +144,6 @@ class Position(Struct, frozen=True, kw_only=True):
     iteration: LoopCount | None = None
 
 
-UNNAMED_GROUP = "of unknown name"
-"""The group of ranks that wait in one that none of their lines names: it may be another for each of them."""
-
-
 class Absence(StrEnum):
     """Why a kind of evidence does not show how far a rank came in a group."""
 
@@ -159,23 +159,53 @@ class Absence(StrEnum):
     NOT_JOINED = "has not joined"  # the group, while others have
 
 
-class GroupProgress(Struct, frozen=True, kw_only=True):
-    """One group as one kind of evidence shows it.
+class Recorder(StrEnum):
+    """What shows how far ranks came in their groups.  Numbers of different ones do not compare."""
 
-    source: "flight recorder", "watchdog", "ras", "coll log" (sequence numbers of different sources do not compare).
-    `members`: its global ranks in order, empty when unknown; `size`: how many there are, 0 when unknown.
-    `absent`: rank -> why nothing is known.
-    `complete`: every position is final (a run that ended well, or dumps), not a snapshot of ranks in motion.
+    FLIGHT = "flight recorder"
+    WATCHDOG = "watchdog"
+    TORCH = "torch"  # the two of them together: they number operations alike
+    RAS = "ras"
+    COLL_LOG = "coll log"
+    INSPECTOR = "inspector"
+    EVENT_LOG = "event log"
+
+
+class InGroup(Struct, frozen=True, kw_only=True):
+    """Of which group something is.
+
+    `group`: a title of its own among those of its source, which people read; nothing looks into it.
+    `base_name`: what the group's processes call it, where the title says more: which members, of two groups of one
+    name, or between which two ranks.  `pair`: (source, destination) of what is about their sends and receives alone.
     """
 
     group: str
-    source: str
+    base_name: str = ""
+    pair: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the group's processes call it."""
+        return self.base_name or self.group
+
+
+class GroupProgress(InGroup, frozen=True, kw_only=True):
+    """One group as one kind of evidence shows it.
+
+    `members`: its global ranks in order, empty when unknown; `size`: how many there are, 0 when unknown.
+    `absent`: rank -> why nothing is known.
+    `is_named`: not that of ranks whose lines name none; it may be another for each of them.
+    `complete`: every position is final (a run that ended well, or dumps), not a snapshot of ranks in motion.
+    """
+
+    source: Recorder
     label: str = ""  # what people call it: default_pg, TP, ...
     members: tuple[int, ...] = ()
     size: int = 0
     positions: Mapping[int, Position] = {}
     absent: Mapping[int, Absence] = {}
     complete: bool = False
+    is_named: bool = True
     origin: Origin | None = None
 
     @property
@@ -184,7 +214,7 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
         return self.members or tuple(sorted({*self.positions, *self.absent}))
 
 
-class Mismatch(Struct, frozen=True, kw_only=True):
+class Mismatch(InGroup, frozen=True, kw_only=True):
     """The first operation of a group at which its ranks did not do the same.
 
     kind: "name" (another operation), "size", "dtype", "root", "redop", "peer" (send without its recv), "splits" (of an
@@ -197,8 +227,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     `is_by_digest`: the operations are known, and that their arguments differ, not in what: no recorder has them.
     """
 
-    group: str
-    source: str
+    source: Recorder
     kind: str
     seq: int
     by_rank: Mapping[int, Operation]
@@ -358,11 +387,10 @@ class Lag(Struct, frozen=True, kw_only=True):
     waits (compiling, a checkpoint); `num_waits`: how many were longer than a tenth of the period.  Both are empty when
     not reckoned.  `own_share`: of late ranks that are in several groups, the share of the time by which they worked
     longer than the others before they entered; the rest they had waited in another group.
-    `source`: "flight recorder", "coll log", "inspector", "event log".
     """
 
     group: str
-    source: str
+    source: Recorder
     num_operations: int
     median_late_s: Mapping[int, float]  # rank -> median lateness behind the first
     last_share: Mapping[int, float]

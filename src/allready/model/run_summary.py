@@ -53,6 +53,11 @@ class GroupPosition(Struct, frozen=True, kw_only=True):
     absent: Absence | None = None
     counts: dict[str, int] = {}
 
+    @property
+    def called(self) -> str:
+        """The group and the kind of evidence, for a reader."""
+        return f"{self.group} ({self.source})"
+
 
 class RankRow(Struct, frozen=True, kw_only=True):
     """One rank (or a process whose rank is not known): everything that its evidence says, ready to be shown.
@@ -67,6 +72,7 @@ class RankRow(Struct, frozen=True, kw_only=True):
     host: str | None = None
     pid: int | None = None
     gpu: str = ""
+    gpu_index: int | None = None
     versions: dict[str, str] = {}
     init: str = ""
     network: str = ""

@@ -166,7 +166,7 @@ def details(row: model.RankRow, language: str) -> Iterator[tuple[str, list[str]]
 
 def _in_group(position: model.GroupPosition, language: str) -> str:
     counted = f" ({operations(position.counts, language, most=6)})" if position.counts else ""
-    return f"{position.group} ({position.source}): {came(position, language)}{counted}"
+    return f"{position.called}: {came(position, language)}{counted}"
 
 
 def iterations_head(found: model.IterationCounts, language: str, *, most: int = 8) -> str:
@@ -225,8 +225,7 @@ class Band(Struct, frozen=True):
         """`0 (0000:1b:00.0)`, or the numbers of several."""
         if len(self.rows) == 1:
             return plain(self.first.gpu, most=40) or units.UNKNOWN
-        numbers = [row.gpu.partition(" ")[0] for row in self.rows if row.gpu]
-        return model.ranges(int(n) for n in numbers if n.isascii() and n.isdigit()) or units.UNKNOWN
+        return model.ranges(row.gpu_index for row in self.rows if row.gpu_index is not None) or units.UNKNOWN
 
 
 def bands(report: model.Report, *, fold: bool = True) -> list[Band]:

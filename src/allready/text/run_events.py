@@ -1,5 +1,7 @@
 """What became of a rank, and how far it came, as a sentence in either language."""
 
+from collections.abc import Iterable
+
 from allready.model import GroupPosition, Happening, RunEvent
 from allready.text.ui import ui
 
@@ -35,6 +37,11 @@ def say_position(position: GroupPosition, language: str) -> str:
     if position.waits is not None:
         parts.append(say_event(position.waits, language))
     return ", ".join([*parts, position.error] if position.error else parts)
+
+
+def say_positions(positions: Iterable[GroupPosition], language: str) -> dict[str, str]:
+    """The same of several groups, by their names and the kinds of evidence."""
+    return {position.called: say_position(position, language) for position in positions}
 
 
 def _named(event: RunEvent) -> str:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from allready.evidence.join.identity import MAX_RANKS, Identities, identify
 from allready.evidence.reading import RasAnswer
-from allready.model import GroupProgress, Origin, Position
+from allready.model import GroupProgress, Origin, Position, Recorder
 from tests.judging.made import comm, event, known, process
 
 
@@ -81,9 +81,9 @@ def test_ranks_between_known_ones_are_filled_in_only_if_one_layout_fits() -> Non
 
 
 def test_the_addresses_of_ras_belong_to_the_node_of_a_known_rank() -> None:
-    group = GroupProgress(group="g", source="ras", size=4, positions={r: Position(enqueued=1) for r in range(4)})
+    group = GroupProgress(group="g", source=Recorder.RAS, size=4, positions={r: Position(enqueued=1) for r in range(4)})
     hosts = {("g", r): (f"10.0.0.{1 + r // 2}", 100 + r) for r in range(4)}
-    answer = RasAnswer(origin=Origin(source="ras"), groups=[group], hosts=hosts)
+    answer = RasAnswer(origin=Origin(source=Recorder.RAS), groups=[group], hosts=hosts)
     found = identify([process(0, "node0"), process(2, "node1")], [], [], [answer])
     assert found.node_of_rank == {0: 0, 1: 0, 2: 1, 3: 1}
 

@@ -63,6 +63,7 @@ def test_a_rank_that_names_no_group_and_waits_in_another_operation_belongs_nowhe
     run = read(waited(0, 70), status(0, "3", 70, 72), other)
     assert sorted(of(run, "3").positions) == [0]
     assert of(run, "of unknown name").members == ()
+    assert not of(run, "of unknown name").is_named
 
 
 def test_where_nobody_names_a_group_it_is_the_world() -> None:

@@ -176,15 +176,27 @@ def test_without_a_gil_nothing_can_be_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert not can_read_stacks()
 
 
+class GroupMember:
+    """Where torch keeps the group of all ranks."""
+
+    WORLD = object()
+
+
 @cases(
-    ("function", "argument", "given", "peer"),
-    [("recv", "src", 3, 3), ("send", "dst", 0, 0), ("recv", "src", None, None), ("isend", "dst", 1, None)],
+    ("function", "argument", "given", "group", "peer", "has_peer_group"),
+    [
+        ("recv", "src", 3, None, 3, False),
+        ("recv", "src", 3, GroupMember.WORLD, 3, False),
+        ("send", "dst", 0, "of two", 0, True),
+        ("recv", "src", None, None, None, False),
+        ("isend", "dst", 1, "of two", None, False),
+    ],
 )
 def test_for_which_rank_a_send_or_receive_waits_is_read_back(
-    function: str, argument: str, given: int | None, peer: int | None
+    function: str, argument: str, given: int | None, group: object, peer: int | None, has_peer_group: bool
 ) -> None:
-    made: dict[str, Any] = {}
-    source = f"def {function}(lock, {argument}):\n    lock.acquire()\n"
+    made: dict[str, Any] = {"GroupMember": GroupMember}
+    source = f"def {function}(lock, {argument}, group):\n    lock.acquire()\n"
     exec(compile(source, "/site-packages/torch/distributed/distributed_c10d.py", "exec"), made)
     lock, found = threading.Lock(), list[bytes]()
     lock.acquire()
@@ -197,8 +209,8 @@ def test_for_which_rank_a_send_or_receive_waits_is_read_back(
 
     thread = threading.Thread(target=look)
     thread.start()
-    made[function](lock, given)
+    made[function](lock, given, group)
     thread.join(20)
     reading = read_stacks(found[-1], "stacks.txt")
-    assert f"<waits for rank {peer}".encode() in found[-1] or peer is None
-    assert [t.peer for s in reading.stacks for t in s.threads if t.is_main] == [peer]
+    [main] = (t for s in reading.stacks for t in s.threads if t.is_main)
+    assert (main.peer, main.has_peer_group) == (peer, has_peer_group)

@@ -1,6 +1,8 @@
 """Positions from the newest words, completed by rings."""
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
@@ -12,8 +14,11 @@ from tests.live.monitor.made import entry
 NOW = 1_790_000_100.0
 
 
-def dump(rank: int, *entries: object) -> FlightDump:
-    text = json.dumps({"version": "2.10", "entries": entries, "pg_config": {}, "pg_status": {}})
+def dump(
+    rank: int, *entries: object, groups: Mapping[tuple[str, str], tuple[int, ...]] = MappingProxyType({})
+) -> FlightDump:
+    config = {name: {"name": name, "desc": label, "ranks": str(list(m))} for (name, label), m in groups.items()}
+    text = json.dumps({"version": "2.10", "entries": entries, "pg_config": config, "pg_status": {}})
     [found] = read_dump(text.encode(), "ring.json", name_hint=f"rank{rank}").dumps
     return found
 
@@ -23,11 +28,11 @@ def words(*marks: GroupMark | None) -> dict[int, NodeStatus]:
     return {0: NodeStatus(node_rank=0, time_s=NOW, ranks=ranks)}
 
 
-def mark(enqueued: int, completed: int, members: tuple[int, ...] = (0, 1)) -> GroupMark:
+def mark(enqueued: int, completed: int, members: tuple[int, ...] = (0, 1), group: str = "0") -> GroupMark:
     waits = enqueued > completed
     return GroupMark(
-        group="0",
-        label="default_pg",
+        group=group,
+        label="default_pg" if group == "0" else "",
         members=members,
         enqueued=enqueued,
         completed=completed,
@@ -119,3 +124,26 @@ def test_of_ranks_that_ended_before_their_first_word_the_rings_say_where_they_we
 def test_rings_alone_say_nothing_of_ranks_that_live() -> None:
     rings = [dump(r, entry(1, NOW - 9), entry(2, NOW - 8, done=False)) for r in (0, 1)]
     assert progress_of(words(None, None), joined_dumps(rings).progress, world_size=2) == ()
+
+
+def test_a_groups_name_may_read_like_a_title_of_two_ranks_or_of_members() -> None:
+    """Names are the user's: only rings of a group of the very name belong to what the marks tell of it."""
+    for name in ("pp send buffers", "dp [inner]"):
+        groups = {(name, ""): (0, 1)}
+        rings = [dump(r, dict(entry(1, NOW - 9, done=False), process_group=(name, "")), groups=groups) for r in (0, 1)]
+        [group] = progress_of(words(*[mark(1, 0, group=name)] * 2), joined_dumps(rings).progress, world_size=2)
+        stuck = group.positions[0].stuck
+        assert (group.name, stuck is not None and stuck.name) == (name, "all_reduce")
+
+
+def test_two_groups_of_one_name_find_their_rings_by_it_and_by_their_members() -> None:
+    rings = []
+    for rank, members in ((0, (0, 1)), (1, (0, 1)), (2, (2, 3)), (3, (2, 3))):
+        operation = entry(1, NOW - 9, "broadcast" if rank < 2 else "all_gather", done=False)
+        rings.append(dump(rank, dict(operation, process_group=("dp", "")), groups={("dp", ""): members}))
+    joined = joined_dumps(rings).progress
+    assert {(g.group, g.name) for g in joined} == {("dp [0,1]", "dp"), ("dp [2,3]", "dp")}
+    marks = [mark(1, 0, members, "dp") for members in ((0, 1), (0, 1), (2, 3), (2, 3))]
+    found = {g.members: g for g in progress_of(words(*marks), joined, world_size=4)}
+    calls = {m: stuck.name for m, g in found.items() if (stuck := g.positions[m[0]].stuck) is not None}
+    assert calls == {(0, 1): "broadcast", (2, 3): "all_gather"}

@@ -94,11 +94,12 @@ def test_a_narrow_screen_keeps_rank_and_place_and_drops_what_matters_least() -> 
 def test_the_chosen_row_is_marked_and_of_a_place_the_time_and_the_end_stay() -> None:
     seen = picture(crowd(5), "en", columns=80, lines=20, chosen=2)
     assert next(row for row in seen.lines if row.startswith("\x1b[7m")).split()[0].endswith("m2")
-    place = "12.0 s: /a/very/long/path/of/somebody/train.py:10 step"
-    assert short_site(place, 40) == "12.0 s: …th/of/somebody/train.py:10 step"
-    assert short_site(place, 200) == place
+    head = "12.0 s: "
+    place = f"{head}/a/very/long/path/of/somebody/train.py:10 step"
+    assert short_site(place, 40, head) == "12.0 s: …th/of/somebody/train.py:10 step"
+    assert short_site(place, 200, head) == place
     assert short_site(place[8:], 15).endswith("train.py:10 step"[-14:])
-    assert all(width(short_site(place, n)) <= n for n in range(60))
+    assert all(width(short_site(place, n, head)) <= n for n in range(60))
 
 
 def test_a_text_in_place_of_the_table_scrolls_to_its_end_and_fits_the_screen() -> None:
@@ -132,16 +133,23 @@ def test_wrapping_keeps_within_its_bounds(text: str, columns: int, most: int) ->
 
 
 def test_a_loop_that_is_seen_at_one_place_is_not_stuck_there() -> None:
-    def site(moved_s: float) -> str:
+    def site(moved_s: float) -> tuple[str, str]:
         rank = RankStatus(
             rank=0, site="t.py:7 <module>", site_since_s=50.0, groups=(GroupMark(group="0", moved_s=moved_s),)
         )
-        return lines_of(
+        [line] = lines_of(
             WatchState(job=JOB, now_s=60.0, statuses=(NodeStatus(node_rank=0, time_s=60.0, ranks=(rank,)),))
-        )[0].site
+        )
+        return line.site_head, line.site
 
-    assert site(59.0) == "t.py:7 <module>"
-    assert site(49.0) == "10.0 s: t.py:7 <module>"
+    assert site(59.0) == ("", "t.py:7 <module>")
+    assert site(49.0) == ("10.0 s: ", "t.py:7 <module>")
+
+
+def test_a_folder_whose_name_reads_like_a_time_is_a_part_of_the_place() -> None:
+    place = "3 s: data/a/very/long/path/of/somebody/train.py:10 step"
+    assert short_site(place, 40).startswith("…")
+    assert short_site(f"12.0 s: {place}", 40, "12.0 s: ").startswith("12.0 s: …")
 
 
 def test_a_word_that_is_a_second_old_does_not_make_a_rank_late() -> None:

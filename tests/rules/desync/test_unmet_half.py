@@ -1,5 +1,5 @@
 from allready.judging.loading import load
-from allready.model import Confidence, FaultClass, Mismatch
+from allready.model import Confidence, FaultClass, Mismatch, Recorder
 from tests.rules.live import made as live
 from tests.rules.runs import ask, death, operation
 
@@ -7,7 +7,7 @@ from tests.rules.runs import ask, death, operation
 def unmet(rank: int, peer: int, name: str = "recv", seq: int = 3) -> Mismatch:
     return Mismatch(
         group="0xabc",
-        source="coll log",
+        source=Recorder.COLL_LOG,
         kind="peer",
         seq=seq,
         missing=(peer,),

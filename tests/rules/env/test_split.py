@@ -5,6 +5,7 @@ from allready.judging.node_split import assign, brief, cut, exports, members, so
 def test_writes_many_runs_of_numbers_short() -> None:
     assert members([3, 1, 2, 7]) == "1-3,7"
     assert members(range(0, 100, 2)) == "0,2,4,6,8,10,… +44"
+    assert members([1, 2, *range(4, 14, 2), 20]) == "1,2,4,6,8,10,12,… +1"  # two that follow one another are one run
     assert members([*range(0, 12, 2), 20, 21, 22, 30]) == "0,2,4,6,8,10,… +4"
 
 

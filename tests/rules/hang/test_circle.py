@@ -1,12 +1,14 @@
+from typing import Any
+
 from allready.model.fill import in_english
 from tests.fleets import check
 from tests.rules.live.made import job
 from tests.rules.runs import ask, at, group, one_missing
 
 
-def two(first: int, second: int, name: str, waiting: int) -> object:
+def two(first: int, second: int, name: str, waiting: int, **more: Any) -> object:
     positions = {r: at(5, 5) if r == waiting else at(4) for r in (first, second)}
-    return group(positions, group=name, label=name, members=(first, second))
+    return group(positions, group=name, label=name, members=(first, second), **more)
 
 
 def test_two_ranks_that_took_two_groups_in_opposite_order() -> None:
@@ -41,7 +43,10 @@ def test_one_group_is_no_circle() -> None:
 
 def test_receives_on_both_sides_of_a_running_job_whose_cells_count_them_with_their_group() -> None:
     """Two ranks post `recv` from each other: their cells say that both wait, their records say in what."""
-    pairs = (two(0, 1, "0 send 0->1", waiting=1), two(0, 1, "0 send 1->0", waiting=0))
+    pairs = (
+        two(0, 1, "0 send 0->1", waiting=1, base_name="0", pair=(0, 1)),
+        two(0, 1, "0 send 1->0", waiting=0, base_name="0", pair=(1, 0)),
+    )
     fleet = job(progress=pairs)
     [hit] = check("HNG004", fleet).hits
     assert hit.culprits.ranks == (0, 1)

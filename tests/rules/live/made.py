@@ -23,6 +23,7 @@ from allready.model import (
     ProcessState,
     RankEvidence,
     RankStatus,
+    Recorder,
     RunEvidence,
     SocketRow,
     ThreadStack,
@@ -200,7 +201,7 @@ def progress(statuses: Mapping[int, RankStatus], name: str = "all_reduce") -> tu
         GroupProgress(
             group=g,
             label="default_pg" if g == "0" else "",
-            source="flight recorder",
+            source=Recorder.FLIGHT,
             members=members[g],
             positions=found,
             absent={r: Absence.NOT_JOINED for r in members[g] if r not in found},

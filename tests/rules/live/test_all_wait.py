@@ -1,6 +1,6 @@
 """LIV010."""
 
-from allready.model import Mismatch, Severity
+from allready.model import Mismatch, Recorder, Severity
 from tests.rules.live.made import ask, mark, progress, socket, waiting
 
 QUIET = (socket(),)
@@ -38,5 +38,5 @@ def test_gpus_that_compute_may_be_what_it_waits_for() -> None:
 
 
 def test_known_differences_tell_more() -> None:
-    mismatch = Mismatch(group="0", source="flight recorder", kind="size", seq=64, by_rank={})
+    mismatch = Mismatch(group="0", source=Recorder.FLIGHT, kind="size", seq=64, by_rank={})
     assert ask("LIV010", sockets=QUIET, progress=BROADCAST, mismatches=(mismatch,)).state == "clear"

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import Confidence, FaultClass, GroupProgress, Operation, Position, RankStatus, ThreadStack
+from allready.model import Confidence, FaultClass, GroupProgress, Operation, Position, RankStatus, Recorder, ThreadStack
 from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, mark, progress, stack, waiting
 
@@ -64,7 +64,9 @@ def test_a_receive_that_has_worked_before_may_miss_what_its_peer_left_out() -> N
     ranks = {r: waiting(r) for r in (0, 1, 3)} | {2: behind(2)}
     counted = behind(2, groups=(mark(63 + 30, pending=False),))  # Gloo counts sends and receives, and records none
     ends = {r: Position(enqueued=30, completed=30) for r in (1, 2)}
-    pair = GroupProgress(group="0 send 1->2", source="flight recorder", members=(1, 2), positions=ends)
+    pair = GroupProgress(
+        group="0 send 1->2", base_name="0", pair=(1, 2), source=Recorder.FLIGHT, members=(1, 2), positions=ends
+    )
     for rank, known in ((counted, progress(ranks)), (behind(2), (*progress(ranks), pair))):
         [hit] = ask("LIV008", rank, stacks=stacks, progress=known).hits
         assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)

@@ -16,6 +16,7 @@ from allready.model import (
     Position,
     ProcessState,
     RankStatus,
+    Recorder,
 )
 from allready.model.fill import fill
 from tests.fleets import check
@@ -107,7 +108,7 @@ def test_of_two_whose_calls_differed_before_nobody_knows_who_made_one_too_many()
     [hit] = ask("LIV007", *ranks).hits
     assert hit.culprits.ranks == (1,)
     calls = {r: Operation(seq=40, name="?") for r in (0, 1)}
-    differing = Mismatch(group="0", source="live", kind="dtype", seq=40, by_rank=calls)
+    differing = Mismatch(group="0", source=Recorder.FLIGHT, kind="dtype", seq=40, by_rank=calls)
     [hit] = ask("LIV007", *ranks, mismatches=(differing,)).hits
     assert hit.culprits.ranks == ()
 

@@ -7,6 +7,7 @@ def test_names_the_node_to_and_from_which_packets_get_lost() -> None:
     [hit] = ask("SLW008", flows=LOSSY).hits
     assert (hit.culprits.nodes, hit.severity) == ((2,), None)
     assert hit.values["num"] == 280
+    assert hit.values["node"] == "2 (gpu2)"
 
 
 def test_one_lossy_path_is_a_link() -> None:

@@ -12,9 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import COMPLETED, UNKNOWN, Track, operation
-from allready.model import Absence, GroupProgress, Mismatch, Operation, Position
+from allready.model import Absence, GroupProgress, Mismatch, Operation, Position, Recorder
 
 MAX_PAIRS = 4_096
 _OTHER = {"send": "recv", "recv": "send"}
@@ -106,7 +105,9 @@ def _progress(
     origin = next(e.track.dump.origin for e in (send, receive) if e is not None)
     return GroupProgress(
         group=f"{group.title} send {src}->{dst}",
-        source=SOURCE,
+        base_name=group.name,
+        pair=(src, dst),
+        source=Recorder.FLIGHT,
         label=label,
         members=tuple(sorted({src, dst})),
         size=len({src, dst}),
@@ -154,7 +155,9 @@ def _mismatch(group: Group, src: int, dst: int, send: _End, receive: _End) -> Mi
             ours, theirs = operation(group, send.track, a), operation(group, receive.track, b)
             return Mismatch(
                 group=f"{group.title} send {src}->{dst}",
-                source=SOURCE,
+                base_name=group.name,
+                pair=(src, dst),
+                source=Recorder.FLIGHT,
                 kind=kind,
                 seq=number,
                 by_rank={src: replace(ours, seq=number), dst: replace(theirs, seq=number)},

@@ -9,9 +9,8 @@ from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import SYNCHRONISING
 from allready.evidence.flight.tracks import COMPLETED, STARTED, UNKNOWN, Track, operation
 from allready.evidence.reading import FlightDump
-from allready.model import Absence, GroupProgress, Operation, Position
+from allready.model import Absence, GroupProgress, Operation, Position, Recorder
 
-SOURCE = "flight recorder"
 MAX_RANKS = 1 << 17
 _RECENT = 32
 """Operations whose rhythm counts."""
@@ -40,7 +39,8 @@ def progress_of(group: Group, tracks: Mapping[int, Track]) -> GroupProgress | No
     absent.update({r: Absence.NO_DUMP for r in expected if r not in group.dumps})
     return GroupProgress(
         group=group.title,
-        source=SOURCE,
+        base_name=group.name,
+        source=Recorder.FLIGHT,
         label=group.label,
         members=tuple(group.members),
         size=group.size,

@@ -7,10 +7,11 @@ from msgspec import Struct
 
 from allready.evidence.flight.names import operation_name
 from allready.evidence.join.identity import MAX_RANKS, Identities
-from allready.model import UNNAMED_GROUP, Event, GroupProgress, Operation, Position
+from allready.model import Event, GroupProgress, Operation, Position, Recorder
 
 TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
 _WORLD = "0"
+_UNNAMED = "of unknown name"  # for a reader
 _GAVE_UP = "Timeout at NCCL work"
 _OF_ONE_OPERATION = {"torch.watchdog_timeout", "torch.async_exception"}
 SPEAKING = {*_OF_ONE_OPERATION, "torch.pg_status", "torch.dump_signal"}
@@ -30,7 +31,7 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
             by_rank.setdefault(rank, []).append(event)
     if not by_rank:
         return []
-    groups: dict[str, dict[int, Position]] = {}
+    groups: dict[str | None, dict[int, Position]] = {}
     labels: dict[str, str] = {}
     nameless: dict[int, Position] = {}
     for rank, of_rank in by_rank.items():
@@ -45,23 +46,25 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
     world_size = max([identities.world_size, *(r + 1 for r in seen)], default=0)
     return [
         GroupProgress(
-            group=name,
-            source="watchdog",
-            label=labels.get(name, ""),
-            members=tuple(range(world_size)) if _is_world(name, labels.get(name, "")) else (),
-            size=identities.world_size if _is_world(name, labels.get(name, "")) else 0,
+            group=_UNNAMED if name is None else name,
+            is_named=name is not None,
+            source=Recorder.WATCHDOG,
+            label=label,
+            members=tuple(range(world_size)) if _is_world(name, label) else (),
+            size=identities.world_size if _is_world(name, label) else 0,
             positions=dict(sorted(positions.items())),
             complete=True,
         )
-        for name, positions in sorted(groups.items())
+        for name, positions in sorted(groups.items(), key=lambda item: item[0] or _UNNAMED)
+        for label in [labels.get(name or "", "")]
     ]
 
 
-def _is_world(name: str, desc: str) -> bool:
+def _is_world(name: str | None, desc: str) -> bool:
     return desc == "default_pg" or (not desc and name in {"0", "default_pg"})
 
 
-def _add_nameless(groups: dict[str, dict[int, Position]], nameless: Mapping[int, Position]) -> None:
+def _add_nameless(groups: dict[str | None, dict[int, Position]], nameless: Mapping[int, Position]) -> None:
     """Ranks whose lines name no group: they are in the one whose other members wait in the same operation.
 
     Where no line of any rank names a group, they are taken for the world.  Else it is not known where they belong.
@@ -69,13 +72,13 @@ def _add_nameless(groups: dict[str, dict[int, Position]], nameless: Mapping[int,
     if not groups and nameless:
         groups[_WORLD] = dict(nameless)
         return
-    waited: dict[tuple[object, ...], set[str]] = {}
+    waited: dict[tuple[object, ...], set[str | None]] = {}
     for name, positions in groups.items():
         for position in positions.values():
             waited.setdefault(_waits_in(position), set()).add(name)
     for rank, position in nameless.items():
         known = waited.get(_waits_in(position), set())
-        name = next(iter(known)) if len(known) == 1 else UNNAMED_GROUP
+        name = next(iter(known)) if len(known) == 1 else None
         groups.setdefault(name, {}).setdefault(rank, position)
 
 

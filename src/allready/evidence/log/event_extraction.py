@@ -219,6 +219,10 @@ def _event(
         if signature.cases:
             front = line.text.partition(match[0])[0]
             role = signature.role_of(line.rest, values, front, has_progress=_is_overcome(log, at))
+    stall = None
+    if signature_id == horovod.STALLED and not values.get("ranks"):
+        stall = horovod.report(log.lines, at)
+        values |= {"ranks": horovod.missing_in(stall)} if stall.missing else {}
     return Event(
         signature=signature_id,
         origin=origin,
@@ -227,6 +231,7 @@ def _event(
         values=values,
         extra=extra,
         role=role,
+        stall=stall,
     )
 
 
@@ -237,8 +242,6 @@ def _values_of_line(log: LogContext, at: int, signature: Signature, match: re.Ma
         values = {name: value for name, value in values.items() if value != _NO_NUMBER}
     if signature.culprit == "ranks" and not values.get("ranks"):
         values |= _named_below(log, at, signature)
-    if signature.id == horovod.STALLED and not values.get("ranks"):
-        values |= horovod.report(log.lines, at)
     if signature.id == ray.DIED:
         values |= ray.named_below(log.lines, at)
     if "task:" in values.get("tasks", ""):  # one below the other, with JAX's names of jobs and replicas

@@ -98,13 +98,14 @@ class Collector:
         """Take it in; where it is now, None when it was only counted."""
         o, values = event.origin, tuple(event.values.items())
         who = (event.signature, o.host, o.pid, o.rank, o.local_rank, o.node)
-        exact = (who, values, "" if values else event.text)
+        exact = (who, values, "" if values else event.text, event.stall)
         at = self._same.get(exact)
         if at is not None:
             self._count(at, event)
             return None
         shape = tuple([(name, _NUMBER.sub("0", value)) for name, value in values])
-        number, last = self._alike.get((who, shape), (0, 0))
+        alike = (who, shape, event.stall and event.stall.tensors)
+        number, last = self._alike.get(alike, (0, 0))
         if number >= MAX_KEPT or len(self._events) >= MAX_EVENTS:
             if number:
                 self._count(last, event)
@@ -114,7 +115,7 @@ class Collector:
         self._events.append(event)
         at = len(self._events) - 1
         self._same[exact] = at
-        self._alike[who, shape] = (number + 1, at)
+        self._alike[alike] = (number + 1, at)
         return at
 
     def _count(self, at: int, event: Event) -> None:

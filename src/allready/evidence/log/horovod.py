@@ -6,9 +6,11 @@ who is the reason that Horovod shuts down.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from allready.evidence.log.line import Line
+from allready.model import TensorRanks, TensorStall
 
 STALLED = "launcher.horovod_stalled"
 MAX_LINES = 400  # so much may stand behind the last report of a job that did not go on
@@ -21,12 +23,8 @@ _SHUT_DOWN = 'One or more rank (marked by "!") is stalled'
 _OWN_STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:.]{8,16}: [A-Z] ")
 
 
-def report(lines: Sequence[Line], at: int) -> dict[str, str]:
-    """What the report that begins with `lines[at]` says, as values of its event.
-
-    `ranks`: who is missing; `stopped`: who is the reason that Horovod ends the job; `missing`, `ready`: ranks by
-    tensor, `NAME=1,3;NAME=1`; `cut`: ranks of which not every tensor is listed.
-    """
+def report(lines: Sequence[Line], at: int) -> TensorStall:
+    """What the report that begins with `lines[at]` says."""
     missing: dict[str, set[int]] = {}
     ready: dict[str, set[int]] = {}
     stopped: set[int] = set()
@@ -51,15 +49,14 @@ def report(lines: Sequence[Line], at: int) -> dict[str, str]:
                 cut.add(rank)
         if _SHUT_DOWN in line.text:
             break
-    absent = {rank for ranks in missing.values() for rank in ranks}
-    values = {
-        "ranks": _listed(absent),
-        "stopped": _listed(stopped),
-        "cut": _listed(cut),
-        "missing": _table(missing),
-        "ready": _table(ready),
-    }
-    return {name: value for name, value in values.items() if value}
+    return TensorStall(
+        missing=_table(missing), ready=_table(ready), stopped=tuple(sorted(stopped)), cut=tuple(sorted(cut))
+    )
+
+
+def missing_in(stall: TensorStall) -> str:
+    """The ranks that have not submitted one of the tensors, for a reader."""
+    return ", ".join(map(str, sorted({rank for one in stall.missing for rank in one.ranks})))
 
 
 def _is_anothers(line: Line) -> bool:
@@ -71,10 +68,6 @@ def _is_number(text: str) -> bool:
     return text.replace(".", "", 1).replace("-", "", 1).isdecimal()
 
 
-def _listed(ranks: set[int]) -> str:
-    return ", ".join(map(str, sorted(ranks)))
-
-
-def _table(by_tensor: dict[str, set[int]]) -> str:
-    first = list(by_tensor.items())[:_MAX_TENSORS]
-    return ";".join(f"{name.replace(';', '_').replace('=', '_')}={_listed(ranks)}" for name, ranks in first)
+def _table(by_tensor: Mapping[str, set[int]]) -> tuple[TensorRanks, ...]:
+    first = islice(by_tensor.items(), _MAX_TENSORS)
+    return tuple(TensorRanks(name, tuple(sorted(ranks))) for name, ranks in first)

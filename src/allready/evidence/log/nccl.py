@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from allready.evidence.log.comms import Comms
-from allready.model import NcclChoice, NcclDiagnostic, Transport
+from allready.model import BOOTSTRAP_TOTAL, NcclChoice, NcclDiagnostic, Transport
 from allready.redaction import masked_value
 
 _Item = TypeVar("_Item")
@@ -261,8 +261,8 @@ class NcclProcess(Struct):
         timings = _BOOTSTRAP.match(text)
         if timings is not None:
             total = _number(timings[1])
-            if total > self.phases_s.get("bootstrap total", -1.0):
-                self.phases_s["bootstrap total"] = total
+            if total > self.phases_s.get(BOOTSTRAP_TOTAL, -1.0):
+                self.phases_s[BOOTSTRAP_TOTAL] = total
                 self.phases_s |= {f"bootstrap {name}": _number(value) for name, value in _PART.findall(timings[2])}
             return True
         match = _ADDRESS.search(text) if "Using" in text else None

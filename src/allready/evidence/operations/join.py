@@ -7,7 +7,7 @@ from msgspec import Struct
 from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation, origin_at
 from allready.evidence.operations.members import Group, gather_groups, gather_processes
 from allready.evidence.reading import OpStream
-from allready.model import Absence, GroupProgress, Position, ProcessRecord
+from allready.model import Absence, GroupProgress, Position, ProcessRecord, Recorder
 
 MAX_ABSENT = 100_000
 
@@ -105,7 +105,7 @@ def _progress(
     is_full = len(ranks) == group.nranks
     return GroupProgress(
         group=group.name,
-        source="coll log",
+        source=Recorder.COLL_LOG,
         members=tuple(ranks[r] for r in sorted(ranks)) if is_full else tuple(range(group.nranks)) if is_whole else (),
         size=group.nranks,
         positions=dict(sorted(positions.items())),

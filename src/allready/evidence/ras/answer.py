@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from allready.evidence.ras.common import as_pid, as_rank, error_text, hash_name, operation_name, parse_time
 from allready.evidence.reading import RasAnswer
 from allready.evidence.untyped import as_dict, as_int, as_list, as_text
-from allready.model import Absence, GroupProgress, Origin, Position
+from allready.model import Absence, GroupProgress, Origin, Position, Recorder
 
 MAX_COUNT = (1 << 63) - 1
 MAX_UNLISTED = 20_000  # ranks that an answer counts but does not list, named one by one up to here
@@ -70,7 +70,7 @@ def _group(
     size = as_rank(communicator.get("size")) or 0
     return GroupProgress(
         group=name,
-        source="ras",
+        source=Recorder.RAS,
         members=tuple(sorted({*positions, *absent})),
         size=size,
         positions=positions,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from allready.evidence.ras.common import MAX_RANKS, VERSION, error_of_text, hash_name, operation_name
 from allready.evidence.reading import RasAnswer, Tally
-from allready.model import Absence, Event, GroupProgress, Origin, Position
+from allready.model import Absence, Event, GroupProgress, Origin, Position, Recorder
 
 MAX_LINES = 300_000
 """Of one report that say something; one about 10,000 ranks has a tenth of it."""
@@ -124,7 +124,7 @@ class TextReport:
             if row not in listed:
                 text = f"{label}, {comms} communicators" if comms > 1 else label
                 self.answer.groups.append(
-                    GroupProgress(group=f"#{row}", source="ras", label=text, size=size, origin=self.origin)
+                    GroupProgress(group=f"#{row}", source=Recorder.RAS, label=text, size=size, origin=self.origin)
                 )
         self.answer.hosts = hosts
         return self.answer
@@ -231,7 +231,7 @@ class TextReport:
         absent = {rank: self._why(comm.hosts.get(rank), dead) for rank in sorted(comm.missing)}
         return GroupProgress(
             group=comm.name,
-            source="ras",
+            source=Recorder.RAS,
             members=tuple(sorted({*positions, *absent})),
             size=size,
             positions=positions,

@@ -71,7 +71,10 @@ def _walk(frame: "FrameType | None") -> tuple[list[tuple[str, int | None, str]],
 
 
 def _waits_for(frame: "FrameType | None") -> str:
-    """For which rank the innermost call of torch.distributed waits, if it sends to or receives from one; "" if not."""
+    """For which rank the innermost call of torch.distributed waits, if it sends to or receives from one; "" if not.
+
+    As `evidence.stacks.text` reads it: `peer=3 group=world`, or `group=own` for one that is not that of all ranks.
+    """
     for _ in range(3):  # below it there are wrappers at most
         if frame is None:
             break
@@ -80,8 +83,8 @@ def _waits_for(frame: "FrameType | None") -> str:
             given = frame.f_locals
             peer, group = given.get(_PEERS[code.co_name]), given.get("group")
             world = getattr(frame.f_globals.get("GroupMember"), "WORLD", None)
-            where = "" if group is None or group is world else " in a group of its own"
-            return f"waits for rank {peer}{where}" if type(peer) is int and peer >= 0 else ""
+            which = "world" if group is None or group is world else "own"
+            return f"peer={peer} group={which}" if type(peer) is int and peer >= 0 else ""
         frame = frame.f_back
     return ""
 

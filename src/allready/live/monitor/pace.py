@@ -18,9 +18,8 @@ from allready.judging.shifts import call_shift
 from allready.live.digests import UNKNOWN, call_of, differ, is_same_operation, name_of, root_of
 from allready.live.monitor.own_work import own_shares
 from allready.live.monitor.pace_lines import Line
-from allready.model import CallShift, Lag, Mismatch, NodeStatus, Operation, PaceSample
+from allready.model import CallShift, Lag, Mismatch, NodeStatus, Operation, PaceSample, Recorder
 
-SOURCE = "flight recorder"
 WINDOW_S = 30.0
 RECENT_S = 6.0
 """Long enough for six of the stop pulses that come once a second, short enough to tell within seconds."""
@@ -302,7 +301,7 @@ class PaceBook:
         late = {r for r, share in waited_share.items() if share >= LATE}
         return Lag(
             group=title,
-            source=SOURCE,
+            source=Recorder.FLIGHT,
             num_operations=len(seqs),
             median_late_s=entered.median_late_s,
             last_share=entered.last_share,
@@ -366,7 +365,7 @@ def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
     }
     return Mismatch(
         group=name,
-        source=SOURCE,
+        source=Recorder.FLIGHT,
         kind=kind,
         seq=seq,
         by_rank=operations,

@@ -6,8 +6,17 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from allready.evidence.flight.names import is_hooked
-from allready.evidence.flight.progress import SOURCE
-from allready.model import Absence, GroupMark, GroupProgress, NodeStatus, Operation, Position, ProcessState, RankStatus
+from allready.model import (
+    Absence,
+    GroupMark,
+    GroupProgress,
+    NodeStatus,
+    Operation,
+    Position,
+    ProcessState,
+    RankStatus,
+    Recorder,
+)
 from allready.model.live import WORLD, outsiders
 
 MUTE_S = 0.8
@@ -67,15 +76,10 @@ def progress_of(
     gone = {r.rank for s in statuses.values() for r in s.ranks if r.is_gone}
     return (
         *found,
-        *(g for g in flight if " send " in g.group and (g.group, g.members) not in known),  # marks say nothing of them
+        *(g for g in flight if g.pair is not None and (g.group, g.members) not in known),  # marks say nothing of them
         # A job may be over before its ranks' first word; what they recorded at their end is all that there is.
-        *(g for g in flight if " send " not in g.group and set(g.positions) <= gone and _name(g) not in named),
+        *(g for g in flight if g.pair is None and set(g.positions) <= gone and g.name not in named),
     )
-
-
-def _name(group: GroupProgress) -> str:
-    """As marks have it."""
-    return group.group.partition(" [")[0]
 
 
 def _members(mark: GroupMark, world_size: int) -> tuple[int, ...]:
@@ -115,7 +119,7 @@ def _group(
     label = next((m.label for m, _ in reported.values() if m.label), "")
     return GroupProgress(
         group=name,
-        source=SOURCE,
+        source=Recorder.FLIGHT,
         label=label,
         members=members,
         size=len(members) or len(positions),
@@ -141,7 +145,7 @@ def _forget_stale(positions: dict[int, Position], mute: set[int]) -> None:
 
 
 def _is_same(group: GroupProgress, name: str, members: tuple[int, ...]) -> bool:
-    if _name(group) != name or " send " in group.group:
+    if group.name != name or group.pair is not None:
         return False
     return not members or not group.members or tuple(group.members) == members or set(group.positions) <= set(members)
 

@@ -10,7 +10,7 @@ from allready.judging.live_ends import reading_of_ends, settled, with_reported_s
 from allready.judging.mismatch import UNMET
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.progress import progress_of
-from allready.model import CallShift, Lag, Mismatch, RunEvidence, World
+from allready.model import CallShift, Lag, Mismatch, Recorder, RunEvidence, World
 
 FRESH_S = 12.0
 """Answers older than this say nothing of now, but of ranks that stand where they stood; what a rank that ended had
@@ -55,8 +55,8 @@ def run_evidence_of(
     node_of_rank |= {r: n.node_rank for n in world.nodes for r in n.ranks}
     numbers = {f"node{n}": n for n in {*board.statuses, *(w.node_rank for w in world.nodes)}}
     numbers |= {s.name: n for n, s in board.statuses.items() if s.name}
-    ras = tuple(p for p in run.progress if p.source == "ras")
-    flight = [p for p in run.progress if p.source == "flight recorder"]
+    ras = tuple(p for p in run.progress if p.source == Recorder.RAS)
+    flight = [p for p in run.progress if p.source == Recorder.FLIGHT]
     run = replace(
         run,
         expected_ranks=world.world_size,
@@ -104,7 +104,7 @@ def _mismatches(
         ):
             by_group[mismatch.group] = mismatch
     for digest in digests:
-        if not any(name.partition(" [")[0] == digest.group for name in by_group):
+        if not any(m.name == digest.name and m.pair is None for m in by_group.values()):
             by_group[digest.group] = digest
     return *by_group.values(), *unmet
 

@@ -6,6 +6,7 @@ ranks of this one are seen: a verdict is given only where it names some of these
 
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -16,12 +17,21 @@ from allready.facts.tasks import Task
 from allready.judging.stall import WAITING
 from allready.live.monitor.monitor import Judge
 from allready.live.node.stacks import head, spy, spy_program
-from allready.model import Gather, NodeEvidence, NodeStatus, RankStatus, Report, Status, World, WorldNode
+from allready.model import Frame, Gather, NodeEvidence, NodeStatus, RankStatus, Report, Status, World, WorldNode
 
 LOOK_EVERY_S = 2.0
 """py-spy reads the memory of a rank without stopping it, and costs a process a few tens of milliseconds."""
 LOOK_S = 3.0
 MAX_SPIED = 16
+
+
+class _Seen(NamedTuple):
+    """What a rank's main thread does, where, and since when."""
+
+    frames: tuple[Frame, ...]
+    is_waiting: bool
+    site: str
+    since_s: float
 
 
 class OutsideJudge:
@@ -40,7 +50,7 @@ class OutsideJudge:
         self._program = spy_program()
         self._look: Task[Mapping[int, str]] | None = None
         self._looked_s = float("-inf")
-        self._seen: dict[int, tuple[str, str, float]] = {}  # rank -> stack, place with what it does, since when
+        self._seen: dict[int, _Seen] = {}
 
     @property
     def can_see_places(self) -> bool:
@@ -84,19 +94,17 @@ class OutsideJudge:
         if main is None:
             self._seen.pop(rank.rank, None)
             return
-        frames = str(main.frames)
         known = self._seen.get(rank.rank)
-        if known is None or known[0] != frames:
+        if known is None or known.frames != main.frames:
             activity = describe(stacks[0])
-            self._seen[rank.rank] = (frames, f"{activity.kind}|{activity.site or ''}", now_s)
+            self._seen[rank.rank] = _Seen(main.frames, activity.kind in WAITING, activity.site or "", now_s)
 
     def _with_places(self, status: NodeStatus) -> NodeStatus:
         ranks = []
         for rank in status.ranks:
-            frames, place, since_s = self._seen.get(rank.rank, ("", "", 0.0))
-            kind, _, site = place.partition("|")
-            if frames and not rank.is_gone:
-                phase = "communicating" if kind in WAITING else "computing"
-                rank = replace(rank, phase=phase, site=site, site_since_s=since_s)
+            seen = self._seen.get(rank.rank)
+            if seen is not None and not rank.is_gone:
+                phase = "communicating" if seen.is_waiting else "computing"
+                rank = replace(rank, phase=phase, site=seen.site, site_since_s=seen.since_s)
             ranks.append(rank)
         return replace(status, ranks=tuple(ranks))

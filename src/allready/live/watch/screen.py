@@ -1,6 +1,5 @@
 """A state of the job as text: the aligned table for a pipe, and the picture for a screen of any size."""
 
-import re
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -18,7 +17,6 @@ DROPPED_FIRST = ("pid", "sockets", "gpu", "node", "cpu", "period", "lag", "phase
 MAX_ROWS = 4096
 MAX_CELL = 80
 MAX_SITE = 400
-_LASTS = re.compile(r"\d+(?:\.\d+)? m?s: ")
 MIN_SITE = 16
 GAP = "  "
 _STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "bad": "\x1b[1;31m", "warn": "\x1b[33m", "good": "\x1b[32m", "": "",
@@ -31,15 +29,15 @@ def cells(line: RankLine, language: str) -> tuple[str, ...]:
     words = {name: str(getattr(line, name)) for name in COLUMNS}
     words["state"] = _word("state", line.state, language)
     words["phase"] = _word("phase", line.phase, language)
+    words["site"] = line.site_head + line.site
     if line.silent:
         words["phase"] = f"{words['phase']} ({ui('watch.silent', language, age=line.silent)})".strip()
     return tuple(plain(words[name], most=MAX_SITE if name == "site" else MAX_CELL) for name in COLUMNS)
 
 
-def short_site(text: str, columns: int) -> str:
+def short_site(text: str, columns: int, head: str = "") -> str:
     """A place in the code with the beginning of its path cut off; since when it is there stays."""
-    lasts = _LASTS.match(text)
-    head = lasts[0] if lasts is not None and columns > len(lasts[0]) + MIN_SITE else ""
+    head = head if columns > len(head) + MIN_SITE else ""
     return head + shorten_left(text[len(head) :], columns - len(head))
 
 
@@ -78,11 +76,13 @@ def head_lines(state: WatchState, language: str) -> tuple[str, ...]:
 def plain_text(state: WatchState, language: str, *, encoding: str = "utf-8") -> str:
     """The state for a pipe: lines and an aligned table."""
     lines = lines_of(state)
+    heads = ["", *(line.site_head for line in lines[:MAX_ROWS])]
     rows = [headings(language), *(cells(line, language) for line in lines[:MAX_ROWS])]
     columns = [max(width(row[i]) for row in rows) for i in range(len(COLUMNS))]
     site = COLUMNS.index("site")
     columns[site] = min(columns[site], MAX_CELL)
-    rows = [(*row[:site], short_site(row[site], MAX_CELL), *row[site + 1 :]) for row in rows]
+    cut = (short_site(row[site], MAX_CELL, head) for row, head in zip(rows, heads, strict=True))
+    rows = [(*row[:site], place, *row[site + 1 :]) for row, place in zip(rows, cut, strict=True)]
     body = [GAP.join(pad(text, columns[i]) for i, text in enumerate(row)).rstrip() for row in rows] if lines else []
     if len(lines) > MAX_ROWS:
         body.append(ui("watch.more_rows", language, number=len(lines) - MAX_ROWS))
@@ -168,7 +168,11 @@ def picture(
     body = []
     if rows:
         kinds = ["dim", *("bad" if line.is_odd else "" for line in shown)]
-        aligned = [GAP.join(pad(_cut(row[i], i, wide), wide) for i, wide in fit).rstrip() for row in texts]
+        heads = ["", *(line.site_head for line in shown)]
+        aligned = [
+            GAP.join(pad(_cut(row[i], i, wide, head), wide) for i, wide in fit).rstrip()
+            for row, head in zip(texts, heads, strict=True)
+        ]
         body = [(shorten(text, columns), kind) for text, kind in zip(aligned, kinds, strict=True)]
         if chosen is not None and first <= chosen < first + len(shown):
             text, kind = body[chosen - first + 1]
@@ -181,8 +185,8 @@ def picture(
     return Picture(made, tuple(line.rank for line in rows), first, len(shown))
 
 
-def _cut(text: str, column: int, wide: int) -> str:
-    return short_site(text, wide) if COLUMNS[column] == "site" else text
+def _cut(text: str, column: int, wide: int, head: str) -> str:
+    return short_site(text, wide, head) if COLUMNS[column] == "site" else text
 
 
 def fitting(rows: Sequence[Sequence[str]], columns: int) -> list[tuple[int, int]]:

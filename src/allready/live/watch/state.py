@@ -133,7 +133,13 @@ class RankLine(Struct, frozen=True, kw_only=True):
     gpu: str
     sockets: str
     site: str
+    site_for: str = ""  # how long it has been there, if that is more than a moment
     is_odd: bool = False
+
+    @property
+    def site_head(self) -> str:
+        """What stands before the place."""
+        return f"{self.site_for}: " if self.site_for else ""
 
 
 def lines_of(state: WatchState) -> tuple[RankLine, ...]:
@@ -179,7 +185,8 @@ def lines_of(state: WatchState) -> tuple[RankLine, ...]:
                     cpu=_cpu(rank),
                     gpu=_gpu(rank.gpu_busy_share, rank.gpu_power_w),
                     sockets=_queues(queues.get(rank.rank)),
-                    site=_site(rank, status.time_s),
+                    site=rank.site,
+                    site_for=_site_for(rank, status.time_s),
                     is_odd=rank.rank in ranks or status.node_rank in nodes,
                 )
             )
@@ -220,17 +227,16 @@ def _cpu(rank: RankStatus) -> str:
     return "".join(parts)
 
 
-def _site(rank: RankStatus, now_s: float) -> str:
-    """Where it is, and for how long if that is more than a moment.
+def _site_for(rank: RankStatus, now_s: float) -> str:
+    """For how long it has been where it is, if that is more than a moment.
 
     A loop may be seen at the same place in every sample: a rank that made an operation meanwhile has not stayed there.
     """
     moved_s = max((mark.moved_s for mark in rank.groups if mark.moved_s is not None), default=0.0)
-    if rank.site_since_s is not None and moved_s > rank.site_since_s:
-        return rank.site
-    if not rank.site or rank.site_since_s is None or now_s - rank.site_since_s < LONG_SITE_S:
-        return rank.site
-    return f"{_time(now_s - rank.site_since_s)}: {rank.site}"
+    if not rank.site or rank.site_since_s is None or moved_s > rank.site_since_s:
+        return ""
+    stay_s = now_s - rank.site_since_s
+    return _time(stay_s) if stay_s >= LONG_SITE_S else ""
 
 
 def _time(seconds: float | None) -> str:

@@ -79,7 +79,7 @@ def one_call_more(run: model.RunEvidence) -> Iterator[model.Hit]:
 
 def _ahead(progress: model.GroupProgress) -> tuple[int, ...]:
     """The minority that made more calls, if all others made equally many."""
-    if progress.source not in {*TORCH, "ras"} or len(progress.positions) < 3:
+    if progress.source not in {*TORCH, model.Recorder.RAS} or len(progress.positions) < 3:
         return ()
     counts = {r: p.enqueued for r, p in progress.positions.items()}
     low = min(counts.values())

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.majority import is_majority
 from allready.judging.mismatch import alike, first_mismatches, hit_of
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity
+from allready.model import Confidence, FaultClass, Hit, Live, Recorder, RunEvidence, Severity
 
 
 @Rule(
@@ -40,7 +40,7 @@ def other_call(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
         sites = [o.site for r in mismatch.odd or alike(mismatch.by_rank) if (o := mismatch.by_rank.get(r)) and o.site]
         ranks = {*mismatch.by_rank, *mismatch.missing}
         is_voted = is_majority(len(mismatch.by_rank) - len(mismatch.odd), len(ranks))
-        is_sure = mismatch.odd and mismatch.source == "flight recorder" and is_voted and not mismatch.is_by_digest
+        is_sure = mismatch.odd and mismatch.source == Recorder.FLIGHT and is_voted and not mismatch.is_by_digest
         yield hit_of(
             run,
             mismatch,

@@ -62,7 +62,7 @@ class Circle(Struct, frozen=True, kw_only=True):
 
 def wait_label(wait: Wait) -> str:
     """Group and operation."""
-    return f"{wait.label or wait.group}: #{wait.operation.seq} {described(wait.operation)}"
+    return f"{wait.called}: #{wait.operation.seq} {described(wait.operation)}"
 
 
 def circle_of(case: Analysis) -> Circle | None:

@@ -46,7 +46,7 @@ def hit_of(case: Analysis, found: HangBlame, **changes: Any) -> Hit:
         "waiting": who(run, wait.waiting),
         "operation": wait.operation.name,
         "seq": wait.operation.seq,
-        "group": wait.label or wait.group,
+        "group": wait.called,
         "who": who(run, found.ranks),
     }
     values |= changes.pop("values", {})

@@ -43,7 +43,7 @@ def completed_elsewhere(case: Analysis) -> Iterator[Hit]:
         return
     blame, _, wait = found
     stuck = min(wait.elsewhere.values(), key=lambda o: o.seq)
-    positions = wait.progress.positions if wait.progress is not None else {}
+    positions = wait.progress.positions
     yield hit_of(
         case,
         blame,

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
-from allready.model import UNNAMED_GROUP, Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Event, FaultClass, Hit, Recorder, Role, RunEvidence, Severity, clock_time
 from allready.signatures.watchdog import TIMEOUTS
 
 LEFT = "torch.not_destroyed"
@@ -74,6 +74,6 @@ def _is_of_all(event: Event, run: RunEvidence) -> bool:
     """Whether the rank has the same number in the group as in the job, and its lines name no group but that of all:
     rank 0 of a smaller group is often rank 0 of the job."""
     rank, number = event.origin.rank, event.values.get("group_rank")
-    named = [p for p in run.progress if p.source == "watchdog" and p.group != UNNAMED_GROUP and rank in p.positions]
+    named = [p for p in run.progress if p.source == Recorder.WATCHDOG and p.is_named and rank in p.positions]
     stuck = [p for p in named if p.positions[rank or 0].gave_up]
     return rank is not None and number in {None, str(rank)} and all(p.members for p in stuck)

@@ -5,7 +5,7 @@ from allready.judging.hang import HangKind
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.waits import positions
-from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, Recorder, RemedyStep, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -50,7 +50,7 @@ def node_cut_off(case: Analysis) -> Iterator[Hit]:
         stated(str(p.origin or p.source), "{record}: rank {rank}: {why}", record=p.source, rank=r, why=why)
         for p in case.run.progress
         for r, why in p.absent.items()
-        if r in blame.ranks and p.source in {"ras", "flight recorder"}
+        if r in blame.ranks and p.source in {Recorder.RAS, Recorder.FLIGHT}
     ]
     yield hit_of(
         case,

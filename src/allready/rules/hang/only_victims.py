@@ -63,7 +63,7 @@ def only_victims(case: Analysis) -> Iterator[Hit]:
 def _operations(wait: Wait) -> list[str]:
     """What those who wait called: where they differ, each operation with its ranks.  Under one number of one group that
     is the fault, and of lines that name no group it may be two groups side by side."""
-    positions = {} if wait.progress is None else wait.progress.positions
+    positions = wait.progress.positions
     called = {r: p.stuck for r in wait.waiting if (p := positions.get(r)) is not None and p.stuck is not None}
     named = grouped((operation.name, rank) for rank, operation in called.items() if operation.name != "?")
     if len(named) < 2 or any(operation.seq != wait.operation.seq for operation in called.values()):

@@ -5,7 +5,7 @@ from allready.judging.hang import HangKind, lost_a_peer
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly
 from allready.judging.values import KILLED_BY, PROCESS_STATE
-from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, Recorder, RemedyStep, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -40,7 +40,7 @@ def rank_silent(case: Analysis) -> Iterator[Hit]:
     if len(blame.ranks) > 1:
         # Several at once do not get stuck by themselves; which of them was first is not to be seen here.
         fault_class, confidence = FaultClass.DEAD, Confidence.POSSIBLE
-        if snapshot.source == "ras" and not case.of(lost_a_peer):
+        if snapshot.source == Recorder.RAS and not case.of(lost_a_peer):
             fault_class = FaultClass.NET_BROKEN
     why = sorted({wait.why_unseen.get(r, "no data") for r in blame.ranks})
     yield hit_of(

@@ -41,7 +41,7 @@ def ras_unanswered(run: model.RunEvidence) -> Iterator[model.Hit]:
     """
     for group in run.progress:
         silent = tuple(sorted(r for r, absence in group.absent.items() if absence in RAS_SILENT))
-        if group.source != "ras" or not silent or set(silent) & set(run.ended_well):
+        if group.source != model.Recorder.RAS or not silent or set(silent) & set(run.ended_well):
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))
         is_dead = all(group.absent[r] is model.Absence.DEAD for r in silent)

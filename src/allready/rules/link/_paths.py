@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Iterable
 
 from allready.judging.analysis import Analysis
-from allready.judging.link_ends import Stuck, newest_sockets
-from allready.judging.link_paths import Broken, arrows, broken, names
+from allready.judging.link_ends import Stuck, Way, newest_sockets
+from allready.judging.link_paths import Broken, arrows, broken, names, node_label
 from allready.judging.stated import said, stated
 from allready.model import Confidence, Culprits, Evidence, Hit, Live, Phrase, SocketRow, clock_time
 
@@ -16,8 +16,8 @@ _UNANSWERED = (
     "[[, last data from there {heard} s ago]][[, segments of {segment} B, path MTU {mtu} B]]"
 )
 _ARRIVED = {
-    "lost": "; the other end did not get it",
-    "answer lost": "; the other end has it: the acknowledgement is lost",
+    Way.LOST: "; the other end did not get it",
+    Way.ANSWER_LOST: "; the other end has it: the acknowledgement is lost",
 }
 
 
@@ -73,11 +73,6 @@ def interfaces(live: Live, nodes: Iterable[int]) -> str:
         if names:
             return shlex.quote(min(names))
     return "IFNAME"
-
-
-def node_label(live: Live, node: int) -> str:
-    """`2 (gpu02)`, as a place of a remedy."""
-    return names(live, [node]).removeprefix("node ")
 
 
 def silence(live: Live) -> tuple[Evidence, ...]:

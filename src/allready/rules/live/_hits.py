@@ -61,7 +61,7 @@ def operation(found: HangBlame) -> str:
     wait = found.wait
     assert wait is not None
     name = "" if wait.operation.name == "?" else f"{wait.operation.name} "
-    return f"{name}#{wait.operation.seq} ({wait.label or wait.group})"
+    return f"{name}#{wait.operation.seq} ({wait.called})"
 
 
 def _place(live: Live, found: HangBlame) -> str:

@@ -53,7 +53,7 @@ def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     found = case.of(blame_hang)
     if found.kind != HangKind.LEVEL or found.wait is None or found.for_s < MIN_WAIT_S:
         return
-    marks = {r: m for r in found.waiting if (m := mark_of(live, r, found.wait.group)) is not None}
+    marks = {r: m for r in found.waiting if (m := mark_of(live, r, found.wait.progress.name)) is not None}
     seen = _by_recorder(marks, found.wait.operation.seq) or _by_gpu(live, marks, found.for_s)
     if seen is None:
         return

@@ -10,6 +10,7 @@ from allready.judging.majority import is_majority, is_minority
 from allready.judging.mismatch import described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
+from allready.model.call_site import CallSite
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
 
@@ -110,7 +111,7 @@ def _whole(live: model.Live, operation: model.Operation, found: HangBlame) -> st
     assert found.wait is not None
     standing = (status.site for r in found.waiting if (status := live.ranks().get(r)) is not None)
     site = operation.site or next((site for site in standing if site), "")
-    words = f"{described(replace(operation, site=None))} #{operation.seq} ({found.wait.label or found.wait.group})"
+    words = f"{described(replace(operation, site=None))} #{operation.seq} ({found.wait.called})"
     return f"{words}, {site}" if site else words
 
 
@@ -127,7 +128,7 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
         return True
     enqueued = {mark.group: mark.enqueued for mark in live.ranks()[rank].groups}
     return any(
-        position.completed if " send " in progress.group else enqueued.get(progress.group, 0) > position.enqueued + 1
+        position.completed if progress.pair is not None else enqueued.get(progress.name, 0) > position.enqueued + 1
         for progress in run.progress
         if (position := progress.positions.get(rank)) is not None
     )
@@ -135,7 +136,7 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
 
 def _exchanges(run: model.RunEvidence, rank: int, calls: frozenset[str] = P2P) -> bool:
     sites = (s.site for s in run.stacks if s.rank == rank and s.role == "rank")
-    return any(site.rpartition(" ")[2] in calls for site in sites)
+    return any(CallSite.of(site).function in calls for site in sites)
 
 
 def _is_wrong_peer(live: model.Live, run: model.RunEvidence, ranks: Iterable[int]) -> bool:

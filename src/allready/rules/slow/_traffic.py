@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
 from allready.judging.link_ends import address_book, key, plain, snapshots
-from allready.judging.link_paths import arrows, names
+from allready.judging.link_paths import arrows, names, node_label
 from allready.judging.stated import stated
 from allready.model import Evidence, Live, NodeStatus, SocketRow
 
@@ -162,7 +162,7 @@ class BadPath(Struct, frozen=True, kw_only=True):
 
     def place(self, live: Live) -> str:
         """One node at which the link can be examined."""
-        return names(live, self.nodes or (self.flows[0].src,)).removeprefix("node ")
+        return node_label(live, self.nodes[0] if self.nodes else self.flows[0].src)
 
     def has_cpu_contention(self, live: Live) -> bool:
         """Whether a node at either end has too few CPUs: then acknowledgements come late, and paths seem slow."""

@@ -85,7 +85,7 @@ def _has_met_all(process: model.ProcessRecord, size: int) -> bool:
     """Whether the process has exchanged addresses with every rank of the job: then none of them stayed away."""
     begun = [c for c in process.comms if c.init_started]
     is_of_all = bool(begun) and all(c.nranks == size and c.parent is None for c in begun)
-    return is_of_all and (process.num_nodes is not None or "bootstrap total" in process.phases_s)
+    return is_of_all and (process.num_nodes is not None or model.BOOTSTRAP_TOTAL in process.phases_s)
 
 
 def _were_launched(run: model.RunEvidence, absent: Sequence[int], started: Container[int]) -> bool:
