@@ -11,10 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.report_builder import status_when_interrupted
-from allready.model import NodeStatus, Report, Status, UncheckedKind
+from allready.judging.stop_signals import stop_signal
+from allready.model import STOPS, NodeStatus, Report, Status, UncheckedKind, ranges
 from allready.text.reasons import not_checked, reason
 
-STOP_SIGNALS = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"})
+STOP_SIGNALS = STOPS | {"SIGQUIT"}
 SAME_SHUTDOWN_S = 3.0
 """A scheduler signals processes one after the other: ranks that such a signal ended so shortly before our own signal
 were ended by the same shutdown."""
@@ -27,11 +28,23 @@ FAILED_S = 60.0
 
 
 class Interruption(Struct, frozen=True, kw_only=True):
-    """The first signal that asked for the job's end.  `node`: whose agent got it; `time_s`: node 0's wall clock."""
+    """The first signal that asked for the job's end.
+
+    `node`: whose agent got it; `time_s`: node 0's wall clock.  `ranks`: those that it ended, where no agent got it.
+    """
 
     signal: str
     node: int
     time_s: float
+    ranks: tuple[int, ...] = ()
+
+    @classmethod
+    def of_ranks(cls, statuses: Iterable[NodeStatus]) -> "Interruption | None":
+        """The signal that somebody sent to the ranks themselves, where it was meant for the job as far as is known."""
+        found = stop_signal(statuses)
+        if found is None or not found.is_for_the_job:
+            return None
+        return cls(signal=found.signal, node=found.node, time_s=found.first_s, ranks=found.ranks)
 
     def began_s(self, statuses: Iterable[NodeStatus], gone_s: Mapping[int, float] | None = None) -> float:
         """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first.
@@ -132,9 +145,13 @@ class ReportKeeper:
 def interrupted(report: Report, interruption: Interruption) -> Report:
     """The report of a job that a signal ended: a proven fault stays one; what was only suspected is the best
     explanation so far."""
-    ended = not_checked(
-        "job", reason(UncheckedKind.INTERRUPTED, signal=interruption.signal, stage="job"), node=interruption.node
+    signal, ranks = interruption.signal, interruption.ranks
+    why = (
+        reason(UncheckedKind.RANKS_SIGNALLED, signal=signal, ranks=ranges(ranks))
+        if ranks
+        else reason(UncheckedKind.INTERRUPTED, signal=signal, stage="job")
     )
+    ended = not_checked("job", why, node=interruption.node)
     return replace(
         report,
         status=status_when_interrupted(report.verdict, report.findings),

@@ -26,7 +26,7 @@ from allready.judging.stall_files import CLOSED as CLOSED_BY_PEER
 from allready.judging.stall_files import stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
-from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
+from allready.model import STOPS, Absence, Confidence, FaultClass, Live, Operation, RunEvidence
 from allready.model.live import outsiders
 from allready.signatures.watchdog import ERRORS
 
@@ -45,7 +45,6 @@ AFTER_AN_END_S = 1.0
 CIRCLE_S = 1.2
 JOIN_S = 3.0
 
-STOPS = {"SIGTERM", "SIGINT", "SIGHUP"}
 LOST_CONNECTION = (
     "closed by peer", "connection reset", "connection closed", "remote process exited", "broken pipe"
 )  # fmt: skip

@@ -14,12 +14,22 @@ from allready.evidence.reading import FlightDump, Reading
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.judging.last_calls import SIZES
 from allready.judging.majority import majority
-from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
+from allready.model import (
+    STOPS,
+    Death,
+    Misfit,
+    Mismatch,
+    NodeStatus,
+    Operation,
+    Origin,
+    RankStatus,
+    RunEvidence,
+    SourceRecord,
+)
 
 TOGETHER_S = 0.3
 """Ends this close to each other are told together; a peer feels another's end later than this, or by its words."""
 
-STOPS = {"SIGTERM", "SIGINT", "SIGHUP"}
 INTERRUPTED = ("KeyboardInterrupt", "SignalException")
 _MAX_SINCE = 1000
 _TOO_LONG = re.compile(r"op\.preamble\.length <= op\.nbytes\.?\s*(\d{1,18}) vs (\d{1,18})")

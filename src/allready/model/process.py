@@ -37,6 +37,9 @@ class EndKind(StrEnum):
     EXCEPTION = "exception"  # with a code, after an exception that was not caught
 
 
+STOPS = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
+"""Signals that ask a process to end."""
+
 CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 """Signals that a process gets through its own doing."""
 

@@ -9,7 +9,6 @@ from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
-from allready.judging.live_ends import STOPS
 from allready.judging.loading import load
 from allready.judging.mismatch import awaits_lines
 from allready.judging.report_builder import ReportBuilder
@@ -449,7 +448,7 @@ class Judge:
         if self._stopping is not None:
             return False
         ranks = live.ranks().values()
-        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in STOPS for r in ranks)
+        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in model.STOPS for r in ranks)
 
 
 def visible_of(run: model.RunEvidence) -> dict[Layer | None, float]:

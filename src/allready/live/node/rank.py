@@ -18,10 +18,10 @@ from allready.live.node.handle import RankHandle
 from allready.live.node.oom_kills import OomKills
 from allready.live.node.pauses import Pauses, was_continued
 from allready.live.node.rings import MAX_BYTES, Pace
-from allready.model import EndKind, ProcessEnd, ProcessState
+from allready.model import STOPS, EndKind, ProcessEnd, ProcessState
 from allready.model.live import PaceSample, RankStatus
 from allready.proc.cgroup import Mounts, cgroup_files, throttled_s
-from allready.proc.process import Stat, ended_child, identify, main_thread_s, read_regular, read_stat
+from allready.proc.process import Stat, ended_child, identify, main_thread_s, outlived_signals, read_regular, read_stat
 
 THROTTLE_MIN_S = 0.4
 _NEWS = ProcessState.GONE | {ProcessState.STOPPED}
@@ -59,6 +59,7 @@ class RankWatch:
         self._mounts = mounts
         self._read_s = 0.0
         self._cpu, self._queued = Window(), Window()
+        self._outlives: tuple[str, ...] = ()
         self._throttled: list[tuple[float, tuple[float, ...]]] = []
         self._ring_marks: dict[Path, tuple[int, int]] = {}
 
@@ -134,6 +135,8 @@ class RankWatch:
         end = self.end
         marks = own.groups if own is not None else ()
         main_cpu_s, queued_s = main_thread_s(self.handle.pid) if is_alive else (None, None)
+        if is_alive:
+            self._outlives = outlived_signals(self.handle.pid, STOPS)
         if queued_s is not None:
             self._queued.add(now_s, queued_s)
         periods = [(p.num_operations(), period) for _, p in self.rings if (period := p.period_s()) is not None]
@@ -171,6 +174,7 @@ class RankWatch:
             queued_share=self._queued.share() if queued_s is not None else None,
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
             epoch=own.epoch if own is not None else 0,
+            outlives=self._outlives,
         )
 
     def _process_state(self, stat: Stat | None) -> ProcessState:
