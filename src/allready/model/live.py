@@ -133,6 +133,7 @@ class SocketRow(Struct, frozen=True, kw_only=True):
     unsent_bytes: int | None = None
     retransmits: int = 0  # of the oldest segment, now
     total_retransmits: int = 0
+    needless_retransmits: int | None = None  # of these, segments that had arrived, as the other end says (DSACK)
     backoff: int = 0
     lost: int = 0
     rto_s: float | None = None
