@@ -127,8 +127,8 @@ class Hub:
 
     @property
     def expects_return(self) -> bool:
-        """Whether a node was lost only now, or knocked since: it may be back at once, as when we were too busy to answer
-        at first."""
+        """Whether a node was lost only now, or knocked since: it may be back at once, as when we were too busy to
+        answer at first."""
         return bool(self._lost) and time.monotonic() - self._sign_of_lost_s < RETURN_S
 
     @property
