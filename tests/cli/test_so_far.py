@@ -53,6 +53,19 @@ def test_a_node_that_may_still_come_is_given_time() -> None:
     assert any("pgrep -af allready" in line for line in said.lines)
 
 
+def test_what_may_keep_a_node_away_is_said_with_its_absence() -> None:
+    """Of a master's address that is a loopback address everything is known long before the wait is over."""
+    said = Said()
+    [other, *_] = faulty_report().findings
+    name = replace(other, fault_class=FaultClass.START_NAME, severity=Severity.WARNING)
+    limit = replace(other, code="LIM901", fault_class=FaultClass.ENV_LIMIT)
+    report = absent_report()
+    report = waiting(report, findings=(*report.findings, name, limit), duration_s=PATIENCE_S + 1)
+    SoFar(said, "en").take(report)
+    codes = [line.split()[1] for line in said.lines if line.startswith("check.so_far ")]
+    assert codes == [report.verdict.code if report.verdict is not None else "", name.code]
+
+
 def test_what_is_no_waiting_is_not_said() -> None:
     said = Said()
     SoFar(said, "en").take(faulty_report())
