@@ -37,7 +37,8 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     Ranks that ended by SIGTERM, SIGINT or SIGHUP although the job had not been terminated, while others, which such a
     signal would have ended as well, go on and wait for them; and a single one after whose end others went on for 2 s,
-    whether they wait for it or not.  Who handles the signal may have got it and work on: that it lives tells nothing.
+    whether they wait for it or not.  Who handles the signal may have got it and work on, that it lives tells nothing;
+    Python handles SIGINT.
     ## Why it matters
     Such a signal ends one rank in order, without a traceback; the others wait for it or lose their connection.
     ## Check by hand
