@@ -53,9 +53,20 @@ def test_names_the_only_one_that_was_terminated_where_no_rank_waits(signal: str)
 
 def test_one_of_several_that_end_is_no_culprit() -> None:
     others = [alone(r) for r in (2, 3)]
-    assert calm(gone(0), gone(1), *others).state == "clear"
     assert calm(gone(0, ended_s=NOW - 1.0), alone(1), *others).state == "clear"
     assert calm(gone(0), ended(1, groups=()), *others).state == "clear"
+
+
+def test_names_all_ranks_of_a_node_that_were_terminated_while_the_others_go_on() -> None:
+    [hit] = calm(gone(2), gone(3, ended_s=ENTERED - 0.9), alone(0), alone(1)).hits
+    assert (hit.culprits.ranks, hit.values["spared"]) == ((2, 3), "rank 0,1 (node 0, gpu0)")
+    assert calm(*(gone(r) for r in range(4))).state == "clear"
+
+
+def test_names_them_also_where_the_others_have_failed_because_of_it() -> None:
+    victims = [ended(r, exit_code=1, ended_s=ENTERED - 0.8, groups=()) for r in (0, 1)]
+    [hit] = calm(gone(2), gone(3), *victims).hits
+    assert (hit.culprits.ranks, hit.values["spared"]) == ((2, 3), "rank 0,1 (node 0, gpu0)")
 
 
 def test_who_handles_the_signal_may_have_got_it_as_well() -> None:

@@ -36,9 +36,8 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that ended by SIGTERM, SIGINT or SIGHUP although the job had not been terminated, while others, which such a
-    signal would have ended as well, go on and wait for them; and a single one after whose end others went on for 2 s,
-    whether they wait for it or not.  Who handles the signal may have got it and work on, that it lives tells nothing;
-    Python handles SIGINT.
+    signal would have ended as well, wait for them, or go on for 2 s.  Who handles the signal may have got it and work
+    on, that it lives tells nothing; Python handles SIGINT.
     ## Why it matters
     Such a signal ends one rank in order, without a traceback; the others wait for it or lose their connection.
     ## Check by hand
@@ -50,11 +49,11 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     if signal is None or not signal.spared:
         return
     spared = {"spared": named(live, world, signal.spared)}
-    if (cause := _alone(case, live, signal)) is not None:
-        found = HangBlame(kind=HangKind.LATE, ranks=(cause.rank,), causes=(cause,), began_s=cause.began_s)
-        seen_s = clock_time(cause.began_s)
+    if causes := _not_awaited(case, live, signal):
+        found = HangBlame(kind=HangKind.LATE, ranks=signal.ranks, causes=causes, began_s=causes[0].began_s)
+        seen_s = clock_time(found.began_s)
         values = {"waiting": UNKNOWN, **spared}
-        yield hit_of(case, found, (cause,), confidence=Confidence.LIKELY, fault_time=seen_s, values=values)
+        yield hit_of(case, found, causes, confidence=Confidence.LIKELY, fault_time=seen_s, values=values)
         return
     found = case.of(blame_hang)
     if found.kind not in {HangKind.LATE, HangKind.JOINING} or found.for_s < AFTER_AN_END_S:
@@ -66,14 +65,14 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     yield hit_of(case, found, gone, confidence=Confidence.LIKELY, fault_time=fault_time, values=spared)
 
 
-def _alone(case: Analysis, live: Live, signal: StopSignal) -> StallCause | None:
-    """The only rank that was terminated, where all others go on since then and none waits for it."""
+def _not_awaited(case: Analysis, live: Live, signal: StopSignal) -> tuple[StallCause, ...]:
+    """Those that were terminated, where no rank waits for them: the others go on since then, or failed because of it;
+    none has come to a good end."""
     ranks = live.ranks()
-    gone = [r for r, s in ranks.items() if s.is_gone]
-    if len(gone) != 1 or len(ranks) < max(2, live.world_size) or gone != [*signal.ranks]:
-        return None
+    if len(ranks) < max(2, live.world_size) or any(s.exit_code == 0 for s in ranks.values()):
+        return ()
     if case.of(blame_hang).kind in {HangKind.LATE, HangKind.JOINING}:
-        return None
-    cause = stall_of_process(case, gone[0])
-    is_lasting = cause.began_s is not None and live.now_s - cause.began_s >= ALONE_S
-    return cause if is_lasting else None
+        return ()
+    goes_on = any(not ranks[r].is_gone for r in signal.spared)
+    is_early = signal.unsure or (goes_on and live.now_s - signal.first_s < ALONE_S)
+    return () if is_early else tuple(stall_of_process(case, r) for r in signal.ranks)
