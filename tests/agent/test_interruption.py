@@ -255,6 +255,23 @@ def test_a_rank_whose_end_is_noted_later_than_it_was_seen_tells_when_the_shutdow
     assert CTRL_C.began_s([noted], {0: AT_S - SAME_SHUTDOWN_S - 1.0}) == AT_S
 
 
+def test_a_signal_to_ranks_counts_from_the_moment_at_which_the_first_of_them_left_its_script() -> None:
+    """Python makes SIGINT an exception: on a busy machine a process ends seconds after that, and the wait is over
+    before.  Seen: the explanation was withdrawn in between, and lost."""
+    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)))
+    table.begin(0, {0: (0, 1)})
+    both = (RankStatus(rank=0), RankStatus(rank=1, phase="ending"))
+    table.take(0, messages.STATUS, to_builtins(NodeStatus(node_rank=0, time_s=AT_S, ranks=both)))
+    ends = tuple(end_of(None, "SIGINT", rank=rank, time_s=AT_S + 5.0 + rank) for rank in (0, 1))
+    table.take(0, messages.ENDED, to_builtins(messages.Ended(attempt=0, ends=ends)))
+    found = Interruption.of_ranks(table.known_ends(), table.leaving_s)
+    assert found == Interruption(signal="SIGINT", node=0, time_s=AT_S, ranks=(0, 1))
+    history = ReportHistory()
+    history.add(WAITING, AT_S - 5.0)
+    history.add(HEALTHY, AT_S + 2.0)
+    assert history.before(found.began_s(table.known_ends(), table.leaving_s), found.time_s) is WAITING
+
+
 def test_ranks_that_ended_with_the_shutdown_had_not_ended_before_it() -> None:
     """Else the last sample, which shows their ends, would be judged."""
     both = {0: node(rank0=("SIGKILL", AT_S - 9.0), rank1=("SIGHUP", AT_S + 0.1))}

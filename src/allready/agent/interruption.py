@@ -39,14 +39,18 @@ class Interruption(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
 
     @classmethod
-    def of_ranks(cls, statuses: Iterable[NodeStatus]) -> "Interruption | None":
-        """The signal that somebody sent to the ranks themselves, where it was meant for the job as far as is known."""
+    def of_ranks(cls, statuses: Iterable[NodeStatus], leaving_s: Mapping[int, float]) -> "Interruption | None":
+        """The signal that somebody sent to the ranks themselves, where it was meant for the job as far as is known.
+
+        Python makes SIGINT an exception: a rank may have left its script seconds before it ends.
+        """
         found = stop_signal(statuses)
         if found is None or not found.is_for_the_job:
             return None
-        return cls(signal=found.signal, node=found.node, time_s=found.first_s, ranks=found.ranks)
+        began_s = min([found.first_s, *(leaving_s[r] for r in found.ranks if r in leaving_s)])
+        return cls(signal=found.signal, node=found.node, time_s=began_s, ranks=found.ranks)
 
-    def began_s(self, statuses: Iterable[NodeStatus], gone_s: Mapping[int, float] | None = None) -> float:
+    def began_s(self, statuses: Iterable[NodeStatus], leaving_s: Mapping[int, float] | None = None) -> float:
         """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first.
 
         A rank that is just gone, and of which it is not yet known how it ended, counts as reached: since the sample
@@ -54,10 +58,10 @@ class Interruption(Struct, frozen=True, kw_only=True):
 
         Args:
             statuses: the newest of every node.
-            gone_s: rank -> the first sample that showed it to be gone, by node 0's clock; its parent may note the end
-                later than that.
+            leaving_s: rank -> the first sample that showed it to be gone, or behind its script, by node 0's clock; its
+                parent notes the end later than that.
         """
-        seen = gone_s or {}
+        seen = leaving_s or {}
         ends = [
             min(
                 (status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s) - status.clock_offset_s,

@@ -33,7 +33,7 @@ class NodeTable:
 
     `news`: what the monitor has not read yet.  `interruption`: the first signal that a node or node 0 itself got, at
     which `on_interruption` is called.  `warning`: the newest that was passed on to ranks.
-    `gone_s`: rank -> the first sample that showed it to be gone, by node 0's clock.
+    `leaving_s`: rank -> the first sample that showed it to be gone, or behind its script, by node 0's clock.
     """
 
     def __init__(self, state: AgentState) -> None:
@@ -41,7 +41,7 @@ class NodeTable:
         self.attempt = 0
         self.offers: dict[int, messages.Offer] = {}
         self.statuses: dict[int, NodeStatus] = {}
-        self.gone_s: dict[int, float] = {}
+        self.leaving_s: dict[int, float] = {}
         self.ended: dict[int, messages.Ended] = {}
         self.lost: dict[int, Loss] = {}
         self.answered: set[int] = set()  # nodes that have answered a question in this attempt
@@ -62,7 +62,7 @@ class NodeTable:
         for known in (
             self._state.statuses,
             self.statuses,
-            self.gone_s,
+            self.leaving_s,
             self.ended,
             self.lost,
             self.answered,
@@ -101,7 +101,7 @@ class NodeTable:
             status = convert(body, NodeStatus)
             if self._is_own(node, status):
                 self.statuses[node] = status
-                self._note_gone(status)
+                self._note_leaving(status)
                 self._state.seen(status)
                 self._news.append(status)
         elif kind == messages.EVIDENCE:
@@ -124,10 +124,10 @@ class NodeTable:
             self.lost[node] = body
             self._news.append(Lost(node, body))
 
-    def _note_gone(self, status: NodeStatus) -> None:
+    def _note_leaving(self, status: NodeStatus) -> None:
         for rank in status.ranks:
-            if rank.is_gone:
-                self.gone_s.setdefault(rank.rank, status.time_s - status.clock_offset_s)
+            if rank.is_gone or rank.phase == "ending":
+                self.leaving_s.setdefault(rank.rank, status.time_s - status.clock_offset_s)
 
     def _is_own(self, node: int, status: NodeStatus, *ranks: int) -> bool:
         """Whether a status is of the present attempt; a node speaks for itself and its own ranks only."""

@@ -249,11 +249,11 @@ class Supervisor:
         was known before it stays."""
         ends, warning = self._table.known_ends(), self._table.warning
         if warning is None or not warning.has_effect(ends):
-            warning = Interruption.of_ranks(ends) if self._stop is None else None
+            warning = Interruption.of_ranks(ends, self._table.leaving_s) if self._stop is None else None
         if warning is None:
             return
         self._warning = warning
-        self._report = self._with_course(self._before(warning.began_s(ends, self._table.gone_s), warning.time_s))
+        self._report = self._with_course(self._before(warning.began_s(ends, self._table.leaving_s), warning.time_s))
         self._is_final = True
 
     def _before(self, began_s: float, signal_s: float) -> Report:
@@ -285,7 +285,7 @@ class Supervisor:
     async def _report_of(self, interruption: Interruption) -> Report:
         """The report of the moment before; a job that seemed to hang is sampled once more."""
         now = time.monotonic()
-        began_s = interruption.began_s(self._table.known_ends(), self._table.gone_s)
+        began_s = interruption.began_s(self._table.known_ends(), self._table.leaving_s)
         before = self._before(began_s, interruption.time_s)
         if self._warning is not None:
             return self.report
