@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from allready.cli.so_far import PATIENCE_S, SoFar
 from allready.model import Confidence, Culprits, EndCause, FaultClass, Finding, Report, Severity, Status
 from allready.model.fill import NOBODY
+from allready.report.json_report import decode
+from allready.report.words import sentence
 from allready.text.catalog import place_text, say
 from allready.text.ui import table
 from tests.agent.jobs import free_port
@@ -175,3 +177,23 @@ def test_an_unknown_writer_needs_no_blank_before_chinese() -> None:
     for code in ("STO002", "STO003", "STO004"):
         text = say(replace(finding, code=code), "message", "zh")
         assert not re.search(r"某个进程 [\u4e00-\u9fff]", text), text
+
+
+@pytest.mark.jobs
+def test_what_interrupted_a_job_is_said_in_the_readers_language(tmp_path: Path) -> None:
+    """Both ranks are ended by a signal that no agent got: the last line, and both languages of the page."""
+    script = tmp_path / "job.py"
+    script.write_text("import os, signal, time\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(30)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "allready", "run", "--report-dir", "out", "--nproc-per-node", "2", "--lang", "zh",
+         "--master-port", str(free_port()), str(script)],
+        capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,
+    )  # fmt: skip
+    report = decode((tmp_path / "out" / "report.json").read_bytes())
+    assert report.status is Status.INTERRUPTED
+    words = [sentence(report, language).rpartition(colon)[2] for language, colon in (("en", ": "), ("zh", "："))]
+    assert words[0].isascii()
+    assert "来自外部的 SIGTERM" in words[1]
+    last = [line for line in done.stderr.splitlines() if line.startswith("allready run: ")][-1]
+    assert words[1] in last
+    assert words[1] in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
