@@ -11,7 +11,7 @@ from allready.agent import messages
 from allready.agent.closing import closed, leave_for_relay
 from allready.agent.context import AgentState
 from allready.agent.interruption import SAME_SHUTDOWN_S, Interruption, ReportHistory, ReportKeeper, interrupted
-from allready.agent.nodes import NodeTable
+from allready.agent.nodes import HANDLES_S, NodeTable
 from allready.agent.supervisor import _ended_ranks
 from allready.launch.log_relay import LAST_REPORT, put_report
 from allready.model import (
@@ -270,6 +270,24 @@ def test_a_signal_to_ranks_counts_from_the_moment_at_which_the_first_of_them_lef
     history.add(WAITING, AT_S - 5.0)
     history.add(HEALTHY, AT_S + 2.0)
     assert history.before(found.began_s(table.known_ends(), table.leaving_s), found.time_s) is WAITING
+
+
+def test_while_a_rank_is_in_its_handler_of_a_signal_nothing_is_judged_for_a_minute() -> None:
+    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)))
+    table.begin(0, {0: (0,)})
+
+    def see(handling: str, time_s: float) -> None:
+        rank = RankStatus(rank=0, process_state=ProcessState.RUNNING, handling=handling)
+        table.take(0, messages.STATUS, to_builtins(NodeStatus(node_rank=0, time_s=time_s, ranks=(rank,))))
+
+    see("", AT_S)
+    assert not table.is_being_ended(AT_S)
+    see("SIGTERM", AT_S + 1)
+    assert table.is_being_ended(AT_S + 2)
+    assert not table.is_being_ended(AT_S + 2 + HANDLES_S)
+    see("", AT_S + 3)
+    assert not table.is_being_ended(AT_S + 3)
+    assert table.leaving_s == {}
 
 
 def test_ranks_that_ended_with_the_shutdown_had_not_ended_before_it() -> None:

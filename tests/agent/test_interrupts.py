@@ -109,6 +109,23 @@ def test_a_signal_to_the_ranks_accuses_none_of_them(rank: int, job: Job, tmp_pat
     assert node.report()["job"]["outcome"] == "killed"
 
 
+def test_what_a_rank_does_in_its_handler_does_not_explain_the_hang(job: Job) -> None:
+    """Rank 1 sleeps in a step; both save for seconds when a signal comes that no agent gets."""
+    works = "t = time.time()\n    while time.time() - t < 4: pass\n    sys.exit(143)"
+    handles = f"def handler(*_):\n    {works}\nimport signal; signal.signal(signal.SIGTERM, handler)"
+    each = f"if step == 0: exec({handles!r}, globals())\nif step == 30 and rank == 1: time.sleep(1000)"
+    node = job.start("--nproc-per-node", "2", "--grace", "3", job.script(LOOP), env={"EACH_STEP": each})
+    wait_for(lambda: verdict_of(node, "waiting"), 60.0)
+    for rank in (0, 1):
+        os.kill(rank_pid(str(job.folder / "train.py"), rank), signal.SIGTERM)
+    assert node.wait(40) == 143
+    report = node.report()
+    assert (report["status"], report["verdict"]["culprits"]["ranks"]) == ("interrupted", [1])
+    assert "sleep" in report["verdict"]["sentence"]
+    assert "handler" not in report["verdict"]["sentence"]
+    assert "resolved" not in node.err
+
+
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_it_sooner_and_keeps_it_as_well(job: Job) -> None:
     [node] = hung(job)

@@ -73,3 +73,10 @@ def test_ranks_that_had_ended_well_before_are_no_matter() -> None:
     assert found(done, killed(1)).is_for_the_job
     after = RankStatus(rank=0, process_state=ProcessState.EXITED, exit_code=0, ended_s=AT + 1)
     assert found(after, killed(1)).spared == (0,)
+
+
+def test_who_was_seen_in_its_handler_was_ended_by_that_signal_whatever_its_exit_code() -> None:
+    for code in (0, 1, 75):
+        saved = RankStatus(rank=0, process_state=ProcessState.EXITED, exit_code=code, ended_s=AT, handling="SIGTERM")
+        one = found(saved, lives(1, "SIGTERM"))
+        assert (one.signal, one.ranks, one.is_for_the_job) == ("SIGTERM", (0,), True)

@@ -27,13 +27,17 @@ class Lost(Struct, frozen=True):
 
 News = NodeStatus | NodeEvidence | Lost
 
+HANDLES_S = 60.0
+"""So long a rank may save in its handler of a signal."""
+
 
 class NodeTable:
     """`offers`: what each node that is here brings; the others are of the present attempt.
 
     `news`: what the monitor has not read yet.  `interruption`: the first signal that a node or node 0 itself got, at
     which `on_interruption` is called.  `warning`: the newest that was passed on to ranks.
-    `leaving_s`: rank -> the first sample that showed it to be gone, or behind its script, by node 0's clock.
+    `leaving_s`: rank -> the first sample that showed it to be gone, behind its script or in a handler that may end it,
+    by node 0's clock.
     """
 
     def __init__(self, state: AgentState) -> None:
@@ -126,8 +130,22 @@ class NodeTable:
 
     def _note_leaving(self, status: NodeStatus) -> None:
         for rank in status.ranks:
-            if rank.is_gone or rank.phase == "ending":
+            if rank.is_gone or rank.phase == "ending" or rank.handling:
                 self.leaving_s.setdefault(rank.rank, status.time_s - status.clock_offset_s)
+            else:
+                self.leaving_s.pop(rank.rank, None)
+
+    def is_being_ended(self, now_s: float) -> bool:
+        """Whether a rank is in its handler of a signal that asks it to end: what that does explains nothing.
+
+        Args:
+            now_s: node 0's wall clock; after some time the handler itself may hang.
+        """
+        return any(
+            rank.handling and not rank.is_gone and now_s - self.leaving_s.get(rank.rank, now_s) < HANDLES_S
+            for status in self.statuses.values()
+            for rank in status.ranks
+        )
 
     def _is_own(self, node: int, status: NodeStatus, *ranks: int) -> bool:
         """Whether a status is of the present attempt; a node speaks for itself and its own ranks only."""

@@ -89,7 +89,8 @@ class Supervisor:
                 self._heed_signals()
             if not self._is_final:
                 self._feed(now)
-                await self._judge(now)
+                if not self._table.is_being_ended(time.time()):
+                    await self._judge(now)
             await self._share(now)
             is_overdue = self._stop is not None and now - self._stopped_s > self._job.grace_s + AFTER_STOP_S
             if is_overdue or (is_over and not self._awaits_words(now)):

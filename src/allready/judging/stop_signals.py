@@ -41,7 +41,11 @@ def stop_signal(statuses: Iterable[NodeStatus]) -> StopSignal | None:
     that it lives tells nothing.
     """
     known = [(status, rank, _ended_s(status, rank)) for status in statuses for rank in status.ranks]
-    bad = [(s, status, rank) for status, rank, s in known if s is not None and (rank.signal or rank.exit_code)]
+    bad = [
+        (s, status, rank)
+        for status, rank, s in known
+        if s is not None and (rank.signal or rank.exit_code or rank.handling)
+    ]
     if not bad:
         return None
     first_s, node, first = min(bad, key=lambda end: end[0])
@@ -72,9 +76,10 @@ def stop_signal(statuses: Iterable[NodeStatus]) -> StopSignal | None:
 
 
 def ended_by(rank: RankStatus) -> str:
-    """The signal that ended a rank, also where its handler did so with the exit code that shells give it; else ""."""
-    if rank.signal:
-        return rank.signal
+    """The signal that ended a rank, also where its handler did so, as it was seen there or by the exit code that shells
+    give it; else ""."""
+    if rank.signal or rank.handling:
+        return rank.signal or rank.handling
     return next((name for name in STOPS if rank.exit_code == 128 + signal_number(name)), "")
 
 

@@ -80,6 +80,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     queued_share: float | None = None  # of the last seconds: its main thread could run, and no CPU was free
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
     epoch: int = 0
+    handling: str = ""  # of STOPS, in whose handler its main thread is, or was when it left its script
     outlives: tuple[str, ...] = ()  # of STOPS: handled, ignored, held back or pending, so that one it got may not show
 
     @property

@@ -174,6 +174,7 @@ class RankWatch:
             queued_share=self._queued.share() if queued_s is not None else None,
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
             epoch=own.epoch if own is not None else 0,
+            handling=own.handling if own is not None else "",
             outlives=self._outlives,
         )
 
