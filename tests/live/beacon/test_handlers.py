@@ -38,18 +38,27 @@ class Trainer:
         look()
 
 
+class Compose:
+    """As trainers that keep the script's own handler have it."""
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        look()
+
+
 def with_path(_path: str, _number: int, _frame: object) -> None:
     look()
 
 
-def test_a_function_a_method_and_a_partial_are_handlers() -> None:
+def test_a_function_a_method_a_partial_and_an_object_are_handlers() -> None:
     handlers: dict[int, Callable[..., Any]] = {
         signal.SIGTERM: save, signal.SIGINT: Trainer().leave, signal.SIGHUP: functools.partial(with_path, "ckpt")
     }  # fmt: skip
     for number, handler in handlers.items():
         signal.signal(number, handler)
         signal.raise_signal(number)
-    assert FOUND == ["SIGTERM", "SIGINT", "SIGHUP"]
+    signal.signal(signal.SIGTERM, Compose())
+    signal.raise_signal(signal.SIGTERM)
+    assert FOUND == ["SIGTERM", "SIGINT", "SIGHUP", "SIGTERM"]
 
 
 def test_outside_of_a_handler_and_where_none_is_set_there_is_none() -> None:

@@ -24,7 +24,8 @@ def handled(frame: "FrameType | None") -> str:
 
 
 def _code_of(handler: object) -> "CodeType | None":
-    """Of a function, a method, or a partial of one."""
+    """Of a function, a method, a partial of one, or an object that can be called."""
     handler = getattr(handler, "func", handler)
-    code: CodeType | None = getattr(getattr(handler, "__func__", handler), "__code__", None)
+    call = getattr(type(handler), "__call__", None)  # noqa: B004 - not whether there is one: a trainer's is an object
+    code: CodeType | None = getattr(getattr(handler, "__func__", handler), "__code__", getattr(call, "__code__", None))
     return code
