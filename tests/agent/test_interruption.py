@@ -264,12 +264,23 @@ def test_a_signal_to_ranks_counts_from_the_moment_at_which_the_first_of_them_lef
     table.take(0, messages.STATUS, to_builtins(NodeStatus(node_rank=0, time_s=AT_S, ranks=both)))
     ends = tuple(end_of(None, "SIGINT", rank=rank, time_s=AT_S + 5.0 + rank) for rank in (0, 1))
     table.take(0, messages.ENDED, to_builtins(messages.Ended(attempt=0, ends=ends)))
-    found = Interruption.of_ranks(table.known_ends(), table.leaving_s)
-    assert found == Interruption(signal="SIGINT", node=0, time_s=AT_S, ranks=(0, 1))
+    found = Interruption.of_ranks(table.known_ends())
+    assert found == Interruption(signal="SIGINT", node=0, time_s=AT_S + 5.0, ranks=(0, 1))
+    assert found.began_s(table.known_ends(), table.leaving_s) == AT_S
     history = ReportHistory()
     history.add(WAITING, AT_S - 5.0)
     history.add(HEALTHY, AT_S + 2.0)
     assert history.before(found.began_s(table.known_ends(), table.leaving_s), found.time_s) is WAITING
+
+
+def test_of_a_signal_of_which_nobody_knows_when_it_came_the_first_explanation_stands() -> None:
+    history = ReportHistory()
+    history.add(HEALTHY, AT_S - 5.0)
+    late = replace(WAITING, duration_s=9.0)
+    history.add(WAITING, AT_S + 1.0)
+    history.add(late, AT_S + 2.0)
+    assert history.before(AT_S, AT_S + 5.0, is_first=True) is WAITING
+    assert history.before(AT_S, AT_S + 5.0) is late
 
 
 def test_while_a_rank_is_in_its_handler_of_a_signal_nothing_is_judged_for_a_minute() -> None:
@@ -277,12 +288,13 @@ def test_while_a_rank_is_in_its_handler_of_a_signal_nothing_is_judged_for_a_minu
     table.begin(0, {0: (0,)})
 
     def see(handling: str, time_s: float) -> None:
-        rank = RankStatus(rank=0, process_state=ProcessState.RUNNING, handling=handling)
+        rank = RankStatus(rank=0, process_state=ProcessState.RUNNING, handling=handling, handling_after_s=time_s - 0.5)
         table.take(0, messages.STATUS, to_builtins(NodeStatus(node_rank=0, time_s=time_s, ranks=(rank,))))
 
     see("", AT_S)
     assert not table.is_being_ended(AT_S)
     see("SIGTERM", AT_S + 1)
+    assert table.leaving_s == {0: AT_S + 0.5}
     assert table.is_being_ended(AT_S + 2)
     assert not table.is_being_ended(AT_S + 2 + HANDLES_S)
     see("", AT_S + 3)

@@ -39,16 +39,12 @@ class Interruption(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
 
     @classmethod
-    def of_ranks(cls, statuses: Iterable[NodeStatus], leaving_s: Mapping[int, float]) -> "Interruption | None":
-        """The signal that somebody sent to the ranks themselves, where it was meant for the job as far as is known.
-
-        Python makes SIGINT an exception: a rank may have left its script seconds before it ends.
-        """
+    def of_ranks(cls, statuses: Iterable[NodeStatus]) -> "Interruption | None":
+        """The signal that somebody sent to the ranks themselves, where it was meant for the job as far as is known."""
         found = stop_signal(statuses)
         if found is None or not found.is_for_the_job:
             return None
-        began_s = min([found.first_s, *(leaving_s[r] for r in found.ranks if r in leaving_s)])
-        return cls(signal=found.signal, node=found.node, time_s=began_s, ranks=found.ranks)
+        return cls(signal=found.signal, node=found.node, time_s=found.first_s, ranks=found.ranks)
 
     def began_s(self, statuses: Iterable[NodeStatus], leaving_s: Mapping[int, float] | None = None) -> float:
         """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first.
@@ -62,6 +58,8 @@ class Interruption(Struct, frozen=True, kw_only=True):
                 parent notes the end later than that.
         """
         seen = leaving_s or {}
+        if self.ranks:  # Python makes SIGINT an exception, and handlers save: a rank leaves seconds before it ends
+            return min([self.time_s, *(seen[rank] for rank in self.ranks if rank in seen)])
         ends = [
             min(
                 (status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s) - status.clock_offset_s,
@@ -98,17 +96,21 @@ class ReportHistory:
         while len(self._reports) > 1 and self._reports[1][0] < time_s - 2 * SAME_SHUTDOWN_S:
             self._reports.popleft()
 
-    def before(self, time_s: float, until_s: float) -> Report | None:
+    def before(self, time_s: float, until_s: float, *, is_first: bool = False) -> Report | None:
         """The newest that was made before `time_s`; None when there was none yet.
 
         Where it names no culprit, the newest made before `until_s` that only explains a wait: a wait takes longer to
         be explained than a shutdown to end its ranks, and what a shutdown does to ranks is a fault, never a wait.
+
+        Args:
+            is_first: the first of these instead of the newest: it is not known when the ranks got the signal.
         """
         found = next((report for made_s, report in reversed(self._reports) if made_s < time_s), None)
         if found is not None and found.verdict is not None:
             return found
-        newer = (report for made_s, report in reversed(self._reports) if time_s <= made_s < until_s)
-        return next((r for r in newer if r.status is Status.WAITING and r.verdict is not None), found)
+        newer = [report for made_s, report in self._reports if time_s <= made_s < until_s]
+        waits = [r for r in newer if r.status is Status.WAITING and r.verdict is not None]
+        return waits[0 if is_first else -1] if waits else found
 
 
 class ReportKeeper:

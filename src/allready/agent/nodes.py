@@ -131,7 +131,8 @@ class NodeTable:
     def _note_leaving(self, status: NodeStatus) -> None:
         for rank in status.ranks:
             if rank.is_gone or rank.phase == "ending" or rank.handling:
-                self.leaving_s.setdefault(rank.rank, status.time_s - status.clock_offset_s)
+                seen_s = min(status.time_s, rank.handling_after_s or status.time_s)
+                self.leaving_s.setdefault(rank.rank, seen_s - status.clock_offset_s)
             else:
                 self.leaving_s.pop(rank.rank, None)
 

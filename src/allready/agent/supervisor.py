@@ -250,18 +250,22 @@ class Supervisor:
         was known before it stays."""
         ends, warning = self._table.known_ends(), self._table.warning
         if warning is None or not warning.has_effect(ends):
-            warning = Interruption.of_ranks(ends, self._table.leaving_s) if self._stop is None else None
+            warning = Interruption.of_ranks(ends) if self._stop is None else None
         if warning is None:
             return
         self._warning = warning
-        self._report = self._with_course(self._before(warning.began_s(ends, self._table.leaving_s), warning.time_s))
+        began_s = warning.began_s(ends, self._table.leaving_s)
+        before = self._before(began_s, warning.time_s, is_first=bool(warning.ranks))
+        self._report = self._with_course(before)
         self._is_final = True
 
-    def _before(self, began_s: float, signal_s: float) -> Report:
+    def _before(self, began_s: float, signal_s: float, *, is_first: bool = False) -> Report:
         """The report of before the shutdown began.  A calm job publishes none: then the newest that accuses nobody
         holds."""
         newest = self._known()
-        return self._history.before(began_s, signal_s) or (newest if newest.verdict is None else self._at_start)
+        return self._history.before(began_s, signal_s, is_first=is_first) or (
+            newest if newest.verdict is None else self._at_start
+        )
 
     @property
     def _is_warned(self) -> bool:

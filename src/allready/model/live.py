@@ -81,6 +81,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
     epoch: int = 0
     handling: str = ""  # of STOPS, in whose handler its main thread is, or was when it left its script
+    handling_after_s: float | None = None  # when it was seen outside of it last: the signal came after that
     outlives: tuple[str, ...] = ()  # of STOPS: handled, ignored, held back or pending, so that one it got may not show
 
     @property

@@ -60,6 +60,7 @@ class RankWatch:
         self._read_s = 0.0
         self._cpu, self._queued = Window(), Window()
         self._outlives: tuple[str, ...] = ()
+        self._unhandled_s: float | None = None
         self._throttled: list[tuple[float, tuple[float, ...]]] = []
         self._ring_marks: dict[Path, tuple[int, int]] = {}
 
@@ -94,6 +95,8 @@ class RankWatch:
                         self.note_end(end, is_oom=shared.is_oom)
         if self.end is None and (state := self.cell.state()) is not None:
             self.state, self._read_s = state, now_s
+            if not state.handling and state.written_s is not None:
+                self._unhandled_s = state.written_s
         self.status = self._status(stat, now_s, pauses=shared.pauses, gpu=gpu)
         after = self.status.process_state
         has_changed = before != after and not {before, after}.isdisjoint(_NEWS)
@@ -175,6 +178,7 @@ class RankWatch:
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
             epoch=own.epoch if own is not None else 0,
             handling=own.handling if own is not None else "",
+            handling_after_s=self._unhandled_s if own is not None and own.handling else None,
             outlives=self._outlives,
         )
 
