@@ -14,7 +14,7 @@ follows.  SIGKILL is the end of an agent, or of all.  In some trials the disk of
 (needs the right to mount).  With `--unusual` each trial also has what is seldom: SIGQUIT, four signals in a row, a
 signal while a report is written, SIGKILL while the job starts, a disk that is full while the job still runs, agents
 that are stopped and continued before, SIGKILL soon after the signal, the same signal again within 40 ms, one agent that
-is stopped for 15 s, output whose reader is gone, a terminal that is closed.  Then:
+is stopped for 15 s, output whose reader is gone, a terminal that is closed, a signal to the ranks and no agent.  Then:
 
 kept      the verdict that stood before the signal stands in every report (where there was room for one), and none
           blames anybody else; where nothing was proven yet, the node whose agent was killed may be blamed
@@ -55,6 +55,7 @@ from side_by_side import Lane, Lanes, use_this_checkout
 use_this_checkout()
 
 from allready.live.run_paths import run_dirs  # noqa: E402
+from allready.model import STOPS  # noqa: E402
 from allready.proc.process import ProcessId, children_of, identify, is_running  # noqa: E402
 
 GRACE_S = 3.0
@@ -65,7 +66,20 @@ STARTING_WAIT_S = 8.0
 SIGNALS = ("SIGINT", "SIGINT", "SIGTERM", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGKILL")
 ONCE = ("SIGUSR1", "SIGKILL")
 AIMS = ("first", "last", "agents", "all", "ranks first")
-UNUSUAL = ("SIGQUIT", "row", "report", "starts", "disk", "paused", "killed", "twice", "long", "pipe", "terminal")
+UNUSUAL = (
+    "SIGQUIT",
+    "row",
+    "report",
+    "starts",
+    "disk",
+    "paused",
+    "killed",
+    "twice",
+    "long",
+    "pipe",
+    "terminal",
+    "ranks",
+)
 IN_A_ROW, BETWEEN_S = 4, 0.1
 TWICE_S = 0.04
 PAUSE_S = 2.0
@@ -120,7 +134,7 @@ for step in range(100000):
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """What is done.  `fault`: "sleep", "stop", "none", "starting"; `delay_s`: from the fault (or the start) on;
-    `aim`: "first", "last", "agents", "all", "ranks first"."""
+    `aim`: "first", "last", "agents", "all", "ranks first", "ranks"."""
 
     number: int
     framework: str
@@ -171,6 +185,9 @@ class Trial:
             changes |= {"second_s": TWICE_S}
         if kind == "terminal":
             changes |= {"signal": "SIGHUP", "aim": "agents", "second_s": None}
+        if kind == "ranks":
+            changes = {"signal": chance.choice(sorted(STOPS)), "aim": "ranks", "second_s": None}
+            changes |= {"fault": "none"} if self.fault == "starting" else {}
         if kind == "killed":
             changes |= {"kill_s": round(chance.uniform(0.0, 2.0), 2), "second_s": None}
         return replace(self, unusual=kind, **changes)
@@ -338,6 +355,13 @@ class Job:
         if self.trial.signal == "SIGUSR1" and not is_to_ranks:
             time.sleep(FOLLOWS_S)
             self.send_one(signal.SIGTERM)
+        if self.trial.aim == "ranks":  # JAX's go on after SIGTERM
+            with contextlib.suppress(TimeoutError):
+                _until(self.is_over, CLEAN_S, "")
+            for agent in self.agents:
+                if agent.poll() is None:
+                    self.sent.append((time.monotonic(), "SIGTERM", agent.pid))
+                    agent.terminate()
 
     def pause(self) -> None:
         """Ctrl-Z and `fg`, as far as agents see them; a long one of one agent."""
@@ -379,6 +403,7 @@ class Job:
             "agents": agents,
             "all": [*agents, *self.ranks()],
             "ranks first": [*self.ranks(), *agents],
+            "ranks": self.ranks(),
         }[self.trial.aim]
         for pid in chosen:
             self.sent.append((time.monotonic(), signal.Signals(number).name, pid))
@@ -599,7 +624,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     kinds: list[tuple[str, Callable[[Outcome], bool]]] = [
         *((names[fault], lambda o, fault=fault: o.trial.fault == fault) for fault in names),
         *((name, lambda o, name=name: o.trial.signal == name) for name in dict.fromkeys((*SIGNALS, "SIGQUIT"))),
-        *((f"to {aim}", lambda o, aim=aim: o.trial.aim == aim) for aim in AIMS),
+        *((f"to {aim}", lambda o, aim=aim: o.trial.aim == aim) for aim in (*AIMS, "ranks")),
         *((f"{n} node{'s'[: n - 1]}, {f}", lambda o, n=n, f=f: (o.trial.nodes, o.trial.framework) == (n, f))
           for n in (1, 2) for f in ("torch", "jax")),
         ("disk full", lambda o: o.trial.is_disk_full),

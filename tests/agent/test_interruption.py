@@ -11,7 +11,7 @@ from allready.agent import messages
 from allready.agent.closing import closed, leave_for_relay
 from allready.agent.context import AgentState
 from allready.agent.interruption import SAME_SHUTDOWN_S, Interruption, ReportHistory, ReportKeeper, interrupted
-from allready.agent.nodes import NodeTable
+from allready.agent.nodes import HANDLES_S, NodeTable
 from allready.agent.supervisor import _ended_ranks
 from allready.launch.log_relay import LAST_REPORT, put_report
 from allready.model import (
@@ -253,6 +253,53 @@ def test_a_rank_whose_end_is_noted_later_than_it_was_seen_tells_when_the_shutdow
     assert CTRL_C.began_s([noted], {0: AT_S - 0.1, 1: AT_S - 0.5}) == AT_S - 0.1
     assert CTRL_C.began_s([node(rank0=("SIGKILL", AT_S + 0.2))], {0: AT_S - 0.1}) == AT_S
     assert CTRL_C.began_s([noted], {0: AT_S - SAME_SHUTDOWN_S - 1.0}) == AT_S
+
+
+def test_a_signal_to_ranks_counts_from_the_moment_at_which_the_first_of_them_left_its_script() -> None:
+    """Python makes SIGINT an exception: on a busy machine a process ends seconds after that, and the wait is over
+    before.  Seen: the explanation was withdrawn in between, and lost."""
+    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)))
+    table.begin(0, {0: (0, 1)})
+    both = (RankStatus(rank=0), RankStatus(rank=1, phase="ending"))
+    table.take(0, messages.STATUS, to_builtins(NodeStatus(node_rank=0, time_s=AT_S, ranks=both)))
+    ends = tuple(end_of(None, "SIGINT", rank=rank, time_s=AT_S + 5.0 + rank) for rank in (0, 1))
+    table.take(0, messages.ENDED, to_builtins(messages.Ended(attempt=0, ends=ends)))
+    found = Interruption.of_ranks(table.known_ends())
+    assert found == Interruption(signal="SIGINT", node=0, time_s=AT_S + 5.0, ranks=(0, 1))
+    assert found.began_s(table.known_ends(), table.leaving_s) == AT_S
+    history = ReportHistory()
+    history.add(WAITING, AT_S - 5.0)
+    history.add(HEALTHY, AT_S + 2.0)
+    assert history.before(found.began_s(table.known_ends(), table.leaving_s), found.time_s) is WAITING
+
+
+def test_of_a_signal_of_which_nobody_knows_when_it_came_the_first_explanation_stands() -> None:
+    history = ReportHistory()
+    history.add(HEALTHY, AT_S - 5.0)
+    late = replace(WAITING, duration_s=9.0)
+    history.add(WAITING, AT_S + 1.0)
+    history.add(late, AT_S + 2.0)
+    assert history.before(AT_S, AT_S + 5.0, is_first=True) is WAITING
+    assert history.before(AT_S, AT_S + 5.0) is late
+
+
+def test_while_a_rank_is_in_its_handler_of_a_signal_nothing_is_judged_for_a_minute() -> None:
+    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)))
+    table.begin(0, {0: (0,)})
+
+    def see(handling: str, time_s: float) -> None:
+        rank = RankStatus(rank=0, process_state=ProcessState.RUNNING, handling=handling, handling_after_s=time_s - 0.5)
+        table.take(0, messages.STATUS, to_builtins(NodeStatus(node_rank=0, time_s=time_s, ranks=(rank,))))
+
+    see("", AT_S)
+    assert not table.is_being_ended(AT_S)
+    see("SIGTERM", AT_S + 1)
+    assert table.leaving_s == {0: AT_S + 0.5}
+    assert table.is_being_ended(AT_S + 2)
+    assert not table.is_being_ended(AT_S + 2 + HANDLES_S)
+    see("", AT_S + 3)
+    assert not table.is_being_ended(AT_S + 3)
+    assert table.leaving_s == {}
 
 
 def test_ranks_that_ended_with_the_shutdown_had_not_ended_before_it() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.agent.jobs import LOOP, Job, Node, processes_with, wait_for
 from tests.agent.test_live import rank_pid, verdict_of
+from tests.cases import cases
 
 SLEEPS = {"EACH_STEP": "if step == 30 and rank == 1: time.sleep(1000)"}
 CONSEQUENCES = ("LIV007", "LIV012", "DTH", "GLO", "JOB")
@@ -87,6 +88,42 @@ def test_what_a_rank_does_because_of_the_signal_is_no_reason_of_the_hang(job: Jo
     assert [node.wait(20) for node in nodes] == [130, 130]
     for node in nodes:
         names_rank_1(node, 130)
+
+
+@cases("rank", [0, 1])
+def test_a_signal_to_the_ranks_accuses_none_of_them(rank: int, job: Job, tmp_path: Path) -> None:
+    """One works for seconds in its handler, the other one has none and is gone at once; no agent got the signal."""
+    works = "t = time.time()\n    while time.time() - t < 4: pass\n    sys.exit(143)"
+    handles = f"def handler(*_):\n    {works}\nimport signal; signal.signal(signal.SIGTERM, handler)"
+    touch = tmp_path / "runs"
+    prepare = f"if step == 0 and rank == {rank}: exec({handles!r}, globals())"
+    env = {"EACH_STEP": f"{prepare}\nif step == 60: open({str(touch)!r}, 'w').close()"}
+    node = job.start("--nproc-per-node", "2", "--grace", "3", job.script(LOOP), env=env)
+    wait_for(touch.exists, 60.0)
+    for number in (0, 1):
+        os.kill(rank_pid(str(job.folder / "train.py"), number), signal.SIGTERM)
+    assert node.wait(30) == 143
+    assert_only_interrupted([node])
+    [why, *_] = node.report()["not_checked"]
+    assert (why["kind"], why["values"]["signal"]) == ("ranks_signalled", "SIGTERM")
+    assert node.report()["job"]["outcome"] == "killed"
+
+
+def test_what_a_rank_does_in_its_handler_does_not_explain_the_hang(job: Job) -> None:
+    """Rank 1 sleeps in a step; both save for seconds when a signal comes that no agent gets."""
+    works = "t = time.time()\n    while time.time() - t < 4: pass\n    sys.exit(143)"
+    handles = f"def handler(*_):\n    {works}\nimport signal; signal.signal(signal.SIGTERM, handler)"
+    each = f"if step == 0: exec({handles!r}, globals())\nif step == 30 and rank == 1: time.sleep(1000)"
+    node = job.start("--nproc-per-node", "2", "--grace", "3", job.script(LOOP), env={"EACH_STEP": each})
+    wait_for(lambda: verdict_of(node, "waiting"), 60.0)
+    for rank in (0, 1):
+        os.kill(rank_pid(str(job.folder / "train.py"), rank), signal.SIGTERM)
+    assert node.wait(40) == 143
+    report = node.report()
+    assert (report["status"], report["verdict"]["culprits"]["ranks"]) == ("interrupted", [1])
+    assert "sleep" in report["verdict"]["sentence"]
+    assert "handler" not in report["verdict"]["sentence"]
+    assert "resolved" not in node.err
 
 
 @pytest.mark.slow

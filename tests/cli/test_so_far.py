@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from allready.cli.so_far import PATIENCE_S, SoFar
 from allready.model import Confidence, Culprits, EndCause, FaultClass, Finding, Report, Severity, Status
 from allready.model.fill import NOBODY
+from allready.report.json_report import decode
+from allready.report.words import sentence
 from allready.text.catalog import place_text, say
 from allready.text.ui import table
 from tests.agent.jobs import free_port
@@ -51,6 +53,19 @@ def test_a_node_that_may_still_come_is_given_time() -> None:
     assert said.lines == []
     so_far.take(waiting(absent_report(), duration_s=PATIENCE_S + 1))
     assert any("pgrep -af allready" in line for line in said.lines)
+
+
+def test_what_may_keep_a_node_away_is_said_with_its_absence() -> None:
+    """Of a master's address that is a loopback address everything is known long before the wait is over."""
+    said = Said()
+    [other, *_] = faulty_report().findings
+    name = replace(other, fault_class=FaultClass.START_NAME, severity=Severity.WARNING)
+    limit = replace(other, code="LIM901", fault_class=FaultClass.ENV_LIMIT)
+    report = absent_report()
+    report = waiting(report, findings=(*report.findings, name, limit), duration_s=PATIENCE_S + 1)
+    SoFar(said, "en").take(report)
+    codes = [line.split()[1] for line in said.lines if line.startswith("check.so_far ")]
+    assert codes == [report.verdict.code if report.verdict is not None else "", name.code]
 
 
 def test_what_is_no_waiting_is_not_said() -> None:
@@ -162,3 +177,23 @@ def test_an_unknown_writer_needs_no_blank_before_chinese() -> None:
     for code in ("STO002", "STO003", "STO004"):
         text = say(replace(finding, code=code), "message", "zh")
         assert not re.search(r"某个进程 [\u4e00-\u9fff]", text), text
+
+
+@pytest.mark.jobs
+def test_what_interrupted_a_job_is_said_in_the_readers_language(tmp_path: Path) -> None:
+    """Both ranks are ended by a signal that no agent got: the last line, and both languages of the page."""
+    script = tmp_path / "job.py"
+    script.write_text("import os, signal, time\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(30)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "allready", "run", "--report-dir", "out", "--nproc-per-node", "2", "--lang", "zh",
+         "--master-port", str(free_port()), str(script)],
+        capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,
+    )  # fmt: skip
+    report = decode((tmp_path / "out" / "report.json").read_bytes())
+    assert report.status is Status.INTERRUPTED
+    words = [sentence(report, language).rpartition(colon)[2] for language, colon in (("en", ": "), ("zh", "："))]
+    assert words[0].isascii()
+    assert "来自外部的 SIGTERM" in words[1]
+    last = [line for line in done.stderr.splitlines() if line.startswith("allready run: ")][-1]
+    assert words[1] in last
+    assert words[1] in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

@@ -221,10 +221,12 @@ def test_the_kernel_kills_what_uses_too_much_memory_and_the_group_is_removed(tmp
 
 
 @slow
-def test_a_quota_holds_a_rank_back_and_the_group_is_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("percent", [3, 90])
+def test_a_quota_holds_a_rank_back_and_the_group_is_removed(percent: int, tmp_path: Path) -> None:
+    """Also one that is more than the rank gets of a CPU."""
     if (why := missing("cpu")) is not None:
         pytest.skip(why)
-    outcome = play(tmp_path, ["quota rank=1 step=3 percent=3"], driver=True)
+    outcome = play(tmp_path, [f"quota rank=1 step=3 percent={percent}"], driver=True)
     [group] = told(outcome).cleanup
     assert max(durations_ms(outcome, 0)[4:]) > 60
     assert not Path(group).exists()

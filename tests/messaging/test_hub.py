@@ -219,6 +219,21 @@ async def test_a_node_that_breaks_off_is_lost_and_may_come_back() -> None:
         await stopped(again)
 
 
+async def test_a_lost_node_is_expected_back_for_as_long_as_its_host_knocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine it asks for seconds who is here before it greets again."""
+    monkeypatch.setattr("allready.messaging.hub.RETURN_S", 0.3)
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        assert link is not None
+        assert not hub.expects_return
+        await link.close("")
+        await until(lambda: 1 not in hub.nodes)
+        await until(lambda: not hub.expects_return)
+        with socket.create_connection(("127.0.0.1", port)):
+            await until(lambda: hub.expects_return)
+        await until(lambda: not hub.expects_return)
+
+
 async def test_a_node_that_leaves_says_why() -> None:
     async with open_hub() as (hub, port):
         link, _ = await join(port, 1)

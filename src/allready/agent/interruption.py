@@ -11,10 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.report_builder import status_when_interrupted
-from allready.model import NodeStatus, Report, Status, UncheckedKind
+from allready.judging.stop_signals import stop_signal
+from allready.model import ENDING_SIGNALS, NodeStatus, Report, Status, UncheckedKind, ranges
 from allready.text.reasons import not_checked, reason
 
-STOP_SIGNALS = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"})
+STOP_SIGNALS = ENDING_SIGNALS | {"SIGQUIT"}
 SAME_SHUTDOWN_S = 3.0
 """A scheduler signals processes one after the other: ranks that such a signal ended so shortly before our own signal
 were ended by the same shutdown."""
@@ -27,13 +28,25 @@ FAILED_S = 60.0
 
 
 class Interruption(Struct, frozen=True, kw_only=True):
-    """The first signal that asked for the job's end.  `node`: whose agent got it; `time_s`: node 0's wall clock."""
+    """The first signal that asked for the job's end.
+
+    `node`: whose agent got it; `time_s`: node 0's wall clock.  `ranks`: those that it ended, where no agent got it.
+    """
 
     signal: str
     node: int
     time_s: float
+    ranks: tuple[int, ...] = ()
 
-    def began_s(self, statuses: Iterable[NodeStatus], gone_s: Mapping[int, float] | None = None) -> float:
+    @classmethod
+    def of_ranks(cls, statuses: Iterable[NodeStatus]) -> "Interruption | None":
+        """The signal that somebody sent to the ranks themselves, where it was meant for the job as far as is known."""
+        found = stop_signal(statuses)
+        if found is None or not found.is_for_the_job:
+            return None
+        return cls(signal=found.signal, node=found.node, time_s=found.first_s, ranks=found.ranks)
+
+    def began_s(self, statuses: Iterable[NodeStatus], leaving_s: Mapping[int, float] | None = None) -> float:
         """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first.
 
         A rank that is just gone, and of which it is not yet known how it ended, counts as reached: since the sample
@@ -41,10 +54,12 @@ class Interruption(Struct, frozen=True, kw_only=True):
 
         Args:
             statuses: the newest of every node.
-            gone_s: rank -> the first sample that showed it to be gone, by node 0's clock; its parent may note the end
-                later than that.
+            leaving_s: rank -> the first sample that showed it to be gone, or behind its script, by node 0's clock; its
+                parent notes the end later than that.
         """
-        seen = gone_s or {}
+        seen = leaving_s or {}
+        if self.ranks:  # Python makes SIGINT an exception, and handlers save: a rank leaves seconds before it ends
+            return min([self.time_s, *(seen[rank] for rank in self.ranks if rank in seen)])
         ends = [
             min(
                 (status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s) - status.clock_offset_s,
@@ -81,17 +96,21 @@ class ReportHistory:
         while len(self._reports) > 1 and self._reports[1][0] < time_s - 2 * SAME_SHUTDOWN_S:
             self._reports.popleft()
 
-    def before(self, time_s: float, until_s: float) -> Report | None:
+    def before(self, time_s: float, until_s: float, *, is_first: bool = False) -> Report | None:
         """The newest that was made before `time_s`; None when there was none yet.
 
         Where it names no culprit, the newest made before `until_s` that only explains a wait: a wait takes longer to
         be explained than a shutdown to end its ranks, and what a shutdown does to ranks is a fault, never a wait.
+
+        Args:
+            is_first: the first of these instead of the newest: it is not known when the ranks got the signal.
         """
         found = next((report for made_s, report in reversed(self._reports) if made_s < time_s), None)
         if found is not None and found.verdict is not None:
             return found
-        newer = (report for made_s, report in reversed(self._reports) if time_s <= made_s < until_s)
-        return next((r for r in newer if r.status is Status.WAITING and r.verdict is not None), found)
+        newer = [report for made_s, report in self._reports if time_s <= made_s < until_s]
+        waits = [r for r in newer if r.status is Status.WAITING and r.verdict is not None]
+        return waits[0 if is_first else -1] if waits else found
 
 
 class ReportKeeper:
@@ -132,9 +151,13 @@ class ReportKeeper:
 def interrupted(report: Report, interruption: Interruption) -> Report:
     """The report of a job that a signal ended: a proven fault stays one; what was only suspected is the best
     explanation so far."""
-    ended = not_checked(
-        "job", reason(UncheckedKind.INTERRUPTED, signal=interruption.signal, stage="job"), node=interruption.node
+    signal, ranks = interruption.signal, interruption.ranks
+    why = (
+        reason(UncheckedKind.RANKS_SIGNALLED, signal=signal, ranks=ranges(ranks))
+        if ranks
+        else reason(UncheckedKind.INTERRUPTED, signal=signal, stage="job")
     )
+    ended = not_checked("job", why, node=interruption.node)
     return replace(
         report,
         status=status_when_interrupted(report.verdict, report.findings),

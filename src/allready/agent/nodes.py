@@ -27,13 +27,17 @@ class Lost(Struct, frozen=True):
 
 News = NodeStatus | NodeEvidence | Lost
 
+HANDLES_S = 60.0
+"""So long a rank may save in its handler of a signal."""
+
 
 class NodeTable:
     """`offers`: what each node that is here brings; the others are of the present attempt.
 
     `news`: what the monitor has not read yet.  `interruption`: the first signal that a node or node 0 itself got, at
     which `on_interruption` is called.  `warning`: the newest that was passed on to ranks.
-    `gone_s`: rank -> the first sample that showed it to be gone, by node 0's clock.
+    `leaving_s`: rank -> the first sample that showed it to be gone, behind its script or in a handler that may end it,
+    by node 0's clock.
     """
 
     def __init__(self, state: AgentState, on_interruption: Callable[[], None]) -> None:
@@ -42,7 +46,7 @@ class NodeTable:
         self.attempt = 0
         self.offers: dict[int, messages.Offer] = {}
         self.statuses: dict[int, NodeStatus] = {}
-        self.gone_s: dict[int, float] = {}
+        self.leaving_s: dict[int, float] = {}
         self.ended: dict[int, messages.Ended] = {}
         self.lost: dict[int, Loss] = {}
         self.answered: set[int] = set()  # nodes that have answered a question in this attempt
@@ -62,7 +66,7 @@ class NodeTable:
         for known in (
             self._state.statuses,
             self.statuses,
-            self.gone_s,
+            self.leaving_s,
             self.ended,
             self.lost,
             self.answered,
@@ -101,7 +105,7 @@ class NodeTable:
             status = convert(body, NodeStatus)
             if self._is_own(node, status):
                 self.statuses[node] = status
-                self._note_gone(status)
+                self._note_leaving(status)
                 self._state.seen(status)
                 self._news.append(status)
         elif kind == messages.EVIDENCE:
@@ -124,10 +128,25 @@ class NodeTable:
             self.lost[node] = body
             self._news.append(Lost(node, body))
 
-    def _note_gone(self, status: NodeStatus) -> None:
+    def _note_leaving(self, status: NodeStatus) -> None:
         for rank in status.ranks:
-            if rank.is_gone:
-                self.gone_s.setdefault(rank.rank, status.time_s - status.clock_offset_s)
+            if rank.is_gone or rank.phase == "ending" or rank.handling:
+                seen_s = min(status.time_s, rank.handling_after_s or status.time_s)
+                self.leaving_s.setdefault(rank.rank, seen_s - status.clock_offset_s)
+            else:
+                self.leaving_s.pop(rank.rank, None)
+
+    def is_being_ended(self, now_s: float) -> bool:
+        """Whether a rank is in its handler of a signal that asks it to end: what that does explains nothing.
+
+        Args:
+            now_s: node 0's wall clock; after some time the handler itself may hang.
+        """
+        return any(
+            rank.handling and not rank.is_gone and now_s - self.leaving_s.get(rank.rank, now_s) < HANDLES_S
+            for status in self.statuses.values()
+            for rank in status.ranks
+        )
 
     def _is_own(self, node: int, status: NodeStatus, *ranks: int) -> bool:
         """Whether a status is of the present attempt; a node speaks for itself and its own ranks only."""

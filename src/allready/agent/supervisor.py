@@ -67,7 +67,7 @@ class Supervisor:
         self._hung_s: float | None = None
         self._overview_s = 0.0
         self._is_final = False
-        self._warning: Interruption | None = None
+        self._warning: Interruption | None = None  # the newest signal that ranks left because of
         self._known = known
         self._at_start = known()
         self._report: Report | None = None
@@ -86,10 +86,11 @@ class Supervisor:
                 await self._interrupt(interruption)
             now = time.monotonic()
             if not self._is_final:
-                self._heed_warning()
+                self._heed_signals()
             if not self._is_final:
                 self._feed(now)
-                await self._judge(now)
+                if not self._table.is_being_ended(time.time()):
+                    await self._judge(now)
             await self._share(now)
             is_overdue = self._stop is not None and now - self._stopped_s > self._job.grace_s + AFTER_STOP_S
             if is_overdue or (is_over and not self._awaits_words(now)):
@@ -117,8 +118,9 @@ class Supervisor:
         stopped_by = _STOPPED_BY.get(stop.cause, "") if stop is not None else ""
         signal = stop.signal if stop is not None and stop.cause is messages.StopCause.INTERRUPTED else ""
         if self._warning is not None and self._is_warned and not self._succeeded():
-            stopped_by, signal = "user", self._warning.signal
             self._report = interrupted(self.report, self._warning)
+            if not self._warning.ranks:
+                stopped_by, signal = "user", self._warning.signal
         attempt = end_of_attempt(
             (end for node in ended for end in node.ends),
             clock_offsets_s=self._table.clock_offsets_s(),
@@ -244,25 +246,31 @@ class Supervisor:
 
     # A signal
 
-    def _heed_warning(self) -> None:
-        """Ranks that leave because of a scheduler's warning are no fault: what was known before it stays."""
-        warning = self._table.warning
-        if warning is None or self._warning is not None or not warning.has_effect(self._table.known_ends()):
+    def _heed_signals(self) -> None:
+        """Ranks that leave because of a scheduler's warning, or of a signal that was sent to them, are no fault: what
+        was known before it stays."""
+        ends, warning = self._table.known_ends(), self._table.warning
+        if warning is None or not warning.has_effect(ends):
+            warning = Interruption.of_ranks(ends) if self._stop is None else None
+        if warning is None:
             return
         self._warning = warning
-        before = self._before(warning.began_s(self._table.known_ends(), self._table.gone_s), warning.time_s)
+        began_s = warning.began_s(ends, self._table.leaving_s)
+        before = self._before(began_s, warning.time_s, is_first=bool(warning.ranks))
         self._report = self._with_course(before)
         self._is_final = True
 
-    def _before(self, began_s: float, signal_s: float) -> Report:
+    def _before(self, began_s: float, signal_s: float, *, is_first: bool = False) -> Report:
         """The report of before the shutdown began.  A calm job publishes none: then the newest that accuses nobody
         holds."""
         newest = self._known()
-        return self._history.before(began_s, signal_s) or (newest if newest.verdict is None else self._at_start)
+        return self._history.before(began_s, signal_s, is_first=is_first) or (
+            newest if newest.verdict is None else self._at_start
+        )
 
     @property
     def _is_warned(self) -> bool:
-        """Whether ranks left because of a warning, and the job was not stopped by something else."""
+        """Whether ranks left because of a signal that they got, and the job was not stopped by something else."""
         return self._warning is not None and (self._stop is None or self._stop.cause is messages.StopCause.RANK_FAILED)
 
     def _has_own_end(self, interruption: Interruption) -> bool:
@@ -283,7 +291,7 @@ class Supervisor:
     async def _report_of(self, interruption: Interruption) -> Report:
         """The report of the moment before; a job that seemed to hang is sampled once more."""
         now = time.monotonic()
-        began_s = interruption.began_s(self._table.known_ends(), self._table.gone_s)
+        began_s = interruption.began_s(self._table.known_ends(), self._table.leaving_s)
         before = self._before(began_s, interruption.time_s)
         if self._warning is not None:
             return self.report

@@ -22,7 +22,7 @@ from allready.report.course import course_lines
 from allready.report.live import LiveNarrator
 from allready.report.safe import plain
 from allready.report.spare_room import SpareRoom
-from allready.report.words import sentence, t
+from allready.report.words import sentence, t, why_not_checked
 from allready.text.catalog import choose_language
 from allready.text.reasons import not_checked, reason
 from allready.text.ui import ui
@@ -160,10 +160,13 @@ class RunShow:
         return ui(f"run.cause_{end.job.outcome}", self._language)
 
     def _why(self, end: JobEnd) -> str:
-        """The verdict's sentence where there is one, but of a job that was stopped; else the one of the record."""
+        """The verdict's sentence where there is one, but of a job that was stopped; else what interrupted it, or the
+        sentence of the record."""
         is_stopped = end.job.outcome is EndCause.STOPPED and self._language == "en"
         if end.report.verdict is not None and not is_stopped:
             return sentence(end.report, self._language)
+        if end.report.status is Status.INTERRUPTED and end.report.verdict is None and end.report.not_checked:
+            return why_not_checked(end.report.not_checked[0], self._language)
         return end.why or "-"
 
     def begin(self, nproc: int) -> None:

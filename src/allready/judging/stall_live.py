@@ -389,7 +389,7 @@ def _shown(
                     frames=frames[:400],
                 )
             )
-    elif seen is not None and seen.why_no_stack:
+    elif seen is not None and seen.why_no_stack and not status.is_gone:
         found.append(stated(f"rank {rank}", "no stack: {why}", why=str(seen.why_no_stack)[:300]))
     found += [
         stated(f"rank {rank}", "{role} process {pid}: {state}", role=child.role, pid=child.pid, state=child.state)

@@ -74,7 +74,7 @@ class Hub:
         self._claims: list[Claim] = [self._claim_of(me, "")]
         self._callers: dict[tuple[str, str, int | None], Caller] = {}
         self._lost: dict[int, Loss] = {}
-        self._last_loss = float("-inf")
+        self._sign_of_lost_s = float("-inf")
         self._inbox: Inbox[int] = Inbox()
         self._local: LocalNode | None = None
         self._servers: list[asyncio.Server] = []
@@ -124,8 +124,9 @@ class Hub:
 
     @property
     def expects_return(self) -> bool:
-        """Whether a node was lost only now: it may be back at once, as when we were too busy to answer at first."""
-        return bool(self._lost) and time.monotonic() - self._last_loss < RETURN_S
+        """Whether a node was lost only now, or knocked since: it may be back at once, as when we were too busy to
+        answer at first."""
+        return bool(self._lost) and time.monotonic() - self._sign_of_lost_s < RETURN_S
 
     @property
     def is_settled(self) -> bool:
@@ -264,6 +265,8 @@ class Hub:
         task.add_done_callback(self._tasks.discard)
         _have_room_for_connections(len(self._tasks))
         address = plain_address(str((writer.get_extra_info("peername") or ("?",))[0]))
+        if any(c.address == address and c.node_rank in self._lost for c in self._claims):
+            self._sign_of_lost_s = time.monotonic()  # it lives, and asks who is here
         peer: _Peer | None = None
         try:
             greeted = await self._greet(reader, writer, address)
@@ -459,7 +462,7 @@ class Hub:
             loss = replace(loss, num_sent=peer.delivery.num_sent, num_resent=peer.delivery.num_resent)
             del self._peers[rank]
             self._lost[rank] = loss
-            self._last_loss = time.monotonic()
+            self._sign_of_lost_s = time.monotonic()
             self._inbox.put(rank, LOST, loss)
             self.changed.set()
 

@@ -80,6 +80,9 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     queued_share: float | None = None  # of the last seconds: its main thread could run, and no CPU was free
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
     epoch: int = 0
+    handling: str = ""  # of ENDING_SIGNALS, in whose handler its main thread is, or was when it left its script
+    handling_after_s: float | None = None  # when it was seen outside of it last: the signal came after that
+    outlives: tuple[str, ...] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show
 
     @property
     def is_gone(self) -> bool:
@@ -132,6 +135,7 @@ class SocketRow(Struct, frozen=True, kw_only=True):
     unsent_bytes: int | None = None
     retransmits: int = 0  # of the oldest segment, now
     total_retransmits: int = 0
+    needless_retransmits: int | None = None  # of these, segments that had arrived, as the other end says (DSACK)
     backoff: int = 0
     lost: int = 0
     rto_s: float | None = None

@@ -3,15 +3,17 @@
 Parsers take text, so that files read through a `Host` go through them as well.  `root` is /proc, or a copy in a test.
 """
 
+import functools
+import operator
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from allready.model import ProcessEnd, ProcessState
-from allready.model.process import end_of, signal_name
+from allready.model.process import end_of, signal_name, signal_number
 from allready.proc.clocks import PROC, TICKS_PER_S, age_s, read_small
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -262,6 +264,17 @@ def has_handler(pid: int, signal_number: int) -> bool:
     """Whether the process handles a signal; False when it is gone.  The signal would end a process that does not."""
     caught = status_bits(read_text(f"{PROC}/{pid}/status", 16384), "SigCgt") or 0
     return bool(caught >> (signal_number - 1) & 1)
+
+
+def outlived_signals(pid: int, names: Iterable[str], root: str = PROC) -> tuple[str, ...]:
+    """Those that would not end the process at once: it handles, ignores or blocks them, or has not been given them yet.
+
+    Empty when it is gone.
+    """
+    text = read_text(f"{root}/{pid}/status", 16384)
+    masks = [status_bits(text, name) or 0 for name in ("SigCgt", "SigIgn", "SigBlk", "SigPnd", "ShdPnd")]
+    bits = functools.reduce(operator.or_, masks)
+    return tuple(name for name in sorted(names) if bits >> (signal_number(name) - 1) & 1)
 
 
 def children_of(pid: int) -> list[int] | None:

@@ -47,13 +47,17 @@ def both_of_each(say: Callable[..., Iterable[str]], *args: Any) -> list[Markup]:
     return list(map(_joint, say(*args, "en"), say(*args, "zh")))
 
 
-def _joint(english: str, chinese: str) -> Markup:
+def both_in_drawing(say: Callable[..., str], *args: Any) -> Markup:
+    """The same inside of an SVG's text."""
+    return _joint(say(*args, "en"), say(*args, "zh"), tag="tspan")
+
+
+def _joint(english: str, chinese: str, tag: str = "span") -> Markup:
     english, chinese = plain(english), plain(chinese)
     if english == chinese:
         return Markup("{}").format(english)
-    return Markup('<span class="en" lang="en">{}</span><span class="zh" lang="zh-CN">{}</span>').format(
-        english, chinese
-    )
+    form = Markup('<{tag} class="en" lang="en">{}</{tag}><{tag} class="zh" lang="zh-CN">{}</{tag}>')
+    return form.format(english, chinese, tag=tag)
 
 
 def page(report: Report, language: str) -> dict[str, Any]:
@@ -70,6 +74,7 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "language": language,
         "T": partial(both, t),
         "R": partial(both, r),
+        "D": partial(both_in_drawing, r),
         "both": both,
         "both_of_each": both_of_each,
         "details": _details,

@@ -240,7 +240,7 @@ def _lanes(report: Report, summary: RunSummary, drawn: Iterable[TimelineEvent]) 
     nodes = sorted({node_of.get(n) for n in shown} | set(by_node), key=lambda n: (n is None, n))
     for node in nodes[: MAX_LANES + 1]:
         if node is not None:
-            label = shorten(plain(f"node {report.world.label(node)}", most=60), LABEL_COLUMNS)
+            label = shorten(plain(report.world.label(node), most=60), LABEL_COLUMNS - len("node "))
             lanes.append(Lane(label, "node", events=by_node.get(node, [])))
         lanes += [
             Lane(f"rank {n}", "rank", culprit=n in culprits, events=by_rank[n])

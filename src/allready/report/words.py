@@ -165,7 +165,8 @@ def sentence(report: model.Report, language: str) -> str:
     if report.status is model.Status.WAITING:
         return _waiting(report, language)
     if report.status is model.Status.INTERRUPTED:
-        return t("sentence_interrupted", language, why=plain(report.not_checked[0].why) if report.not_checked else "-")
+        why = why_not_checked(report.not_checked[0], language) if report.not_checked else "-"
+        return t("sentence_interrupted", language, why=why)
     if report.status is model.Status.UNKNOWN:
         likely = _likely(report)
         if likely is not None:

@@ -169,6 +169,7 @@ def _message(
     family: int = socket.AF_INET,
     window: int = 65535,
     last_ack_ms: int = 0,
+    options: int = 2,
 ) -> bytes:
     head = struct.pack("=BBBB", family, 1, timer, 7)
     identity = struct.pack("!HH", 4000, 29500) + socket.inet_aton("10.0.0.1") + bytes(12) + socket.inet_aton("10.0.0.2")
@@ -184,6 +185,8 @@ def _message(
     struct.pack_into("=I", info, 140, 5)
     struct.pack_into("=I", info, 144, 77)
     struct.pack_into("=Q", info, 200, 1 << 41)
+    info[5] = options
+    struct.pack_into("=I", info, 216, 6)
     attribute = struct.pack("=HH", 4 + info_bytes, 2) + bytes(info[:info_bytes])
     return head + identity + bytes(12) + bytes(12) + rest + attribute
 
@@ -202,6 +205,11 @@ def test_an_answer_of_a_new_kernel_is_read_whole() -> None:
     assert (found.backoff, found.retransmits, found.unacked) == (4, 7, 3)
     assert (found.rto_s, found.rtt_s, found.bytes_acked, found.unsent_bytes) == (0.204, 0.00015, 1 << 40, 77)
     assert (found.bytes_sent, found.segments_received, found.rtt_variation_s) == (1 << 41, 5, 0.00003)
+
+
+def test_what_came_twice_is_known_only_where_both_ends_have_sack() -> None:
+    assert [row_of(options=n).needless_retransmits for n in (0, 1, 2, 7)] == [None, None, 6, 6]
+    assert row_of(options=2, info_bytes=216).needless_retransmits is None
 
 
 def test_what_an_old_kernel_does_not_tell_is_unknown_and_not_zero() -> None:

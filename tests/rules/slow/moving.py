@@ -95,6 +95,7 @@ def _sockets(node: int, num_nodes: int, at: float, flows: Mapping[Pair, Mapping[
             "unsteady": 0.3,
             "full": 0.0,
         }
+        needless = flows.get(pair, {}).get("needless")  # in all of the time
         flow = {"since": 0.0, **usual, **flows.get(pair, {})}
         since = flow["since"]
         before = min(at, since)
@@ -106,6 +107,7 @@ def _sockets(node: int, num_nodes: int, at: float, flows: Mapping[Pair, Mapping[
                 busy_s=total["busy"] * SECONDS,
                 bytes_acked=int(total["sent_bytes"]),
                 total_retransmits=int(total["again"]),
+                needless_retransmits=None if needless is None else int(needless * at),
                 rtt_s=now["rtt_s"],
                 rtt_variation_s=now["unsteady"] * now["rtt_s"],
                 receiver_limited_s=total["full"] * SECONDS,

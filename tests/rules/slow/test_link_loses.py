@@ -47,3 +47,17 @@ def test_where_all_paths_are_full_the_slower_one_that_loses_is_named() -> None:
     full = {(n, (n - 1) % 4): {"busy": 0.97, "rtt_s": 0.022} for n in range(4)}
     [hit] = ask("SLW008", flows=full | {(2, 1): {**full[2, 1], "again": 900, "sent_bytes": 10_000_000}}).hits
     assert hit.culprits.links == ((2, 1),)
+
+
+def test_on_busy_nodes_few_losses_are_certain_only_where_the_other_end_says_what_came_twice() -> None:
+    busy, lost = dict.fromkeys(range(4), 0.9), {pair: {"again": 280} for pair in LOSSY}
+    [hit] = ask("SLW008", flows=lost, pressure=busy).hits
+    assert hit.severity is Severity.WARNING
+    [hit] = ask("SLW008", flows={pair: {**lost[pair], "needless": 10} for pair in LOSSY}, pressure=busy).hits
+    assert (hit.severity, hit.values["num"]) == (None, 540)
+
+
+def test_what_had_arrived_was_not_lost() -> None:
+    """Acknowledgements that come late make a sender repeat what it need not."""
+    late = {pair: {"again": 280, "needless": 275} for pair in LOSSY}
+    assert ask("SLW008", flows=late).state == "clear"

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from allready.model.live import WORLD, GroupMark
+from allready.model.process import ENDING_SIGNALS
 
 PHASES = (
     "starting", "importing", "joining", "compiling", "loading", "computing", "communicating", "evaluating", "saving",
@@ -20,7 +21,7 @@ _MAX_COUNT = 1 << 60
 class CellState(Struct, frozen=True, kw_only=True):
     """What one rank reports.
 
-    `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`, `epoch`: as in `RankStatus`.
+    `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`, `epoch`, `handling`: as in `RankStatus`.
     `stack_id`: equal as long as the main thread stands at the same instruction with the same callers; equal on ranks
     that stand at the same place of the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for
     which the cell had no room.  `ring_s`: wall clock of the ring's last writing.  `is_whole` False: no payload could be
@@ -37,6 +38,7 @@ class CellState(Struct, frozen=True, kw_only=True):
     stack_id: int | None = None
     framework: str = ""
     epoch: int = 0
+    handling: str = ""
     groups: tuple[GroupMark, ...] = ()
     num_left_out: int = 0
     ring_s: float | None = None
@@ -62,6 +64,7 @@ class _Payload(msgspec.Struct):
     stack_id: int | None = None
     framework: str = ""
     epoch: int = 0
+    handling: str = ""
     world: str = ""
     groups: dict[str, _Group] = {}
     left_out: int = 0
@@ -93,6 +96,7 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         visit_since_s=decoded.visit_since_s,
         stack_id=decoded.stack_id,
         framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
+        handling=decoded.handling if decoded.handling in ENDING_SIGNALS else "",
         epoch=decoded.epoch if 0 <= decoded.epoch < _MAX_COUNT else 0,
         groups=groups,
         num_left_out=max(0, decoded.left_out),

@@ -16,6 +16,7 @@ from allready.live.beacon.calls import Calls
 from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
 from allready.live.beacon.faults import FaultFiles, append, dump
 from allready.live.beacon.group import GroupCounters
+from allready.live.beacon.handlers import handled
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
 from allready.live.beacon.recorder import Recorder
@@ -153,6 +154,7 @@ class Beacon:
         self._is_ending = self._is_fetching = self._is_over = False
         self._wanted_ring = self._wanted_dump = 0
         self._sight: Sight | None = None
+        self._handling = ""
         self._since_s = self._visit_since_s = time.time()
         self._knows_user = False
         self._problems: list[str] = []
@@ -331,6 +333,8 @@ class Beacon:
         if not self._can_read_stacks:
             return None
         stack = sys._current_frames().get(self._main)  # noqa: SLF001 - the documented way
+        if not self._is_ending:  # who leaves the script out of a handler leaves because of that signal
+            self._handling = handled(stack)
         return self._frames.classify(stack, has_groups=self._recorder.has_groups)
 
     def _ask(self, ring: int, dump: int) -> None:
@@ -395,6 +399,7 @@ class Beacon:
                 problems=(*self._problems, *recorder.problems),
                 groups=groups,
                 formed=self._formed,
+                handling=self._handling,
                 most_bytes=PAYLOAD_BYTES,
             )
         )

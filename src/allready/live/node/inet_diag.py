@@ -31,6 +31,8 @@ HALF_OPEN = 1 << 3
 """First packets that came and were answered, with no reply since: they belong to no process yet (inode 0)."""
 MAX_SOCKETS = 100_000
 _UNKNOWN = 0xFFFFFFFF
+WITH_SACK = 2
+"""Of the options that both ends agreed upon; without it none of them can say that a segment came twice."""
 
 
 def connections(
@@ -129,6 +131,7 @@ def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
         "rtt_s": micro(u32(68)) or None,
         "rtt_variation_s": micro(u32(72)),
         "total_retransmits": u32(100) or 0,
+        "needless_retransmits": u32(216) if len(data) >= 6 and data[5] & WITH_SACK else None,
         "bytes_acked": u64(120),
         "bytes_received": u64(128),
         "segments_received": u32(140),

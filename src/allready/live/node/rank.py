@@ -18,10 +18,10 @@ from allready.live.node.handle import RankHandle
 from allready.live.node.oom_kills import OomKills
 from allready.live.node.pauses import Pauses, was_continued
 from allready.live.node.rings import MAX_BYTES, Pace
-from allready.model import EndKind, ProcessEnd, ProcessState
+from allready.model import ENDING_SIGNALS, EndKind, ProcessEnd, ProcessState
 from allready.model.live import PaceSample, RankStatus
 from allready.proc.cgroup import Mounts, cgroup_files, throttled_s
-from allready.proc.process import Stat, ended_child, identify, main_thread_s, read_regular, read_stat
+from allready.proc.process import Stat, ended_child, identify, main_thread_s, outlived_signals, read_regular, read_stat
 
 THROTTLE_MIN_S = 0.4
 _NEWS = ProcessState.GONE | {ProcessState.STOPPED}
@@ -59,6 +59,8 @@ class RankWatch:
         self._mounts = mounts
         self._read_s = 0.0
         self._cpu, self._queued = Window(), Window()
+        self._outlives: tuple[str, ...] = ()
+        self._unhandled_s: float | None = None
         self._throttled: list[tuple[float, tuple[float, ...]]] = []
         self._ring_marks: dict[Path, tuple[int, int]] = {}
 
@@ -93,6 +95,8 @@ class RankWatch:
                         self.note_end(end, is_oom=shared.is_oom)
         if self.end is None and (state := self.cell.state()) is not None:
             self.state, self._read_s = state, now_s
+            if not state.handling and state.written_s is not None:
+                self._unhandled_s = state.written_s
         self.status = self._status(stat, now_s, pauses=shared.pauses, gpu=gpu)
         after = self.status.process_state
         has_changed = before != after and not {before, after}.isdisjoint(_NEWS)
@@ -134,6 +138,8 @@ class RankWatch:
         end = self.end
         marks = own.groups if own is not None else ()
         main_cpu_s, queued_s = main_thread_s(self.handle.pid) if is_alive else (None, None)
+        if is_alive:
+            self._outlives = outlived_signals(self.handle.pid, ENDING_SIGNALS)
         if queued_s is not None:
             self._queued.add(now_s, queued_s)
         periods = [(p.num_operations(), period) for _, p in self.rings if (period := p.period_s()) is not None]
@@ -171,6 +177,9 @@ class RankWatch:
             queued_share=self._queued.share() if queued_s is not None else None,
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
             epoch=own.epoch if own is not None else 0,
+            handling=own.handling if own is not None else "",
+            handling_after_s=self._unhandled_s if own is not None and own.handling else None,
+            outlives=self._outlives,
         )
 
     def _process_state(self, stat: Stat | None) -> ProcessState:

@@ -18,6 +18,7 @@ MAX_ROWS = 4096
 MAX_CELL = 80
 MAX_SITE = 400
 MIN_SITE = 16
+MAX_PATH = 40
 GAP = "  "
 _STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "bad": "\x1b[1;31m", "warn": "\x1b[33m", "good": "\x1b[32m", "": "",
            "chosen": "\x1b[7m", "chosen_bad": "\x1b[1;7;31m"}  # fmt: skip
@@ -36,9 +37,16 @@ def cells(line: RankLine, language: str) -> tuple[str, ...]:
 
 
 def short_site(text: str, columns: int, head: str = "") -> str:
-    """A place in the code with the beginning of its path cut off; since when it is there stays."""
+    """A place in the code with the beginning of its path cut off, then the end of its function's name: the file and the
+    line stay longest.  Since when it is there (`head`) stays, too."""
+    path = text[len(head) :]
     head = head if columns > len(head) + MIN_SITE else ""
-    return head + shorten_left(text[len(head) :], columns - len(head))
+    room = columns - len(head)
+    name = path.rpartition("/")[2]
+    place = name.partition(" ")[0]
+    if width(place) <= room <= width(name):
+        return head + (shorten(name, room) if room > width(place) + 2 else place)
+    return head + shorten_left(place if room <= width(name) else path, room)
 
 
 def headings(language: str) -> tuple[str, ...]:
@@ -55,7 +63,7 @@ def head_lines(state: WatchState, language: str) -> tuple[str, ...]:
         job=plain(job.job_id, most=80),
         master=plain(job.master or "-", most=80),
         pid=job.pid,
-        command=plain(masked(" ".join(job.command)) or "-", most=160),
+        command=_command(job.command),
         name=plain(job.name, most=80),
         ranks=len(job.pids),
     )
@@ -71,6 +79,12 @@ def head_lines(state: WatchState, language: str) -> tuple[str, ...]:
     elif job.source == "allready":
         found.append(ui("watch.no_verdict", language))
     return (*found, *(plain(note.text(language)) for note in state.notes))
+
+
+def _command(words: Sequence[str]) -> str:
+    """A command of which paths end where they should."""
+    shown = (shorten_left(word, MAX_PATH) if "/" in word else word for word in masked(" ".join(words)).split(" "))
+    return plain(" ".join(shown) or "-", most=160)
 
 
 def plain_text(state: WatchState, language: str, *, encoding: str = "utf-8") -> str:

@@ -13,6 +13,7 @@ from allready import model
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.exchange import from_json
 from allready.facts.ports import half_open, process_holder
+from allready.judging.loading import load
 from allready.messaging.channel import LOST
 from allready.messaging.contact import Contact
 from allready.messaging.hub import Hub
@@ -26,6 +27,7 @@ SPEAK_FROM_S = 2.0  # from here on every node is informed who is awaited
 REPEAT_S = 5.0
 SETTLE_S = 1.5  # after a clash: time for the others' claims, so that the majority is known
 FACTS_S = 20.0
+LOAD_S = 30.0
 BYE_S = 3.0
 FACTS = "facts"
 MAX_AT_ONCE = 4096
@@ -64,6 +66,7 @@ class RollCaller:
         self.collectives: model.Collectives | None = None
         self.why_not: dict[str, model.Reason] = {}
         self.visible_since: datetime = context.report_series.started
+        self._rules: asyncio.Task[object] | None = None
         self._is_finished = False
         self._last_interim_s = 0.0
 
@@ -124,6 +127,13 @@ class RollCaller:
                 seen_before = now
             await self._speak(roll)
 
+    def _has_rules(self) -> bool:
+        """Whether the rules are loaded.  In the loop that would keep the nodes that greet now waiting, on a busy
+        machine for seconds."""
+        if self._rules is None:
+            self._rules = asyncio.create_task(in_daemon_thread(load, timeout_s=LOAD_S, what="loading the rules"))
+        return self._rules.done()
+
     async def _half_open(self) -> set[tuple[str, int]]:
         port = self._context.launch.master_port
         try:
@@ -180,6 +190,8 @@ class RollCaller:
             present=roll.num_nodes - len(roll.awaited),
             num_nodes=roll.num_nodes,
         )
+        if not self._has_rules():
+            return
         due = elapsed_s - self._last_interim_s >= REPEAT_S
         if not (due or hub.changed.is_set() or self._last_interim_s == 0.0):
             return

@@ -7,6 +7,7 @@ from allready.judging.majority import is_majority, is_minority
 from allready.judging.mismatch import described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
+from allready.judging.stop_signals import ended_by
 from allready.model import (
     Confidence,
     Culprits,
@@ -62,7 +63,7 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     failed = {d.rank for d in case.run.deaths if d.is_collective_error}  # they lost another rank, and end because of it
     left_so = {StallKind.LEFT, StallKind.LEAVING}
     gone = tuple(r for r in found.causes if r.kind in left_so and r.stays and r.rank not in failed)
-    if not gone or any(s.signal for r in gone if (s := status_of(live, r.rank)) is not None):
+    if not gone or any(ended_by(s) for r in gone if (s := status_of(live, r.rank)) is not None):
         return
     has_died = any(r.fault_class is FaultClass.DEAD for r in gone)
     accused, is_sure = _accused(gone, found, live, case.run.mismatches, case.run.turns)

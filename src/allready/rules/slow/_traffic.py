@@ -41,7 +41,7 @@ path is not slow: a receiver that has nothing to send may put off an acknowledge
 take long: 0.1 to 0.45 was seen on links of 30 Mbit/s, and 1 to 2 in loops of short messages on fast ones."""
 SEGMENT_BYTES = 1448
 LOSS = 0.005
-"""Share of retransmitted segments.  On healthy Ethernet it is far below 0.0001; loops of short messages on a busy
+"""Share of lost segments.  On healthy Ethernet it is far below 0.0001; loops of short messages on a busy
 machine repeat up to five of a thousand for no reason, on all paths alike, when the kernel's early probe was too early.
 """
 MIN_LOST = 15
@@ -62,6 +62,7 @@ CONTENTION = 0.2
 class Flow(Struct, kw_only=True):
     """One direction between two nodes, all connections together, during `seconds`.
 
+    `num_needless`: retransmissions of what had arrived, where `is_loss_known`; else they cannot be told from losses.
     `busy`: share of the time in which data was in flight that the receiver had room for; `rtt_s`: of the connection
     that carried most, at the median sample; `unsteady`: the variation of its round trips as a share of them.
     """
@@ -72,6 +73,8 @@ class Flow(Struct, kw_only=True):
     sent_bytes: int = 0
     busy: float = 0.0
     num_retransmits: int = 0
+    num_needless: int = 0
+    is_loss_known: bool = True
     num_segments: int = 0
     rtt_s: float = 0.0
     unsteady: float = 0.0
@@ -89,8 +92,13 @@ class Flow(Struct, kw_only=True):
 
     @property
     def loss(self) -> float:
-        """Share of retransmitted segments."""
-        return self.num_retransmits / self.num_segments if self.num_segments else 0.0
+        """Share of segments that got lost, as far as they can be told from those retransmitted without need."""
+        return self.num_lost / self.num_segments if self.num_segments else 0.0
+
+    @property
+    def num_lost(self) -> int:
+        """Retransmitted segments that had not arrived."""
+        return max(0, self.num_retransmits - self.num_needless)
 
     def add(self, rows: Sequence[SocketRow], seconds: float) -> None:
         """Count what one connection carried between the first and the last sample of it."""
@@ -106,6 +114,10 @@ class Flow(Struct, kw_only=True):
         self.sent_bytes += sent
         self.busy = max(self.busy, min(1.0, max(0.0, (busy_s - max(0.0, full_s)) / seconds)))
         self.num_retransmits += max(0, now.total_retransmits - before.total_retransmits)
+        if before.needless_retransmits is None or now.needless_retransmits is None:
+            self.is_loss_known = False
+        else:
+            self.num_needless += max(0, now.needless_retransmits - before.needless_retransmits)
         self.num_segments += -(-sent // SEGMENT_BYTES)
         rtts = [(r.rtt_s, r.rtt_variation_s or 0.0) for r in rows if r.rtt_s]
         if rtts and sent > self.most_bytes:
@@ -149,9 +161,9 @@ class BadPath(Struct, frozen=True, kw_only=True):
 
     @property
     def loss(self) -> tuple[float, float]:
-        """Share of retransmitted segments of these paths and of the others."""
+        """Share of lost segments of these paths and of the others."""
         here, others = (
-            sum(f.num_retransmits for f in flows) / max(1, sum(f.num_segments for f in flows))
+            sum(f.num_lost for f in flows) / max(1, sum(f.num_segments for f in flows))
             for flows in (self.flows, self.others)
         )
         return here, others
@@ -302,7 +314,7 @@ def lossy_path(case: Analysis) -> BadPath | None:
     data = sorted(bulk(case.of(flows)), key=lambda f: -f.loss)
     cut = next((i for i in range(1, len(data)) if data[i - 1].loss >= MORE_LOST * data[i].loss), 0)
     lossy, rest = tuple(data[:cut]), tuple(data[cut:])
-    if not lossy or any(f.loss < LOSS or f.num_retransmits < MIN_LOST for f in lossy):
+    if not lossy or any(f.loss < LOSS or f.num_lost < MIN_LOST for f in lossy):
         return None
     if all(f.busy >= FULL for f in data) and max(f.rate_bit_per_s for f in rest) < SLOWER * min(
         f.rate_bit_per_s for f in lossy
@@ -318,7 +330,7 @@ def lossy_path(case: Analysis) -> BadPath | None:
 
 def _loses_more(lossy: Sequence[Flow], rest: Sequence[Flow]) -> bool:
     least = max(LOSS, MORE_LOST * max(f.loss for f in rest))
-    return all(f.loss >= least and f.num_retransmits >= MIN_LOST_IN_HALF for f in lossy)
+    return all(f.loss >= least and f.num_lost >= MIN_LOST_IN_HALF for f in lossy)
 
 
 def flow_evidence(found: Iterable[Flow]) -> Iterator[Evidence]:

@@ -17,7 +17,7 @@ SURE_LOSS = 0.03
     reads_checks=True,
     explains=("COL014",),
     title="Packet loss on the path to or from one node",
-    message="{where} loses packets: {loss} of its TCP segments are retransmitted ({num}), {others} on the other paths; "
+    message="{where} loses packets: {loss} of its TCP segments ({num}), {others} on the other paths; "
     "each loss makes all ranks wait",
     remedy=(
         RemedyStep(
@@ -35,29 +35,32 @@ SURE_LOSS = 0.03
 def link_loses(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    The share of TCP segments that are retransmitted on each path, over a few seconds.
+    The share of TCP segments that are retransmitted on each path, over a few seconds, without those of which the
+    other end says that they had arrived (DSACK).
     ## Why it matters
     Every loss costs a round trip, or 0.2 s at the end of a message; a ring waits for each of them.
     ## Check by hand
     `ss -tin` twice: `retrans:` grows on the paths of one node only.
     ## When it is harmless
     A few losses at the start of a transfer; less than five of a thousand are not reported. On nodes with CPU contention
-    up to three of a hundred are only a warning: acknowledgements come late there.
+    up to three of a hundred are only a warning where the other end does not say what came twice (no SACK, an old
+    kernel): acknowledgements come late there.
     """
     found = case.of(blame).lossy
     if found is None or not found.is_sure:
         return
     loss, others = found.loss
     is_bad = loss >= WORST_LOSS or max(f.busy for f in found.flows) >= LOST_TIME
-    # A node without a free CPU acknowledges late, and its peers retransmit what was not lost.
-    is_doubtful = loss < SURE_LOSS and found.has_cpu_contention(live)
+    # A node without a free CPU acknowledges late, and its peers retransmit what was not lost: it says so afterwards.
+    is_known = all(f.is_loss_known for f in found.flows)
+    is_doubtful = loss < SURE_LOSS and not is_known and found.has_cpu_contention(live)
     yield Hit(
         culprits=Culprits(nodes=found.nodes, links=found.links),
         values={
             "where": found.where(live),
             "node": found.place(live),
             "loss": f"{loss:.2%}",
-            "num": sum(f.num_retransmits for f in found.flows),
+            "num": sum(f.num_lost for f in found.flows),
             "others": f"{others:.2%}",
         },
         severity=None if is_bad and not is_doubtful else Severity.WARNING,

@@ -215,9 +215,21 @@ def oom(engine: Steps, fault: Fault, rank: int) -> None:
         taken.append(os.urandom(1 << 20))
 
 
+BITES = 1 / 3
+
+
+def quota_percent(asked: float, cpu_s: float | None, period_s: float | None) -> float:
+    """Percent of one CPU, where a step took so much processor time and so much time."""
+    return min(asked, BITES * 100 * cpu_s / period_s) if cpu_s and period_s else asked
+
+
 def quota(engine: Steps, fault: Fault, rank: int) -> None:
-    """From now on the rank gets only so many percent of one CPU (its control group's quota)."""
-    percent = float(fault.get("percent", 20))
+    """From now on the rank gets only so many percent of one CPU (its control group's quota).
+
+    At most a third of what it used: on a busy machine a rank may get less than that percent anyway, and a quota that is
+    never used up holds no rank back.
+    """
+    percent = quota_percent(float(fault.get("percent", 20)), engine.cpu_s(), engine.period_s())
     quota_us = max(round(percent * 1000), 1000)
     try:
         group, unified = _new_cgroup("cpu")

@@ -42,7 +42,9 @@ class Engine:
         self._rewriter = Rewriter(self)
         self._had_before: dict[int, bool] = {}
         self._last_step_s: float | None = None
+        self._last_cpu_s = 0.0
         self._periods: list[float] = []
+        self._cpu_times: list[float] = []
         self.pace = pace.Pace(self)
 
     def install(self) -> None:
@@ -92,6 +94,10 @@ class Engine:
         """Median duration of the last steps; None before the third."""
         return statistics.median(self._periods[-20:]) if len(self._periods) >= 2 else None
 
+    def cpu_s(self) -> float | None:
+        """Median processor time of the last steps, of all threads; None before the third."""
+        return statistics.median(self._cpu_times[-20:]) if len(self._cpu_times) >= 2 else None
+
     def count(self, source: str) -> None:
         """One optimizer step, collective, compiled call or function call is complete; strikes what is due now."""
         before = self.step
@@ -101,13 +107,14 @@ class Engine:
         now = time.monotonic()
         if self._last_step_s is not None:
             self._periods.append(now - self._last_step_s)
+            self._cpu_times.append(time.process_time() - self._last_cpu_s)
         self.strike("step")
         with self._lock:
             late = [f for f in self._calls if self.step > f["step"] + GIVE_UP_STEPS and self._is_due(f)]
         for fault in late:
             self.give_up(fault, f"no call from Python that it could change in {GIVE_UP_STEPS} steps")
         self.pace.after_step()
-        self._last_step_s = time.monotonic()
+        self._last_step_s, self._last_cpu_s = time.monotonic(), time.process_time()
 
     def _is_mine(self, fault: Fault) -> bool:
         return fault["rank"] in {"all", self.rank()}
