@@ -82,7 +82,9 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     epoch: int = 0
     handling: str = ""  # of ENDING_SIGNALS, in whose handler its main thread is, or was when it left its script
     handling_after_s: float | None = None  # when it was seen outside of it last: the signal came after that
-    outlives: tuple[str, ...] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show
+    outlives: tuple[
+        str, ...
+    ] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show
 
     @property
     def is_gone(self) -> bool:

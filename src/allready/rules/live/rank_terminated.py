@@ -9,7 +9,6 @@ from allready.judging.stall_live import stall_of_process
 from allready.judging.stop_signals import StopSignal, stop_signal
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
 from allready.model.fill import UNKNOWN
-from allready.model.process import ENDING_SIGNALS
 from allready.rules.live._hits import hit_of, visible_s
 
 ALONE_S = 2.0
