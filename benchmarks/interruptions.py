@@ -55,7 +55,7 @@ from side_by_side import Lane, Lanes, use_this_checkout
 use_this_checkout()
 
 from allready.live.run_paths import run_dirs  # noqa: E402
-from allready.model import STOPS  # noqa: E402
+from allready.model.process import ENDING_SIGNALS  # noqa: E402
 from allready.proc.process import ProcessId, children_of, identify, is_running  # noqa: E402
 
 GRACE_S = 3.0
@@ -186,7 +186,7 @@ class Trial:
         if kind == "terminal":
             changes |= {"signal": "SIGHUP", "aim": "agents", "second_s": None}
         if kind == "ranks":
-            changes = {"signal": chance.choice(sorted(STOPS)), "aim": "ranks", "second_s": None}
+            changes = {"signal": chance.choice(sorted(ENDING_SIGNALS)), "aim": "ranks", "second_s": None}
             changes |= {"fault": "none"} if self.fault == "starting" else {}
         if kind == "killed":
             changes |= {"kill_s": round(chance.uniform(0.0, 2.0), 2), "second_s": None}

@@ -258,7 +258,7 @@ def test_a_rank_whose_end_is_noted_later_than_it_was_seen_tells_when_the_shutdow
 def test_a_signal_to_ranks_counts_from_the_moment_at_which_the_first_of_them_left_its_script() -> None:
     """Python makes SIGINT an exception: on a busy machine a process ends seconds after that, and the wait is over
     before.  Seen: the explanation was withdrawn in between, and lost."""
-    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)))
+    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)), lambda: None)
     table.begin(0, {0: (0, 1)})
     both = (RankStatus(rank=0), RankStatus(rank=1, phase="ending"))
     table.take(0, messages.STATUS, to_builtins(NodeStatus(node_rank=0, time_s=AT_S, ranks=both)))
@@ -284,7 +284,7 @@ def test_of_a_signal_of_which_nobody_knows_when_it_came_the_first_explanation_st
 
 
 def test_while_a_rank_is_in_its_handler_of_a_signal_nothing_is_judged_for_a_minute() -> None:
-    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)))
+    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)), lambda: None)
     table.begin(0, {0: (0,)})
 
     def see(handling: str, time_s: float) -> None:
