@@ -79,7 +79,7 @@ def test_a_guard_in_a_body_would_be_found() -> None:
 JUDGES = ("judging/", "rules/")
 SHOWS = "report/"
 """It shows whom findings accuse."""
-VOTES = {"majority", "is_majority", "is_minority"}
+VOTES = {"majority", "majority_alike", "is_majority", "is_minority", "is_tie"}
 OF_A_JUDGE = {"culprits", "victims", "blamed", "accused"}
 
 

@@ -91,7 +91,7 @@ def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
         found.setdefault(text, Evidence(source=source_of(mismatch, rank), text=f"rank {rank}, #{mismatch.seq}: {text}"))
     late = stated(
         mismatch.source,
-        "rank {ranks}: called out of turn, by the loop so far or by the groups of the same kind",
+        "rank {ranks}: called out of order, by the loop so far or by the groups of the same kind",
         ranks=ranges(mismatch.out_of_turn),
     )
     return (*tuple(found.values())[:6], *([late] if mismatch.out_of_turn and not mismatch.odd else []))
