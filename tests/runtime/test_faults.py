@@ -167,6 +167,16 @@ def test_a_rank_that_lives_but_does_not_come_is_left_and_joins_when_it_does(is_p
         assert (joined["members"], joined["joined"], joined["cause"]) == ([0, 1, 2], [2], "joins")
 
 
+def test_without_rejoin_it_asks_for_nothing(tmp_path: Path) -> None:
+    """Which would interrupt the others, who may not be made for that."""
+    faults = [fault(2, "sleep", s=6.0)]
+    with Job(tmp_path, 3, faults=faults, steps=250, pace_s=0.05, timeout_s=0.5) as job:
+        job.wait([2])
+        assert job.last(2, "ended")["error"] == "RankExcluded"
+        job.wait([0, 1])
+        assert [e["members"] for e in job.events(0) if e["event"] == "recovered"] == [[0, 1]]
+
+
 @pytest.mark.slow
 def test_a_rank_that_wakes_up_late_joins_at_the_next_call(tmp_path: Path) -> None:
     """Twice, in a loop of the script's own; no sum is wrong, and the group is the same where torch can."""

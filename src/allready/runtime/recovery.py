@@ -370,6 +370,8 @@ def _next_group(session: Session, wish: Wish, failure: CollectiveFailed | None) 
     """Gather for the next epoch, or ask to join it, and form its group until the hub knows that all members have it."""
     if not session.group.release():
         raise session.lose("recover", why="NCCL does not end here, so this process cannot form another group")
+    if session.is_outside and not wish.rejoins:
+        raise RankExcluded(None, operation="recover", text="the other ranks went on without this one")
     formed = _ask_in(session, wish) if session.is_outside else _gather(session, wish)
     try:
         _form(session, formed)
