@@ -30,9 +30,7 @@ dist.recv(torch.ones(8), 1 - rank)
 def job_of(job: Job, tmp_path: Path, recorded: str, then: str = "") -> Node:
     with tarfile.open(FIXTURES / f"{recorded}.tar.xz") as tar:
         tar.extractall(tmp_path / "recorded", filter="data")
-    return job.start(
-        "--nproc-per-node", "2", "--nccl-log=INFO", job.script(LOGS + then), str(tmp_path / "recorded")
-    )  # fmt: skip
+    return job.start("--nproc-per-node", "2", "--nccl-log=INFO", job.script(LOGS + then), str(tmp_path / "recorded"))
 
 
 @pytest.mark.parametrize(
