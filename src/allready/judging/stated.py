@@ -5,6 +5,7 @@ Every form has its Chinese in `text/zh_CN/rules/evidence.toml`, found by the Eng
 
 from allready.model import Evidence, Phrase
 from allready.model.fill import UNKNOWN, fill, in_english, phrases_of
+from allready.text.ui import table
 
 
 def said(form: str, **values: object) -> Phrase:
@@ -12,6 +13,12 @@ def said(form: str, **values: object) -> Phrase:
     plain = {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
     phrases = {name: parts[0] if len(parts) == 1 else parts for name, parts in phrases_of(values).items()}
     return Phrase(form, {**plain, **phrases})
+
+
+def doing_words(activity: str) -> Phrase | str:
+    """What a process does, as the table of ranks names it; how one ended stands as it is."""
+    form = table("en", "run_summary").get(f"activity_{activity}")
+    return said(form) if form else activity or UNKNOWN
 
 
 def stated(

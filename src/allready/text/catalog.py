@@ -142,9 +142,20 @@ def evidence_forms(language: str) -> Mapping[str, str]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def _own_words(language: str) -> Mapping[str, str]:
+    """What other tables have of phrases: reasons of absence, and what a process does as the table of ranks names it."""
+    if language == "en":
+        return {}
+    labels = table(language, "run_summary")
+    doing = {en: labels[key] for key, en in table("en", "run_summary").items() if key in labels}
+    return {**words(language)["why"], **doing}
+
+
 def _form(english: str, language: str) -> str | None:
     """The template in `language`; one without a word of its own is the same in all."""
-    return evidence_forms(language).get(english) or (english if _WORDLESS.fullmatch(english) else None)
+    found = evidence_forms(language).get(english) or _own_words(language).get(english)
+    return found or (english if _WORDLESS.fullmatch(english) else None)
 
 
 def say_evidence(item: Evidence, language: str) -> str:

@@ -23,7 +23,7 @@ ALONE_S = 2.0
     layer=Layer.PROCESS_END,
     title="One rank received a termination signal; the others continue",
     message="{who} was terminated by {doing} at {since}, and no other rank was"
-    "[[; waited for by {waiting} in {operation}]]",
+    "[[; {waiting} waited for it in {operation}]]",
     remedy=(
         RemedyStep(
             explanation="find who sent the signal: a scheduler that evicts, kill, a limit of that node",
