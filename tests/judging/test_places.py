@@ -74,7 +74,10 @@ def test_a_missing_rank_is_named_with_the_call_the_number_of_waiting_ranks_and_t
     ("groups", "text"),
     [
         ((one_missing(2),), "all_reduce #64;"),
-        ((group({r: at(64 if r != 2 else 63) for r in range(4)}, group="7", label="TP"),), "all_reduce #64 (TP);"),
+        (
+            (group({r: at(63) if r == 2 else at(65, 64) for r in range(4)}, group="7", label="TP"),),
+            "all_reduce #64 (TP);",
+        ),
         ((one_missing(2), group({0: at(9), 1: at(9)}, group="7", label="TP", members=(0, 1))), "#64 (default_pg);"),
     ],
 )
