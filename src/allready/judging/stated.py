@@ -15,9 +15,19 @@ def said(form: str, **values: object) -> Phrase:
     return Phrase(form, {**plain, **phrases})
 
 
+_MORE_DOING = {
+    "gil": "holds the GIL",
+    "joining": "builds its groups",
+    "traced": "held by a tracer",
+    "ended": "has ended",
+}
+"""What the table of ranks has no words for, since other columns say it."""
+
+
 def doing_words(activity: str) -> Phrase | str:
     """What a process does, as the table of ranks names it; how one ended stands as it is."""
-    form = table("en", "run_summary").get(f"activity_{activity}")
+    form = _MORE_DOING.get(activity, "")
+    form = form or table("en", "run_summary").get(f"activity_{activity}", "")
     return said(form) if form else activity or UNKNOWN
 
 
