@@ -48,6 +48,7 @@ def _with_process(run: RunEvidence, rank: int, place: Place) -> Place:
     """The place with the host and the pid of the rank's process; of one that was started again no pid is the one."""
     processes = [p for p in run.processes if p.rank == rank]
     pids = {p.pid for p in processes} | {s.pid for s in run.stacks if s.rank == rank and s.role == "rank"}
+    pids |= {d.pid for d in run.deaths if d.rank == rank and not d.earlier}
     pids -= {None}
     hosts = {p.host for p in processes if p.host}
     return Place(
