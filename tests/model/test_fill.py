@@ -20,6 +20,7 @@ def test_a_question_mark_never_stands_in_a_command() -> None:
 def test_a_sentence_leaves_out_what_is_not_known() -> None:
     known = {"who": NOBODY, "peer": "10.0.0.2", "port": "?", "error": "reset"}
     assert fill("{who} cannot listen on port {port}: in use", known) == "a process cannot listen on its port: in use"
+    assert fill("{who} failed on port {port}", known) == "a process failed on its port"
     assert fill("{who}: to {peer}<{port}> ({error})", known) == "to 10.0.0.2 (reset)"
     assert fill("{who} cannot listen (port {port}): {error}", known) == "a process cannot listen: reset"
     assert fill("{who} 无法监听端口 {port}：已被占用", known | {"who": "rank 1"}) == "rank 1 无法监听端口：已被占用"

@@ -87,7 +87,7 @@ def test_chinese_is_chinese_in_every_part() -> None:
         "已读取：2 个来源",
         "事件链 (2026-01-02)",
         "进入 default_pg 的 all_reduce #64，之后再未完成",
-        "停在用户代码中 (train.py:20 <module>); flight recorder: 没有转储",
+        "停在用户代码中 (train.py:20 <module>)；飞行记录器：没有转储",
         "卡在 all_reduce #64",
         "第 7 次迭代",
         "与 good 的差异 (2)",

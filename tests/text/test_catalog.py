@@ -1,5 +1,6 @@
-from allready.model import Confidence, Culprits, FaultClass, Finding, Severity
-from allready.text.catalog import choose_language, say
+from allready.judging.stated import doing_words, said
+from allready.model import Confidence, Culprits, FaultClass, Finding, Phrase, Severity
+from allready.text.catalog import choose_language, in_words, place_text, say, say_phrase, source_name
 from tests.cases import cases
 
 
@@ -29,6 +30,42 @@ def test_says_it_in_chinese_with_the_values_filled_in() -> None:
 def test_says_it_in_english_as_the_finding_has_it() -> None:
     assert say(finding(**GIVEN), "message", "en") == "english message"
     assert say(finding(**GIVEN), "title", "en") == "english title"
+
+
+@cases(
+    ("name", "value", "shown"),
+    [
+        ("state", "left", "已离开"), ("state", "left, answered", "left, answered"),
+        ("error", "ValueError: want a, same", "ValueError: want a, same"), ("detail", "none", "none"),
+        ("odd", "(not set)", "(not set)"), ("value", "all of them", "all of them"),
+    ],
+)  # fmt: skip
+def test_only_the_words_of_an_enumeration_are_translated_and_nothing_that_was_read(
+    name: str, value: str, shown: str
+) -> None:
+    assert in_words({name: value}, "zh") == {name: shown}
+
+
+@cases(
+    ("phrase", "shown"),
+    [
+        (said("none"), "无"), (said("no dump"), "没有转储"), (doing_words("user_idle"), "停在用户代码中"),
+        (Phrase("of another version", {}), "of another version"),
+    ],
+)  # fmt: skip
+def test_a_phrase_is_said_by_the_tables_that_have_it(phrase: Phrase, shown: str) -> None:
+    assert say_phrase(phrase, "zh") == shown
+
+
+def test_what_a_process_does_without_a_word_for_it_stands_as_it_is() -> None:
+    assert (doing_words("exit code 0"), doing_words("")) == ("exit code 0", "?")
+
+
+def test_chinese_has_a_blank_beside_letters_numbers_and_placeholders() -> None:
+    assert [place_text(where, "zh") for where in ("节点 {on}", "节点 3", "所有节点")] == [
+        "在节点 {on} 上", "在节点 3 上", "在所有节点上"
+    ]  # fmt: skip
+    assert source_name("flight recorder", "zh") == "飞行记录器"
 
 
 def test_falls_back_to_english_where_a_text_or_a_value_is_missing() -> None:

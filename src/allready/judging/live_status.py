@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from allready.model import GroupMark, Live, RankEvidence, RankStatus, World, ranges
-from allready.model.fill import NOBODY
+from allready.judging.places import Place, ranks_at
+from allready.model import GroupMark, Live, RankEvidence, RankStatus, World
 
 SILENT_S = 2.5
 """An agent speaks every second; after this it does not."""
@@ -23,19 +23,14 @@ its records and stacks costs it a moment."""
 
 
 def named(live: Live, world: World | None, rank_numbers: Iterable[int]) -> str:
-    """`rank 2 (node 1, gpu01)`, `ranks 0-3 (nodes 0, 1)`: neutral enough for every language."""
-    ranks = sorted(set(rank_numbers))
-    if not ranks:
-        return NOBODY
-    node_of = live.node_of_rank()
-    nodes = sorted({node_of[r] for r in ranks if r in node_of})
+    """`rank 2 (gpu01, pid 1037)`, `rank 0-3 (gpu01, gpu02)`."""
+    ranks = set(rank_numbers)
     names = {n.node_rank: n.name for n in world.nodes} if world is not None else {}
     names |= {n: s.name for n, s in live.statuses.items() if s.name}
-    if len(nodes) == 1:
-        name = names.get(nodes[0], "")
-        return f"rank {ranges(ranks)} (node {nodes[0]}{f', {name}' if name else ''})"
-    shown = ", ".join(map(str, nodes[:8])) + (", …" if len(nodes) > 8 else "")
-    return f"rank {ranges(ranks)}" + (f" (node {shown})" if nodes else "")
+    node_of, statuses = live.node_of_rank(), live.ranks()
+    return ranks_at(
+        ranks, {r: Place(node_of[r], names.get(node_of[r], ""), statuses[r].pid) for r in ranks if r in node_of}
+    )
 
 
 def status_of(live: Live, rank: int) -> RankStatus | None:

@@ -117,7 +117,7 @@ def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
         "who": who(run, odd),
         "odd": calls_text(mismatch.by_rank, odd),
         "usual": calls_text(mismatch.by_rank, others) if mismatch.odd else "?",
-        "rest": "?" if mismatch.odd else who(run, others),
+        "rest": "?" if mismatch.odd else who(run, others, with_processes=False),
         "of_rest": "?" if mismatch.odd else calls_text(mismatch.by_rank, others),
     }
     values |= changes.pop("values", {})

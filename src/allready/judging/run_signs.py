@@ -1,9 +1,10 @@
 """What rules about a run have in common: names of ranks and nodes, clock times, evidence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from allready.judging.analysis import Analysis
+from allready.judging.places import MAX_NAMED, Place, ranks_at
 from allready.judging.processes import overcome
 from allready.judging.stated import stated
 from allready.judging.values import grouped
@@ -19,23 +20,41 @@ from allready.model import (
     RunEvidence,
     Severity,
     clock_time,
-    ranges,
 )
-from allready.model.fill import NOBODY
 from allready.signatures import load
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 
-def who(run: RunEvidence, rank_numbers: Iterable[int]) -> str:
-    """`rank 2 (node 1)`, `ranks 0-3 (nodes 0, 1)`, `a process` (NOBODY) when none is known."""
-    named = tuple(sorted(set(rank_numbers)))
-    if not named:
-        return NOBODY
-    nodes = sorted({run.node_of_rank[r] for r in named if r in run.node_of_rank})
-    names = {} if run.is_numbered else {number: name for name, number in run.node_numbers.items()}
-    shown = ", ".join(names.get(node) or str(node) for node in nodes[:8]) + (", …" if len(nodes) > 8 else "")
-    where = f" ({'' if names else 'node '}{shown})" if nodes else ""
-    return f"rank {ranges(named)}{where}"
+def who(run: RunEvidence, rank_numbers: Iterable[int], *, with_processes: bool = True) -> str:
+    """`rank 2 (gpu02, pid 1037)`, `rank 0-7 (node 0, 1)`, `a process` (NOBODY) when none is known.
+
+    with_processes: each with its process, where they are few; of those who are not accused the nodes do.
+    """
+    asked = set(rank_numbers)
+    names = {number: name for name, number in run.node_numbers.items()}
+    places = {r: Place(node=n, host=_host_of(names, n, is_numbered=run.is_numbered)) for r in asked
+              if (n := run.node_of_rank.get(r)) is not None}  # fmt: skip
+    if with_processes and len(asked) <= MAX_NAMED:
+        places |= {r: _with_process(run, r, places.get(r, Place())) for r in asked}
+    return ranks_at(asked, places)
+
+
+def _host_of(names: Mapping[int, str], node: int, *, is_numbered: bool) -> str:
+    """The name of a node; "" where it is only its number."""
+    name = names.get(node, "")
+    return "" if is_numbered and name == f"node{node}" else name
+
+
+def _with_process(run: RunEvidence, rank: int, place: Place) -> Place:
+    """The place with the host and the pid of the rank's process; of one that was started again no pid is the one."""
+    processes = [p for p in run.processes if p.rank == rank]
+    pids = {p.pid for p in processes} | {s.pid for s in run.stacks if s.rank == rank and s.role == "rank"}
+    pids |= {d.pid for d in run.deaths if d.rank == rank and not d.earlier}
+    pids -= {None}
+    hosts = {p.host for p in processes if p.host}
+    return Place(
+        node=place.node, host=hosts.pop() if len(hosts) == 1 else place.host, pid=pids.pop() if len(pids) == 1 else None
+    )
 
 
 def evidence(origin: Origin | None, text: str, time_s: float | None = None) -> Evidence:

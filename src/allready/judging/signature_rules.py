@@ -183,7 +183,7 @@ def called(run: model.RunEvidence, events: Sequence[model.Event]) -> str:
     """The ranks that wrote them; where none is known, host and process of the first, as far as they are."""
     ranks = {e.origin.rank for e in events if e.origin.rank is not None}
     if ranks:
-        return who(run, ranks)
+        return who(run, ranks, with_processes=len(ranks) == 1)
     origin = events[0].origin
     host = origin.host or origin.node
     if origin.pid is None:

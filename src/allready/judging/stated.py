@@ -5,6 +5,7 @@ Every form has its Chinese in `text/zh_CN/rules/evidence.toml`, found by the Eng
 
 from allready.model import Evidence, Phrase
 from allready.model.fill import UNKNOWN, fill, in_english, phrases_of
+from allready.text.ui import table
 
 
 def said(form: str, **values: object) -> Phrase:
@@ -12,6 +13,22 @@ def said(form: str, **values: object) -> Phrase:
     plain = {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
     phrases = {name: parts[0] if len(parts) == 1 else parts for name, parts in phrases_of(values).items()}
     return Phrase(form, {**plain, **phrases})
+
+
+_MORE_DOING = {
+    "gil": "holds the GIL",
+    "joining": "builds its groups",
+    "traced": "held by a tracer",
+    "ended": "has ended",
+}
+"""What the table of ranks has no words for, since other columns say it."""
+
+
+def doing_words(activity: str) -> Phrase | str:
+    """What a process does, as the table of ranks names it; how one ended stands as it is."""
+    form = _MORE_DOING.get(activity, "")
+    form = form or table("en", "run_summary").get(f"activity_{activity}", "")
+    return said(form) if form else activity or UNKNOWN
 
 
 def stated(

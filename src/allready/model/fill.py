@@ -27,7 +27,7 @@ _CLAUSES = re.compile(r"([;；] ?)([^;；]*)")
 _SHORT = re.compile(r"[,，] ?[^,，;；:：.。()（）]*\{(\w+)\}[^,，;；:：.。()（）]*")
 _NUMBERED = re.compile(r"(\b(?:rank|node|process|task)|节点|进程) \{(\w+)\}")
 _PORTS = (
-    (re.compile(r" on port \{(\w+)\}(?=\W)"), " on its port"),
+    (re.compile(r" on port \{(\w+)\}(?!\w)"), " on its port"),
     (re.compile(r"监听端口 \{(\w+)\}"), "监听端口"),
     (re.compile(r"<\{(\w+)\}>"), ""),
     (re.compile(r" port \{(\w+)\}"), ""),

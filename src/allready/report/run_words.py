@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from allready import model, units
 from allready.report.safe import plain, shorten, width
+from allready.text.catalog import source_name
 from allready.text.run_events import say_event, say_position
 from allready.text.ui import ui
 
@@ -98,13 +99,16 @@ def stand(row: model.RankRow, language: str, *, most: int = 400) -> str:
     waits = row.end is not None and row.end.kind is model.Happening.WAITS
     if row.activity_kind and not (waits and row.activity_kind in _IMPLIED):
         parts.append(doing(row, language))
-    parts += [f"{plain(p.source, most=40)}: {came(p, language)}" for p in _absences(row)]
+    parts += [
+        plain(source_name(p.source, language), most=40) + ui("report.colon", language) + came(p, language)
+        for p in _absences(row)
+    ]
     if not parts and row.last_line_class:
         parts.append(r("last_line_is", language, kind=line_class(row.last_line_class, language)))
     if not parts and row.positions:
         first = row.positions[0]
         parts.append(f"{plain(first.group, most=60)}: {came(first, language)}")
-    return "; ".join(parts) or r("nothing_known", language)
+    return ui("report.semicolon", language).join(parts) or r("nothing_known", language)
 
 
 def says_nothing(row: model.RankRow) -> bool:

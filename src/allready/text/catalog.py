@@ -30,7 +30,7 @@ _BLANK_AFTER_UNKNOWN = (
     rf"|(?<=某个) (?=[\u4e00-\u9fff])| ?(?={_NOTHING['zh']})|(?<={_NOTHING['zh']}) "
 )
 _WORDLESS = re.compile(r"(?:\{\w+\}|[^\w{}])*")
-_BESIDE_LATIN = r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9(])|(?<=[A-Za-z0-9)])(?=[\u4e00-\u9fff])"
+_BESIDE_LATIN = r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9({])|(?<=[A-Za-z0-9)}])(?=[\u4e00-\u9fff])"
 _NO_BLANK = (
     r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
     r"|(?<=[\u4e00-\u9fff])\n(?=[\u4e00-\u9fff])"
@@ -116,21 +116,22 @@ def words(language: str) -> Mapping[str, Mapping[str, str]]:
 
 
 def in_words(values: Mapping[str, str], language: str) -> Mapping[str, str]:
-    """The values with those that are words of ours in `language`; names, numbers and quotations stay."""
+    """The values with those that are an enumeration's word in `language`; names, numbers and quotations stay.  Several
+    words, and a word of ours where else a quotation stands, are phrases."""
     known = words(language)
-    return {name: _word(value, known[name]) if name in known else value for name, value in values.items()}
-
-
-def _word(value: str, known: Mapping[str, str]) -> str:
-    """One value, which may list several."""
-    return known.get(value) or ", ".join(known.get(part, part) for part in value.split(", "))
+    return {name: known[name].get(value, value) if name in known else value for name, value in values.items()}
 
 
 def say_source(item: Evidence, language: str) -> str:
     """Where a piece of evidence comes from: a file or a command as it is, a name of ours in `language`."""
     if "source" in item.phrases:
         return _values(item, language).get("source", item.source)
-    return words(language).get("source", {}).get(item.source, item.source)
+    return source_name(item.source, language)
+
+
+def source_name(source: str, language: str) -> str:
+    """A kind of source in `language`; a file or a command as it is."""
+    return words(language).get("source", {}).get(source, source)
 
 
 @functools.cache
@@ -142,9 +143,20 @@ def evidence_forms(language: str) -> Mapping[str, str]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def _own_words(language: str) -> Mapping[str, str]:
+    """What other tables have of phrases: reasons of absence, and what a process does as the table of ranks names it."""
+    if language == "en":
+        return {}
+    labels = table(language, "run_summary")
+    doing = {en: labels[key] for key, en in table("en", "run_summary").items() if key in labels}
+    return {**words(language)["reason"], **words(language)["why"], **doing}
+
+
 def _form(english: str, language: str) -> str | None:
     """The template in `language`; one without a word of its own is the same in all."""
-    return evidence_forms(language).get(english) or (english if _WORDLESS.fullmatch(english) else None)
+    found = evidence_forms(language).get(english) or _own_words(language).get(english)
+    return found or (english if _WORDLESS.fullmatch(english) else None)
 
 
 def say_evidence(item: Evidence, language: str) -> str:

@@ -60,7 +60,7 @@ def test_a_stopped_rank_is_named_and_the_job_is_healthy_again_when_it_goes_on(tm
         report = run.until_fault(20)
         assert accused(report) == ("fault", "CPU-STUCK", (3,))
         assert report.verdict is not None
-        assert report.verdict.sentence.startswith("rank 3 (node 1, gpu1) is stopped")
+        assert report.verdict.sentence.startswith("rank 3 (gpu1, pid ")
         run.kill(3, signal.SIGCONT)
         again = run.drive(lambda r: r is not None and r.status is Status.HEALTHY, most_s=20)
         assert again is not None

@@ -1,4 +1,5 @@
 from allready.model import CommRecord
+from allready.model.fill import in_english
 from tests.rules.runs import ask, process
 
 COMM = (CommRecord(comm="0x1", rank=0, nranks=4, init_started=True),)
@@ -15,7 +16,7 @@ def test_names_the_rank_and_the_variable() -> None:
 
 def test_not_set_is_a_value_too() -> None:
     [hit] = ask("FAB004", processes=with_env("Ring", None, "Ring", "Ring")).hits
-    assert (hit.culprits.ranks, hit.values["odd"]) == ((1,), "(not set)")
+    assert (hit.culprits.ranks, in_english(hit.values["odd"])) == ((1,), "(not set)")
 
 
 def test_on_a_tie_only_the_variable_is_named() -> None:

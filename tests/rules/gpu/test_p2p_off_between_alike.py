@@ -3,6 +3,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import FactMissing, GpuFacts, GpuPair
+from allready.model.fill import in_english
 from tests.fleets import check, fleet
 from tests.rules.gpu.made_up import gpus
 
@@ -23,7 +24,7 @@ def four(*statuses: str | None, level: str | tuple[str, ...] = "PXB", **changes:
 def test_names_the_pairs_that_lack_what_their_like_have() -> None:
     [hit] = check("GPU018", fleet(2, gpu={1: four("ok", OFF, "ok")})).hits
     assert hit.culprits.nodes == (1,)
-    assert (hit.values["pairs"], hit.values["reason"], hit.values["level"]) == ("0-2", OFF, "PXB")
+    assert (hit.values["pairs"], in_english(hit.values["reason"]), hit.values["level"]) == ("0-2", OFF, "PXB")
 
 
 def test_what_looks_alike_and_is_harmless_is_clear() -> None:

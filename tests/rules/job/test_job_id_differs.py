@@ -1,4 +1,5 @@
 from allready.model import RollCall, Severity
+from allready.model.fill import in_english
 from tests.fleets import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 
@@ -28,7 +29,7 @@ def test_a_stray_caller_is_only_a_warning_when_nobody_is_missing() -> None:
 def test_the_refused_node_says_the_same() -> None:
     roll = RollCall(num_nodes=2, claims=(claim(0, 2, job_id="a"), claim(1, 2, job_id="b", refused="job_id_differs")))
     [hit] = check("JOB006", worker_alone("other_job", num_nodes=2, roll=roll)).hits
-    assert hit.values["split"] == "0 (gpu0): --rdzv-id a; 1 (gpu1): --rdzv-id b"
+    assert in_english(hit.values["split"]) == "--rdzv-id is a on node 0 (gpu0); --rdzv-id is b on node 1 (gpu1)"
 
 
 def test_is_clear_when_all_have_one_job_id() -> None:

@@ -1,6 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Claim, RollCall, WorldNode
+from allready.model.fill import in_english
 from tests.fleets import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 
@@ -13,7 +14,10 @@ def test_names_the_one_node_with_another_nnodes() -> None:
     odd = claim(2, 3, refused="num_nodes_differs")
     [hit] = check("JOB004", fleet(4, roll=roll(claim(0, 4), claim(1, 4), odd, claim(3, 4)))).hits
     assert hit.culprits.nodes == (2,)
-    assert hit.values["split"] == "2 (gpu2): --nnodes 3; 0 (gpu0), 1 (gpu1), 3 (gpu3): --nnodes 4"
+    assert (
+        in_english(hit.values["split"])
+        == "--nnodes is 3 on node 2 (gpu2); --nnodes is 4 on node 0 (gpu0), 1 (gpu1), 3 (gpu3)"
+    )
 
 
 def test_names_node_0_when_the_others_agree_against_it() -> None:
@@ -27,13 +31,13 @@ def test_blames_nobody_on_a_tie() -> None:
         "JOB004", fleet(2, roll=roll(claim(0, 2), claim(1, 3, refused="num_nodes_differs"), num_nodes=2))
     ).hits
     assert (hit.culprits.nodes, hit.culprits.variables) == ((), ("nnodes",))
-    assert hit.values["split"] == "0 (gpu0): --nnodes 2; 1 (gpu1): --nnodes 3"
+    assert in_english(hit.values["split"]) == "--nnodes is 2 on node 0 (gpu0); --nnodes is 3 on node 1 (gpu1)"
 
 
 def test_the_refused_node_sees_both_values_in_a_roll_without_node_0s_claim() -> None:
     partial = roll(claim(1, 3, refused="num_nodes_differs"), num_nodes=2)
     [hit] = check("JOB004", worker_alone("rejected", num_nodes=3, roll=partial)).hits
-    assert hit.values["split"] == "0: --nnodes 2; 1 (gpu1): --nnodes 3"
+    assert in_english(hit.values["split"]) == "--nnodes is 2 on node 0; --nnodes is 3 on node 1 (gpu1)"
 
 
 def test_a_node_that_came_again_with_the_right_number_is_forgiven() -> None:
@@ -61,4 +65,4 @@ def test_a_host_is_called_as_it_is_called() -> None:
     known = worker_alone("rejected", num_nodes=3, roll=partial)
     named = replace(known, world=replace(known.world, nodes=(WorldNode(node_rank=0, name="gpu(a)"),)))
     [hit] = check("JOB004", named).hits
-    assert hit.values["split"] == "0 (gpu(a)): --nnodes 2; 1 (gpu1): --nnodes 3"
+    assert in_english(hit.values["split"]) == "--nnodes is 2 on node 0 (gpu(a)); --nnodes is 3 on node 1 (gpu1)"

@@ -16,7 +16,7 @@ def test_ranks_inside_of_an_operation_that_others_have_left_are_told() -> None:
     gone = [waiting(r, groups=(mark(65),)) for r in (1, 3)]
     left = progress({0: waiting(0), 2: waiting(2), 1: gone[0], 3: gone[1]}, "broadcast")
     [hit] = ask("LIV010", *gone, sockets=QUIET, progress=left).hits
-    assert str(hit.values["who"]).startswith("rank 0,2")
+    assert hit.values["who"] == "rank 0 (gpu0, pid 100), rank 2 (gpu1, pid 102)"
 
 
 def test_bytes_under_way_are_a_matter_of_the_network() -> None:

@@ -1,6 +1,7 @@
 """LIV004."""
 
 from allready.model import Confidence, ProcessState
+from allready.model.fill import in_english
 from tests.rules.live.made import ask, behind, stack
 
 CALL = {"syscall": "clock_nanosleep", "wchan": "hrtimer_nanosleep"}
@@ -17,7 +18,7 @@ def test_code_that_computes_with_the_lock_may_come_back() -> None:
     running = {"syscall": "running"}
     assert ask("LIV004", busy, seen={2: running}, stacks=(stack(2, "user_code"),)).state == "clear"
     [hit] = ask("LIV006", busy, seen={2: running}, stacks=(stack(2, "user_code"),)).hits
-    assert hit.values["doing"] == "gil"
+    assert in_english(hit.values["doing"]) == "holds the GIL"
 
 
 def test_a_beacon_that_beats_holds_nothing() -> None:

@@ -21,7 +21,7 @@ def test_ranks_that_all_stand_are_told_and_nobody_is_blamed() -> None:
     [hit] = ask("LIV014", *ranks).hits
     assert not hit.culprits
     assert hit.values["seconds"] == "45"
-    assert hit.values["places"] == "rank 0-3 (node 0, 1) @ train.py:40 sleep"
+    assert hit.values["places"] == "rank 0-3 (gpu0, gpu1) @ train.py:40 sleep"
     assert hit.severity is None  # a warning, however long it lasts
 
 

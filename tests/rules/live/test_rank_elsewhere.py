@@ -31,7 +31,7 @@ def test_shows_what_the_others_wait_in_with_size_and_line() -> None:
     known = {r: replace(p, stuck=whole) if p.stuck is not None else p for r, p in told.positions.items()}
     [hit] = ask("LIV008", behind(2), stacks=stacks, progress=(replace(told, positions=known),)).hits
     site = waiting(0).site
-    assert hit.values["operation"] == f"all_reduce [1024] float32 #64 (default_pg), {site}"
+    assert hit.values["operation"] == f"all_reduce [1024] float32 #64 ({site})"
 
 
 def test_names_the_fewer_side() -> None:

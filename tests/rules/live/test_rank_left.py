@@ -74,7 +74,7 @@ def test_of_two_neither_is_accused_where_the_other_waits_at_a_line_of_its_own() 
     [hit] = check("LIV007", two(ended(1))).hits
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
     said = fill(load()["LIV007"].message, hit.values)
-    assert "either rank 1 (node 0, gpu0) made a call too few or rank 0 (node 0, gpu0) one too many" in said
+    assert "either rank 1 (gpu0, pid 101) made a call too few or rank 0 (gpu0, pid 100) one too many" in said
     assert "seen last at train.py:30 save" in said
     assert "than the rest" not in said
 

@@ -7,8 +7,8 @@ from tests.rules.live.made import ask, behind, mark, waiting
 def test_names_the_stopped_rank_with_its_node() -> None:
     [hit] = ask("LIV001", behind(2, process_state=ProcessState.STOPPED, heartbeat_age_s=9.0)).hits
     assert (hit.culprits.ranks, hit.confidence, hit.fault_class) == ((2,), Confidence.CERTAIN, None)
-    assert hit.values["who"] == "rank 2 (node 1, gpu1)"
-    assert hit.values["operation"] == "all_reduce #64 (default_pg)"
+    assert hit.values["who"] == "rank 2 (gpu1, pid 102)"
+    assert hit.values["operation"] == "all_reduce #64"
 
 
 def test_names_a_rank_that_was_stopped_inside_the_operation() -> None:

@@ -17,8 +17,8 @@ MAX_ROWS = 8
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
     title="Slower than the baseline",
-    message="{operation}: busbw is {percent} % of the baseline {baseline} (median of {count} sizes; least at {size}: "
-    "{busbw} instead of {before} GB/s)",
+    message="{operation}: busbw is {percent} % of the baseline {baseline} (median of {count} sizes[[; least at {size}: "
+    "{busbw} instead of {before} GB/s]])",
     remedy=RemedyStep(explanation="find the slow node, link or rank", command="allready bench pairs"),
 )
 def slower_than_baseline(collectives: Collectives) -> Iterator[Hit]:

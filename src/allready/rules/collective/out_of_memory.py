@@ -11,7 +11,7 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     fault_class=FaultClass.ENV_LIMIT,
     layer=Layer.STAGE,
     title="A rank ran out of memory",
-    message="stage {stage}: rank {ranks} ran out of memory: {error}",
+    message="rank {ranks} ran out of memory in stage {stage}[[: {error}]]",
     remedy=(
         RemedyStep(explanation="end what holds the memory on node {nodes}, or try a smaller sweep: --max-bytes 64M"),
         RemedyStep(shared="gpu_use"),

@@ -11,7 +11,7 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     fault_class=FaultClass.DEAD,
     layer=Layer.STAGE,
     title="A rank failed with an error of its own",
-    message="stage {stage}: rank {ranks} failed: {error}",
+    message="rank {ranks} failed in stage {stage}[[: {error}]]",
     remedy="read that error on node {nodes}; with NCCL the line above it says more: run again with NCCL_DEBUG=WARN; "
     "errors of other ranks about closed connections are its echo",
 )

@@ -11,7 +11,8 @@ from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STAGE,
     title="A rank did not enter a stage that others wait in",
-    message="stage {stage}: rank {ranks} did not enter within {deadline_s} s ({doing}); rank {entered} did and wait",
+    message="rank {ranks} did not enter stage {stage} within {deadline_s} s ({doing}); rank {entered} entered "
+    "and waited",
     remedy=(
         RemedyStep(
             explanation="the evidence has its stack; look again on node {nodes} while the others wait: state R means "

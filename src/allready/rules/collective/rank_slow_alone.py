@@ -11,7 +11,7 @@ from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STAGE,
     title="A rank did not finish a step of its own",
-    message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); this stage waits for no "
+    message="rank {ranks} did not finish stage {stage} within {deadline_s} s ({doing}); this stage waits for no "
     "other rank",
     remedy=(
         RemedyStep(

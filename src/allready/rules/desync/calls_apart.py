@@ -59,6 +59,6 @@ def calls_apart(run: RunEvidence) -> Iterator[Hit]:
         confidence=Confidence.LIKELY,
         evidence=(
             stated("flight recorder", form, who=who(run, (shift.rank,)), num=own, **known),
-            stated("flight recorder", form, who=who(run, others), num=usual, **known),
+            stated("flight recorder", form, who=who(run, others, with_processes=False), num=usual, **known),
         ),
     )

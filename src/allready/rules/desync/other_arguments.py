@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from allready.judging.mismatch import first_mismatches, hit_of
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity
+from allready.model.fill import UNKNOWN
 
 
 @Rule(
@@ -11,7 +12,7 @@ from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Sever
     fault_class=FaultClass.DESYNC_ARGS,
     layer=Layer.DESYNC,
     title="A rank called the same collective with another size, type or root",
-    message="operation {seq} of group {group}{iteration}: {who} called {odd}[[, the others {usual}]]"
+    message="{who} called {odd} as operation {seq} of group {group}[[, iteration {iteration}]][[, the others {usual}]]"
     "[[, {rest} called {of_rest}]]: {kind} differs",
     remedy="make {kind} equal on all ranks at that call (uneven last batch, a parameter that exists on some ranks "
     "only, mixed precision on some ranks only; src and dst are ranks of the job, also in a smaller group). "
@@ -35,10 +36,9 @@ def other_arguments(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]
     for mismatch in first_mismatches(run, live, flow=False)[:4]:
         if mismatch.misfits:
             continue  # DSY004
-        iteration = "" if mismatch.iteration is None else f" (iteration {mismatch.iteration})"
         yield hit_of(
             run,
             mismatch,
-            values={"iteration": iteration, "kind": mismatch.kind},
+            values={"iteration": UNKNOWN if mismatch.iteration is None else mismatch.iteration, "kind": mismatch.kind},
             confidence=Confidence.CERTAIN if mismatch.odd and not mismatch.is_by_digest else Confidence.LIKELY,
         )

@@ -14,7 +14,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Mismatch
     layer=Layer.SILENCE,
     unless=(Sign.PROCESS_END,),
     title="A send or a receive that its peer never posted",
-    message="{who} posted {half} (number {seq} of this pair in group {group}), and {absent} never posted "
+    message="{who} posted {half} (number {seq} of this pair[[ in group {group}]]), and {absent} never posted "
     "the other half",
     remedy="look at what {absent} did then. Two ranks that both receive first, or both send first, wait for ever: let "
     "one of them begin with the other half, or give both to batch_isend_irecv",

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.run_signs import who
-from allready.judging.stated import stated
-from allready.model import Culprits, Evidence, Hit, RunEvidence, Severity
+from allready.judging.stated import said, stated
+from allready.model import Culprits, Evidence, Hit, Phrase, RunEvidence, Severity
 from allready.model.fill import UNKNOWN
 
 
@@ -29,12 +29,20 @@ def ranks_differ(
             values={
                 "name": name,
                 "who": who(run, odd) if odd else UNKNOWN,
-                "odd": ", ".join(sorted({values[r] for r in odd})),
-                "usual": split.groups[0][0],
+                "odd": tuple(_value(v) for v in sorted({values[r] for r in odd})),
+                "usual": _value(split.groups[0][0]),
                 "split": UNKNOWN if odd else brief(split),
             },
             evidence=rank_evidence(run, {r: f"{name} {values[r]}" for r in (*shown, *list(values)[:1])}, 6),
         )
+
+
+NOT_SET = "(not set)"
+
+
+def _value(value: str) -> Phrase:
+    """A value as it was logged, or that there is none."""
+    return said("(not set)") if value == NOT_SET else said("{value}", value=value)
 
 
 def rank_evidence(run: RunEvidence, texts: Mapping[int, str], most: int) -> tuple[Evidence, ...]:

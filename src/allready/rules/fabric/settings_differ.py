@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, RemedyStep, RunEvidence, Severity
-from allready.rules.fabric._split import ranks_differ
+from allready.rules.fabric._split import NOT_SET, ranks_differ
 
 OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "NCCL_TOPO_FILE", "NCCL_COMM_ID"}
 """May well differ from node to node."""
@@ -35,5 +35,5 @@ def settings_differ(run: RunEvidence) -> Iterator[Hit]:
     """
     ranks = {p.rank: p.env for p in run.processes if p.rank is not None and p.comms}
     for name in sorted({n for env in ranks.values() for n in env} - OWN):
-        values = {rank: env.get(name, "(not set)") for rank, env in ranks.items()}
+        values = {rank: env.get(name, NOT_SET) for rank, env in ranks.items()}
         yield from ranks_differ(run, name, values, variables=[name])

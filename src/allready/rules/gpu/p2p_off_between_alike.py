@@ -4,8 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import listed, seen
 from allready.model import Culprits, FaultClass, GpuFacts, GpuPair, Hit, PerNode, RemedyStep, Severity, World
+from allready.model.fill import UNKNOWN
 
 OK = "ok"
 
@@ -64,7 +66,8 @@ def p2p_off_between_alike(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]
                     values={
                         "node": world.label(node),
                         "pairs": listed([f"{pair.a}-{pair.b}" for pair in off], 8),
-                        "reason": ", ".join(sorted({pair.p2p or "" for pair in off})),
+                        "reason": tuple(said(form) for form in sorted({pair.p2p for pair in off if pair.p2p}))
+                        or UNKNOWN,
                         "level": level or "one board",
                     },
                     evidence=seen("NVML P2P", {node: "; ".join(f"{p.a}-{p.b} {p.level} {p.p2p}" for p in pairs[:28])}),

@@ -50,7 +50,7 @@ class Circle(Struct, frozen=True, kw_only=True):
         found = [
             said(
                 "{who} in {call} for rank {ranks}",
-                who=who(run, waiting),
+                who=who(run, waiting, with_processes=False),
                 call=self.label(wait),
                 ranks=ranges(tuple(sorted({*wait.behind, *wait.unseen}))),
             )

@@ -5,10 +5,13 @@ from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
+from allready.judging.places import num_ranks
 from allready.judging.run_signs import onset, who
 from allready.judging.stated import stated
+from allready.judging.wait_words import call_of, waited_s
 from allready.judging.waits import Wait, WaitSnapshot, positions
 from allready.model import Culprits, Evidence, Hit, Role, Severity, clock_time
+from allready.model.fill import UNKNOWN
 from allready.signatures import load
 
 
@@ -43,10 +46,9 @@ def hit_of(case: Analysis, found: HangBlame, **changes: Any) -> Hit:
         "fault_time": clock_time(onset(run)),
     }
     values = {
-        "waiting": who(run, wait.waiting),
-        "operation": wait.operation.name,
-        "seq": wait.operation.seq,
-        "group": wait.called,
+        "waiting": num_ranks(wait.waiting),
+        "waited": waited_s(case, found) or UNKNOWN,
+        "operation": call_of(run, wait),
         "who": who(run, found.ranks),
     }
     values |= changes.pop("values", {})

@@ -2,11 +2,11 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
-from allready.judging.mismatch import described
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.stated import stated
+from allready.judging.wait_words import call_of
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.hang._hits import blamed, hit_of
 
@@ -19,8 +19,8 @@ from allready.rules.hang._hits import blamed, hit_of
     applies=Applies.RUN,
     unless=(Sign.OTHER_CALLS,),
     title="All ranks entered the same operation, and it never completed",
-    message="{who} all entered {operation} (number {seq} of group {group}) and none completed it: the network or a "
-    "GPU, not the script",
+    message="{who} all entered {operation} and none completed it[[ in {waited} s]]: the network or a GPU, not the "
+    "script",
     remedy=(
         RemedyStep(explanation="find the bad pair, on the same nodes", command="allready check", where="every node"),
         RemedyStep(shared="kernel_log"),
@@ -50,7 +50,10 @@ def all_entered(case: Analysis, live: Live | None = None) -> Iterator[Hit]:
     yield hit_of(
         case,
         blame,
-        values={"who": who(case.run, wait.waiting), "operation": described(wait.operation)},
+        values={
+            "who": who(case.run, wait.waiting, with_processes=False),
+            "operation": call_of(case.run, wait, with_arguments=True),
+        },
         severity=Severity.WARNING if live is None and blame.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=tuple(

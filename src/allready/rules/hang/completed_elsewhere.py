@@ -2,11 +2,11 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
-from allready.judging.mismatch import described
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.stated import stated
+from allready.judging.wait_words import call_of
 from allready.model import Confidence, Culprits, FaultClass, Hit, Severity, clock_time
 from allready.rules.hang._hits import blamed, hit_of
 
@@ -19,8 +19,8 @@ from allready.rules.hang._hits import blamed, hit_of
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
     title="Ranks waited in an operation that others completed",
-    message="{who} waited in {operation} (number {seq} of group {group}), which {others} had completed, by then in "
-    "number {later}: they did not make the same calls",
+    message="{who} waited[[ {waited} s]] in {operation}, which {others} had completed, by then in #{later}: they did "
+    "not make the same calls",
     remedy="find the first call that differs: give allready flight-recorder dumps of all ranks "
     "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1), or run with TORCH_DISTRIBUTED_DEBUG=DETAIL. Look for a "
     "branch on rank or data, batches of different numbers or lengths, parameters that only some ranks use",
@@ -49,9 +49,9 @@ def completed_elsewhere(case: Analysis) -> Iterator[Hit]:
         blame,
         culprits=Culprits(),
         values={
-            "operation": described(stuck),
+            "operation": call_of(case.run, wait, stuck, with_arguments=True),
             "seq": stuck.seq,
-            "others": who(case.run, wait.waiting),
+            "others": who(case.run, wait.waiting, with_processes=False),
             "later": wait.operation.seq,
         },
         confidence=Confidence.LIKELY,

@@ -4,6 +4,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
+from allready.judging.stated import doing_words
 from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
 from allready.model.fill import UNKNOWN
 from allready.rules.hang._hits import blamed, hit_of
@@ -16,7 +17,7 @@ from allready.rules.hang._hits import blamed, hit_of
     layer=Layer.STALL,
     applies=Applies.OFFLINE,
     title="A rank did not enter the operation that the others wait in",
-    message="{who} never entered {operation} (number {seq} of group {group}){doing}; {waiting} waited in it",
+    message="{who} never entered {operation}[[: {doing}]][[ at {site}]]; {waiting} waited[[ {waited} s]] for it",
     remedy=(
         RemedyStep(
             explanation="look at what {who} did then[[: {site}]]. Raising the time-out does not help a rank that never "
@@ -46,7 +47,7 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     blame, _, _ = found
     first = blame.causes[0]
     classes = {cause.fault_class for cause in blame.causes}
-    values = {"doing": f": {first.doing} ({first.site})" if first.doing else "", "site": first.site or UNKNOWN}
+    values = {"doing": doing_words(first.doing), "site": first.site or UNKNOWN}
     has_ended = {cause.kind for cause in blame.causes} <= {StallKind.LEAVING, StallKind.DIED}
     are_gone = has_ended and not any(stack.rank in blame.ranks for stack in case.run.stacks)
     yield hit_of(

@@ -45,7 +45,7 @@ def group_order(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         values={
             "who": who(run, found.odd),
             "its": ", ".join(sorted({found.label(w) for w in waits if set(w.waiting) & set(found.odd)})),
-            "others": who(run, found.others),
+            "others": who(run, found.others, with_processes=False),
             "theirs": ", ".join(sorted({found.label(w) for w in waits if set(w.waiting) & set(found.others)})),
         },
         confidence=Confidence.LIKELY if found.blame.is_final or case.live is not None else Confidence.POSSIBLE,
@@ -67,7 +67,7 @@ def _left_a_send_out(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         values={
             "who": who(run, found.ranks),
             "its": wait_label(found.wait) + (f" ({its})" if its else ""),
-            "others": who(run, found.waiting),
+            "others": who(run, found.waiting, with_processes=False),
             "theirs": ", ".join(theirs) or "?",
         },
         confidence=Confidence.LIKELY,

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+from allready.judging.places import num_ranks
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
@@ -19,8 +20,8 @@ SURELY_BEFORE_S = 2.0
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.ROOT_LINE),
     title="A rank finished its program while others waited in a collective",
-    message="{left} finished its program while {waiting} waited in {operation} (number {seq}), which it can never "
-    "enter; the ranks do not make the same calls to the end",
+    message="{left} finished its program while {waiting} waited[[ {waited} s]] in {operation}[[ #{seq}]], which it can "
+    "never enter; the ranks do not make the same calls to the end",
     remedy="make all ranks call the same operations equally often: equally many batches on each (drop_last, "
     "DistributedSampler, DDP's join()), no sys.exit() or return on some of them, nothing that communicates under "
     "'if rank == 0' (saving, evaluation); a barrier before the end shows who is late. Where nearly all have left, look "
@@ -60,7 +61,8 @@ def left_early(run: RunEvidence) -> Iterator[Hit]:
     yield Hit(
         values={
             "left": who(run, (e.origin.rank for e in left if e.origin.rank is not None)),
-            "waiting": who(run, waiting),
+            "waiting": num_ranks(waiting),
+            "waited": f"{int(ran) / 1000:.0f}" if (ran := wait.values.get("ran_ms", "")).isdecimal() else "?",
             "operation": wait.values.get("op") or "?",
             "seq": wait.values.get("seq") or "?",
         },

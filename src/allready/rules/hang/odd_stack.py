@@ -7,6 +7,7 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, stack_evidence, who
 from allready.judging.signs import Sign
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING
+from allready.judging.stated import doing_words
 from allready.model import Confidence, Culprits, FaultClass, Hit, ProcessStack, RunEvidence, Severity
 
 
@@ -46,7 +47,7 @@ def odd_stack(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         values={
             "num_waiting": len(waiting),
             "who": who(run, [one.rank]) if one.rank is not None else f"pid {one.pid}",
-            "doing": one.activity,
+            "doing": doing_words(one.activity),
             "site": one.site or "?",
         },
         fault_class=_class_of(one),

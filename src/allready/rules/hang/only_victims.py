@@ -2,13 +2,14 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, lost_a_peer
-from allready.judging.mismatch import described
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.values import grouped
+from allready.judging.wait_words import call_of
 from allready.judging.waits import Wait, positions
-from allready.model import Confidence, Culprits, FaultClass, Hit, Severity, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, Phrase, RunEvidence, Severity, ranges
+from allready.model.fill import UNKNOWN
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -20,8 +21,8 @@ from allready.rules.hang._hits import blamed, hit_of
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
     title="An operation never completed, and only some of its ranks are seen",
-    message="{who} waited in {operation} (number {seq} of group {group}) and it never completed; what the other "
-    "ranks did{missing} is not in these files, so no rank can be accused",
+    message="{who} waited[[ {waited} s]] in {operation}, which never completed; what the other ranks "
+    "did[[ ({missing})]] is not in these files, so no rank can be accused",
     remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
     "even then is the one to look for",
 )
@@ -42,16 +43,16 @@ def only_victims(case: Analysis) -> Iterator[Hit]:
     if found is None:
         return
     blame, snapshot, wait = found
-    operations = _operations(wait)
+    operations = _operations(case.run, wait)
     other_calls = FaultClass.DESYNC_FLOW if len(operations) > 1 else None
     yield hit_of(
         case,
         blame,
         culprits=Culprits(),
         values={
-            "who": who(case.run, wait.waiting),
-            "operation": " / ".join(operations),
-            "missing": f" ({ranges(blame.ranks)})" if blame.ranks else "",
+            "who": who(case.run, wait.waiting, with_processes=False),
+            "operation": operations[0] if len(operations) == 1 else " / ".join(map(str, operations)),
+            "missing": ranges(blame.ranks) if blame.ranks else UNKNOWN,
         },
         fault_class=FaultClass.DEAD if case.of(lost_a_peer) else other_calls,
         severity=Severity.WARNING if blame.is_glance else None,
@@ -60,12 +61,14 @@ def only_victims(case: Analysis) -> Iterator[Hit]:
     )
 
 
-def _operations(wait: Wait) -> list[str]:
+def _operations(run: RunEvidence, wait: Wait) -> list[Phrase | str]:
     """What those who wait called: where they differ, each operation with its ranks.  Under one number of one group that
     is the fault, and of lines that name no group it may be two groups side by side."""
     positions = wait.progress.positions
     called = {r: p.stuck for r in wait.waiting if (p := positions.get(r)) is not None and p.stuck is not None}
     named = grouped((operation.name, rank) for rank, operation in called.items() if operation.name != "?")
     if len(named) < 2 or any(operation.seq != wait.operation.seq for operation in called.values()):
-        return [described(wait.operation)]
-    return [f"{described(called[ranks[0]])} ({ranges(ranks)})" for ranks in named.values()]
+        return [call_of(run, wait, with_arguments=True)]
+    return [
+        f"{call_of(run, wait, called[ranks[0]], with_arguments=True)} ({ranges(ranks)})" for ranks in named.values()
+    ]

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
+from allready.judging.places import num_ranks
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import stack_evidence, who
 from allready.judging.signs import Sign
@@ -16,8 +17,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Ru
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
     title="A rank's process was stopped while others ran",
-    message="{who} was stopped (process {pid}) when the stacks were taken, and {others} ran: all that it takes part in "
-    "waits for it",
+    message="{who} was stopped when the stacks were taken, and {others} ran: all that it takes part in waits for it",
     remedy=(
         RemedyStep(
             explanation="continue it; if a debugger, a freezer or Ctrl-Z stopped it, end that first",
@@ -48,7 +48,7 @@ def process_stopped(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     first = stopped[min(stopped)]
     yield Hit(
         culprits=Culprits(ranks=tuple(sorted(stopped))),
-        values={"who": who(run, stopped), "pid": first.pid or "?", "others": who(run, others)},
+        values={"who": who(run, stopped), "pid": first.pid or "?", "others": num_ranks(others)},
         confidence=Confidence.LIKELY,
         evidence=tuple(stack_evidence(s) for s in (*stopped.values(), *(ranks[r] for r in others[:4])))[:10],
     )

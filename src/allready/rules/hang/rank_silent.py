@@ -4,6 +4,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, lost_a_peer
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly
+from allready.judging.stated import said
 from allready.judging.values import KILLED_BY, PROCESS_STATE
 from allready.model import Confidence, Culprits, FaultClass, Hit, Recorder, RemedyStep, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of
@@ -16,7 +17,7 @@ from allready.rules.hang._hits import blamed, hit_of
     layer=Layer.STALL,
     applies=Applies.OFFLINE,
     title="One rank is silent while all others wait",
-    message="{who} is silent ({why}); {waiting} waited in {operation} (number {seq} of group {group})",
+    message="{who} is silent ({why}); {waiting} waited[[ {waited} s]] for it in {operation}",
     remedy=(PROCESS_STATE, KILLED_BY, RemedyStep(explanation="give the log of rank {ranks} to diagnose too")),
 )
 def rank_silent(case: Analysis) -> Iterator[Hit]:
@@ -47,7 +48,7 @@ def rank_silent(case: Analysis) -> Iterator[Hit]:
         case,
         blame,
         culprits=Culprits(ranks=blame.ranks, nodes=nodes_wholly(case.run, blame.ranks)),
-        values={"ranks": ranges(blame.ranks), "why": ", ".join(why)},
+        values={"ranks": ranges(blame.ranks), "why": tuple(map(said, why))},
         fault_class=fault_class,
         confidence=confidence,
     )

@@ -5,7 +5,7 @@ from allready.judging.hang import RAS_SILENT
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.judging.values import KILLED_BY, PROCESS_STATE
 
 
@@ -52,7 +52,7 @@ def ras_unanswered(run: model.RunEvidence) -> Iterator[model.Hit]:
             values={
                 "who": who(run, silent),
                 "ranks": model.ranges(silent),
-                "why": ", ".join(sorted({group.absent[r] for r in silent})),
+                "why": tuple(map(said, sorted({group.absent[r] for r in silent}))),
                 "num_answered": num_answered,
                 "size": group.size,
                 "group": group.label or group.group,

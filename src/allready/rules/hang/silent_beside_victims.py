@@ -4,18 +4,18 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.judging.majority import is_minority
+from allready.judging.places import num_ranks
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, nodes_wholly, onset, who
 from allready.judging.signs import Sign
+from allready.judging.stated import said
 from allready.judging.values import STACK
+from allready.judging.wait_words import WORLD
 from allready.signatures.peers import has_lost_peer
 from allready.signatures.watchdog import TIMEOUTS
 
 TIMED_OUT = TIMEOUTS | {"gloo.recv_timeout", "torch.blocking_wait_timeout", "store.wait_timeout"}
 """Signatures of lines by which a rank says that it waited for nothing."""
-
-WORLD = {"0", "default_pg"}
-"""torch's names of the group of all ranks."""
 
 
 @Rule(
@@ -26,7 +26,7 @@ WORLD = {"0", "default_pg"}
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.ROOT_LINE, Sign.WAIT, Sign.AGREED),
     title="All ranks but one log that they waited or lost a peer",
-    message="{who} logs nothing; {victims} report that {what}",
+    message="{who} logs nothing; {victims} {what}",
     remedy=(
         model.RemedyStep(
             explanation="read the output of {who} after its last iteration: was it stopped, asleep, in other work, or "
@@ -73,8 +73,8 @@ def silent_beside_victims(run: model.RunEvidence) -> Iterator[model.Hit]:
     yield model.Hit(
         culprits=model.Culprits(ranks=accused, nodes=nodes_wholly(run, accused) if len(accused) > 1 else ()),
         values={
-            "victims": who(run, victims),
-            "what": "a peer closed its connection" if closed else "they waited in vain",
+            "victims": num_ranks(victims),
+            "what": said("report that a peer closed its connection" if closed else "waited for it in vain"),
             "who": who(run, accused),
         },
         fault_class=fault_class,

@@ -1,7 +1,8 @@
 from collections.abc import Iterator
 
+from allready.judging.places import num_ranks
 from allready.judging.registry import Applies, Layer, Rule
-from allready.judging.run_signs import TIME_TO_SPEAK_S, evidence, speaks_beside_its_launcher, who
+from allready.judging.run_signs import TIME_TO_SPEAK_S, evidence, speaks_beside_its_launcher
 from allready.judging.signs import Sign
 from allready.model import (
     Confidence,
@@ -79,7 +80,7 @@ def silent_node(run: RunEvidence) -> Iterator[Hit]:
             ranks=tuple(sorted(r for r, node in run.node_of_rank.items() if node == silent)), nodes=(silent,)
         ),
         values={
-            "victims": who(run, [d.rank for d in waited if d.rank is not None]),
+            "victims": num_ranks(d.rank for d in waited if d.rank is not None),
             "site": site or "?",
             "silent": silent,
             "more": round(ended_s - since_s),

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from allready.judging.majority import Split
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.judging.values import MAX_EVIDENCE
-from allready.model import Claim, Evidence, TokenGap, ranges
+from allready.model import Claim, Evidence, Phrase, TokenGap, ranges
 
 HANDLED = frozenset({"duplicate_rank", "num_nodes_differs", "job_id_differs", "out_of_range", *TokenGap})
 """Reasons of a refusal that a rule of their own explains."""
@@ -29,10 +29,18 @@ class Comparison(Struct, frozen=True):
         """The claims, those of the smallest group first."""
         return evidence(self.claims[at] for _, group in reversed(self.split.groups) for at in group)
 
-    def text(self, option: str) -> str:
-        """`1 (gpu01): --nnodes 3; 0 (gpu00): --nnodes 2`, the minority first."""
+    def clauses(self, option: str) -> tuple[Phrase, ...]:
+        """`node 1 (gpu01): --nnodes is 3`, `node 0 (gpu00): --nnodes is 2`, the minority first."""
         groups = self.split.groups[::-1] if self.odd else self.split.groups
-        return "; ".join(f"{self._nodes(group)}: {option} {value or '(empty)'}" for value, group in groups)
+        return tuple(
+            said(
+                "{option} is {value} on node {nodes}" if value else "{option} is empty on node {nodes}",
+                nodes=self._nodes(group),
+                option=option,
+                value=value,
+            )
+            for value, group in groups
+        )
 
     def _nodes(self, group: Iterable[int]) -> str:
         """Node ranks, with host names while they are few."""

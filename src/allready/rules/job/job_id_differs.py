@@ -40,7 +40,7 @@ def job_id_differs(roll: RollCall) -> Iterator[Hit]:
         culprits=Culprits(nodes=found.odd) if found.odd else Culprits(variables=("job_id",)),
         severity=None if is_needed else Severity.WARNING,
         values={
-            "split": found.text("--rdzv-id"),
+            "split": found.clauses("--rdzv-id"),
             "refused": " / ".join(f"{c.node_rank} ({party(c)})" for c in refused[:6]) or "-",
         },
         evidence=found.evidence,

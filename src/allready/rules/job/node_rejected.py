@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.rules.job._claims import HANDLED, current, evidence
 
@@ -42,7 +43,7 @@ def node_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
     for node, facts in case.facts(model.MasterContactFacts).items():
         is_own = facts.outcome == "rejected" and model.TokenGap.of(facts.detail) is None
         if is_own and node in launch and node not in explained:
-            answer = seen("answer of node 0", {node: facts.detail or "refused"})
+            answer = seen("answer of node 0", {node: facts.detail or said("refused")})
             refused.setdefault(node, (facts.detail or "?", answer))
     for node, (reason, answers) in sorted(refused.items()):
         values = {"node": case.world.label(node), "reason": reason}

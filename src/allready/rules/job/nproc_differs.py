@@ -12,7 +12,7 @@ from allready.rules.job._claims import compare, current
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
     title="Nodes start different numbers of ranks",
-    message="nodes start different numbers of ranks: {split}; the world size is then {world_size}",
+    message="{split}: the nodes start different numbers of ranks, and the world size is then {world_size}",
     remedy=(
         RemedyStep(
             explanation="give the same --nproc-per-node, unless the difference is intentional", where="every node"
@@ -45,6 +45,6 @@ def nproc_differs(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     yield Hit(
         culprits=Culprits() if on_purpose else culprits,
         severity=Severity.INFO if on_purpose else None,
-        values={"split": found.text("--nproc-per-node"), "world_size": sum(c.nproc_per_node for c in found.claims)},
+        values={"split": found.clauses("--nproc-per-node"), "world_size": sum(c.nproc_per_node for c in found.claims)},
         evidence=found.evidence,
     )

@@ -11,7 +11,7 @@ from allready.rules.job._claims import current, evidence, party
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.LAUNCH,
     title="A node rank is out of range",
-    message="node rank {node} ({party}) does not exist in a job of {num_nodes} nodes: ranks are 0 to {last}",
+    message="node rank {node}[[ ({party})]] does not exist in a job of {num_nodes} nodes: ranks are 0 to {last}",
     remedy=RemedyStep(explanation="node ranks count from 0: start it with --node-rank {free}"),
 )
 def rank_out_of_range(roll: RollCall) -> Iterator[Hit]:

@@ -11,7 +11,7 @@ from allready.rules.job._claims import compare, current
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.LAUNCH,
     title="Nodes disagree about the number of nodes",
-    message="nodes disagree about the number of nodes: {split}",
+    message="{split}: the nodes disagree about the number of nodes",
     remedy=(
         RemedyStep(explanation="start every node with the same --nnodes", where="every node"),
         RemedyStep(
@@ -51,6 +51,6 @@ def world_size_differs(roll: RollCall, world: World) -> Iterator[Hit]:
     if found is not None:
         yield Hit(
             culprits=Culprits(nodes=found.odd, variables=("nnodes",)),
-            values={"split": found.text("--nnodes")},
+            values={"split": found.clauses("--nnodes")},
             evidence=found.evidence,
         )

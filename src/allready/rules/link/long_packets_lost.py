@@ -15,7 +15,7 @@ from allready.rules.link._paths import broken_path, path_hit
     layer=Layer.LINK,
     reads_checks=True,
     title="Large packets between nodes are dropped silently (MTU black hole)",
-    message="large packets to or from {who} (node {links}) are dropped silently: IP packets of {passed} B are "
+    message="large packets to or from {who}[[ (node {links})]] are dropped silently: IP packets of {passed} B are "
     "answered, those of {lost} B are not; the data of the ranks has been unacknowledged for {for_s} s",
     remedy=(
         RemedyStep(

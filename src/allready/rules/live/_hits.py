@@ -6,10 +6,13 @@ from typing import Any
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.live_status import named, status_of
+from allready.judging.places import num_ranks
 from allready.judging.stall import StallCause, StallKind
-from allready.judging.stated import stated
+from allready.judging.stated import doing_words, stated
+from allready.judging.wait_words import call_of, waited_s
 from allready.judging.waits import WaitSnapshot, positions
 from allready.model import Culprits, Evidence, Hit, Live, World, clock_time, wall_clock
+from allready.model.fill import UNKNOWN
 
 MIN_WAIT_S = 1.2
 """The newest status of a rank is up to a second old; a wait that lasted longer was one when it was taken."""
@@ -52,16 +55,8 @@ def hit_of(case: Analysis, found: HangBlame, causes: Sequence[StallCause], **cha
         "evidence": shown(live, found, causes),
         "fault_time": clock_time(found.began_s),
     }
-    values = common(live, case.world, found, causes) | changes.pop("values", {})
+    values = common(case, found, causes) | changes.pop("values", {})
     return Hit(**(known | changes), values=values)
-
-
-def operation(found: HangBlame) -> str:
-    """`all_reduce #12 (default_pg)`."""
-    wait = found.wait
-    assert wait is not None
-    name = "" if wait.operation.name == "?" else f"{wait.operation.name} "
-    return f"{name}#{wait.operation.seq} ({wait.called})"
 
 
 def _place(live: Live, found: HangBlame) -> str:
@@ -70,8 +65,10 @@ def _place(live: Live, found: HangBlame) -> str:
     return next((site for site in sites if site), "?")
 
 
-def common(live: Live, world: World, found: HangBlame, causes: Sequence[StallCause]) -> dict[str, object]:
-    """Who, since when, where, who waits and in what; the same names in every message."""
+def common(case: Analysis, found: HangBlame, causes: Sequence[StallCause]) -> dict[str, object]:
+    """Who, since when, where, how many wait and in what; the same names in every message."""
+    live, world = case.live, case.world
+    assert live is not None
     first = causes[0] if causes else None
     status = status_of(live, first.rank) if first is not None else None
     began = (first.began_s if first is not None else None) or found.began_s
@@ -81,11 +78,11 @@ def common(live: Live, world: World, found: HangBlame, causes: Sequence[StallCau
         "pid": (status.pid if status is not None else None) or "?",
         "since": wall_clock(began),
         "site": (first.site if first is not None else "") or "?",
-        "doing": (first.doing if first is not None else "") or "?",
+        "doing": doing_words(first.doing if first is not None else ""),
         "what": (first.what if first is not None else "") or "?",
-        "waiting": named(live, world, found.waiting) if found.waiting else "-",
-        "operation": operation(found) if found.wait is not None else _place(live, found),
-        "waits_since": wall_clock(found.began_s),
+        "waiting": num_ranks(found.waiting) if found.waiting else UNKNOWN,
+        "waited": waited_s(case, found) or UNKNOWN,
+        "operation": call_of(case.run, found.wait) if found.wait is not None else _place(live, found),
     }
 
 

@@ -7,9 +7,9 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.last_calls import P2P, RECEIVES
 from allready.judging.majority import is_majority, is_minority
-from allready.judging.mismatch import described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
+from allready.judging.wait_words import call_of
 from allready.model.call_site import CallSite
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
@@ -20,8 +20,8 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
     fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     title="Ranks are blocked in different calls (deadlock)",
-    message="{who} has waited for others at {site} since {since}, and {waiting} at another place ({operation}) since "
-    "{waits_since}",
+    message="{who} has waited for others at {site} since {since}, and {waiting} waited {waited} s at another place "
+    "({operation})",
     remedy=model.RemedyStep(
         explanation="every rank must make the same calls in the same order (for send and recv: matching peers "
         "and tags; for new_group: on every rank of the job, members or not): compare {site} with "
@@ -80,7 +80,7 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         site = next((s.site for r in found.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
         values = {"site": site, "since": model.wall_clock(found.began_s)}
     if found.wait is not None and found.wait.operation.name != "?":
-        values["operation"] = _whole(live, found.wait.operation, found)
+        values["operation"] = call_of(case.run, found.wait, _with_site(live, found), with_arguments=True)
     return hit_of(
         case,
         found,
@@ -106,13 +106,12 @@ def _are_renumbered(live: model.Live) -> bool:
     return model.newest_epoch(live.statuses) > 1
 
 
-def _whole(live: model.Live, operation: model.Operation, found: HangBlame) -> str:
-    """`all_reduce [32, 32] float32 #4 (default_pg), train.py:19 <module>`, as far as known."""
+def _with_site(live: model.Live, found: HangBlame) -> model.Operation:
+    """What they wait in, with the line of the program at which one of them stands, where no recorder has it."""
     assert found.wait is not None
+    operation = found.wait.operation
     standing = (status.site for r in found.waiting if (status := live.ranks().get(r)) is not None)
-    site = operation.site or next((site for site in standing if site), "")
-    words = f"{described(replace(operation, site=None))} #{operation.seq} ({found.wait.called})"
-    return f"{words}, {site}" if site else words
+    return replace(operation, site=operation.site or next((site for site in standing if site), None))
 
 
 def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> bool:

@@ -16,7 +16,7 @@ PATIENCE = 2.0
     fault_class=FaultClass.START_ABSENT,
     layer=Layer.STALL,
     title="A rank runs but has not joined the job",
-    message="{who} has not joined the job: {doing} at {site}; waited for by {waiting} since {waits_since}",
+    message="{who} has not joined the job: {doing} at {site}; {waiting} waited {waited} s for it",
     remedy=(
         RemedyStep(
             explanation="look at what {who} does before init_process_group or jax.distributed.initialize: "

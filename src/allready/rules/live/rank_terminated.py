@@ -22,7 +22,7 @@ ALONE_S = 2.0
     layer=Layer.PROCESS_END,
     title="Some ranks received a termination signal, others did not",
     message="{who} was terminated by {doing} at {since}; {spared} did not get it"
-    "[[; waited for by {waiting} in {operation}]]",
+    "[[; {waiting} waited for it in {operation}]]",
     remedy=(
         RemedyStep(
             explanation="find who sent the signal: a scheduler that evicts, kill, a limit of that node",

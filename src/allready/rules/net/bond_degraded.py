@@ -34,7 +34,7 @@ RESERVE = "active-backup"
     since="0.2",
     layer=Layer.MACHINE,
     title="A bond works with fewer links than it has",
-    message="node {node}: {num_left} of the {num_links} links of {bond} are in use ({mode})[[; down: {down}]]"
+    message="node {node}: {num_left} of the {num_links} links of {bond} are in use[[ ({mode})]][[; down: {down}]]"
     "[[; in another aggregate than the active one: {apart}]]",
     remedy=(
         RemedyStep(

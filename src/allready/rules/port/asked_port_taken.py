@@ -15,7 +15,7 @@ from allready.rules.port._holder import end_command, holder_text
     since="0.2",
     layer=Layer.PORT,
     title="A port that the job wants is in use",
-    message="node {node}: port {port} is in use by {holder}",
+    message="node {node}: port[[ {port}]] is in use by {holder}",
     remedy=(
         RemedyStep(explanation="use a port that is free[[, for example {free}]]", where="every node"),
         RemedyStep(

@@ -14,7 +14,7 @@ from allready.model import Culprits, FaultClass, Hit, LaunchFacts, NetFacts, Per
     since="0.2",
     layer=Layer.READINESS,
     title="The master port is one that the kernel gives to outgoing connections",
-    message="node {node}: the master port {port} is within the range {range} of which the kernel takes ports for "
+    message="node {node}: the master port[[ {port}]] is within the range {range} of which the kernel takes ports for "
     "outgoing connections; now and then it will be in use",
     remedy=(
         RemedyStep(explanation="use a port outside of that range[[, for example {other}]]", where="every node"),

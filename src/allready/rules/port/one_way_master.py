@@ -57,7 +57,7 @@ def one_way_master(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> 
             c.address: said(
                 "{address}: calls by UDP, receives no answer; TCP: {detail}",
                 address=c.address,
-                detail=c.detail or "none",
+                detail=c.detail or said("none"),
             )
             for c in deaf.values()
         }

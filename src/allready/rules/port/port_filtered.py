@@ -197,7 +197,7 @@ def _seen_by_node_0(roll: model.RollCall | None, found: _Found) -> None:
             node=node,
             name=caller.name or None,
             address=caller.address,
-            detail=caller.detail or "none",
+            detail=caller.detail or said("none"),
         )
         confidence = model.Confidence.CERTAIN if caller.hears_us else model.Confidence.LIKELY
         found.victims[node] = _Victim(confidence, [*seen("datagrams at node 0", {node: text})], lost)

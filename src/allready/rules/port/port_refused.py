@@ -83,7 +83,7 @@ def port_refused(contact: model.PerNode[model.MasterContactFacts], case: Analysi
                     n: said(
                         "{address}: {detail}, {num} attempts in {seconds} s",
                         address=endpoint(address, port),
-                        detail=contact[n].detail or "refused",
+                        detail=contact[n].detail or said("refused"),
                         num=contact[n].attempts,
                         seconds=f"{contact[n].waited_s:.1f}",
                     )

@@ -11,7 +11,7 @@ from allready.rules.port._holder import STORES, is_taken, taken_hit
     fault_class=FaultClass.START_PATH,
     layer=Layer.PORT,
     title="Another program holds the master port",
-    message="port {port} on node {node} is in use by {holder}",
+    message="port[[ {port}]] on node {node} is in use by {holder}",
     remedy=(
         RemedyStep(explanation="give another port: --master-port N", where="every node"),
         RemedyStep(

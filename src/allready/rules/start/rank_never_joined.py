@@ -70,7 +70,12 @@ def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
         culprits=model.Culprits(ranks=absent, nodes=idle if is_idle else nodes_wholly(run, absent))
         if is_seen or is_few or is_named or is_idle or _were_launched(run, absent, started)
         else model.Culprits(),
-        values={"who": who(run, absent), "absent": model.ranges(absent), "nranks": size, "waiting": who(run, started)},
+        values={
+            "who": who(run, absent),
+            "absent": model.ranges(absent),
+            "nranks": size,
+            "waiting": who(run, started, with_processes=False),
+        },
         # A rank without any line may only lack a log; one that logs elsewhere really did not join.
         confidence=model.Confidence.LIKELY if is_seen or is_few or is_sure else model.Confidence.POSSIBLE,
         evidence=tuple(
