@@ -239,7 +239,7 @@ DEEPSPEED = """[2026-01-20 10:31:29,210] [INFO] [launch.py:315:sigkill_handler] 
 @cases(
     ("pasted", "code", "said"),
     [
-        (TABLE, "DTH002", "rank 6 (gpu07) was terminated by SIGKILL"),
+        (TABLE, "DTH002", "rank 6 (gpu07, pid 2680830) was terminated by SIGKILL"),
         (CHAINED, "DTH001", "KeyError: 4711 at /opt/train/data.py:88"),
         (DEEPSPEED, "DTH002", "SIGKILL"),
         (f"ordinary words\n{NO_INTERFACE}", "NLG001", "NCCL_SOCKET_IFNAME"),

@@ -32,8 +32,8 @@ def who(run: RunEvidence, rank_numbers: Iterable[int], *, with_processes: bool =
     """
     asked = set(rank_numbers)
     names = {number: name for name, number in run.node_numbers.items()}
-    places = {r: Place(node=n, host=_host_of(names, n, is_numbered=run.is_numbered)) for r in asked
-              if (n := run.node_of_rank.get(r)) is not None}  # fmt: skip
+    at = {r: run.node_of_rank[r] for r in asked if r in run.node_of_rank}
+    places = {r: Place(node=n, host=_host_of(names, n, is_numbered=run.is_numbered)) for r, n in at.items()}
     if with_processes and len(asked) <= MAX_NAMED:
         places |= {r: _with_process(run, r, places.get(r, Place())) for r in asked}
     return ranks_at(asked, places)

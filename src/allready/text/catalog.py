@@ -148,8 +148,8 @@ def _own_words(language: str) -> Mapping[str, str]:
     """What other tables have of phrases: reasons of absence, and what a process does as the table of ranks names it."""
     if language == "en":
         return {}
-    labels = table(language, "run_summary")
-    doing = {en: labels[key] for key, en in table("en", "run_summary").items() if key in labels}
+    theirs = table(language, "run_summary")
+    doing = {en: theirs[key] for key, en in table("en", "run_summary").items() if key in theirs}
     return {**words(language)["reason"], **words(language)["why"], **doing}
 
 

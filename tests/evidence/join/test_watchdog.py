@@ -154,7 +154,9 @@ def test_of_one_group_perhaps_only_one_rank_names_it_and_another_operation_under
     assert (found.kind, found.seq, found.odd, sorted(found.by_rank)) == ("name", 4084, (), [1, 2, 3])
     [told] = [f for f in findings(run) if f.code == "DSY001"]
     assert told.culprits.ranks == ()
-    assert "rank 1,2 called all_reduce [4096], rank 3 called broadcast [4096]" in told.message
+    assert (
+        "rank 1,2 called all_reduce [4096] as operation 4084 of group 0, rank 3 called broadcast [4096]" in told.message
+    )
 
 
 @pytest.mark.parametrize("seq", [70, 4085])

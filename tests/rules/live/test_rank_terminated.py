@@ -59,14 +59,14 @@ def test_one_of_several_that_end_is_no_culprit() -> None:
 
 def test_names_all_ranks_of_a_node_that_were_terminated_while_the_others_go_on() -> None:
     [hit] = calm(gone(2), gone(3, ended_s=ENTERED - 0.9), alone(0), alone(1)).hits
-    assert (hit.culprits.ranks, hit.values["spared"]) == ((2, 3), "rank 0,1 (node 0, gpu0)")
+    assert (hit.culprits.ranks, hit.values["spared"]) == ((2, 3), "rank 0 (gpu0, pid 100), rank 1 (gpu0, pid 101)")
     assert calm(*(gone(r) for r in range(4))).state == "clear"
 
 
 def test_names_them_also_where_the_others_have_failed_because_of_it() -> None:
     victims = [ended(r, exit_code=1, ended_s=ENTERED - 0.8, groups=()) for r in (0, 1)]
     [hit] = calm(gone(2), gone(3), *victims).hits
-    assert (hit.culprits.ranks, hit.values["spared"]) == ((2, 3), "rank 0,1 (node 0, gpu0)")
+    assert (hit.culprits.ranks, hit.values["spared"]) == ((2, 3), "rank 0 (gpu0, pid 100), rank 1 (gpu0, pid 101)")
 
 
 def test_who_handles_the_signal_may_have_got_it_as_well() -> None:
@@ -74,7 +74,7 @@ def test_who_handles_the_signal_may_have_got_it_as_well() -> None:
     handle = [alone(r, outlives=("SIGINT", "SIGTERM")) for r in (0, 2, 3)]
     assert calm(gone(1), *handle).state == "clear"
     [hit] = calm(gone(1), *handle[:2], alone(3, outlives=("SIGINT",))).hits
-    assert (hit.culprits.ranks, hit.values["spared"]) == ((1,), "rank 3 (node 1, gpu1)")
+    assert (hit.culprits.ranks, hit.values["spared"]) == ((1,), "rank 3 (gpu1, pid 103)")
     waits = [waiting(r, outlives=("SIGTERM",)) for r in (0, 2, 3)]
     assert ask("LIV012", ended(1, None, "SIGTERM"), *waits).state == "clear"
     assert ask("LIV012", ended(1, None, "SIGTERM"), *waits[:2]).state == "hit"
@@ -83,4 +83,4 @@ def test_who_handles_the_signal_may_have_got_it_as_well() -> None:
 def test_a_rank_that_only_lost_its_peer_is_one_that_did_not_get_it() -> None:
     victim = ended(0, exit_code=1, ended_s=ENTERED - 0.5)
     [hit] = ask("LIV012", ended(2, None, "SIGTERM"), victim, *(waiting(r, outlives=("SIGTERM",)) for r in (1, 3))).hits
-    assert (hit.culprits.ranks, hit.values["spared"]) == ((2,), "rank 0 (node 0, gpu0)")
+    assert (hit.culprits.ranks, hit.values["spared"]) == ((2,), "rank 0 (gpu0, pid 100)")
