@@ -232,7 +232,7 @@ LIMITS = {
         f"its answer | {contact.CONNECT_S:g} s; {contact.ANSWER_S:g} s |",
         f"a hopeless master port; one that is silent | {roll_call.SETTLE_S:g} s;",
         f"; {joining.GIVE_UP_HOPELESS_S:g} s; {joining.GIVE_UP_SILENT_S:g} s | `preflight/check/roll_call.py`",
-        f"a silent peer (a heartbeat comes every {hub.BEAT_S:g} s) | {hub.SILENCE_S:g} s |",
+        f"a silent peer (a heartbeat comes every {hub.HEARTBEAT_S:g} s) | {hub.SILENCE_S:g} s |",
         f"all facts | {roll_call.FACTS_S:g} s |",
         f"| {REACH.endpoint_s:g} s; {REACH.connect_s:g} s; {REACH.echo_s:g} s and 0.1 s per MB |",
         f"goodbyes | {roll_call.BYE_S:g} s |",

@@ -137,7 +137,7 @@ def test_paths_are_confined_to_the_folders_named(root: Path) -> None:
 
 def test_what_is_long_is_cut_and_that_is_said() -> None:
     rows = [{"text": "x" * 5000, "number": number} for number in range(200)]
-    text = mcp_tools._told({"verdict": "kept", "rows": rows})
+    text = mcp_tools._as_text({"verdict": "kept", "rows": rows})
     body = json.loads(text)
     assert len(text) <= mcp_tools.MAX_CHARS
     assert body["verdict"] == "kept"

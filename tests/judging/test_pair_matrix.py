@@ -8,7 +8,7 @@ import pytest
 
 from allready.judging.bisection import halves, num_levels, search
 from allready.judging.pair_matrix import MatrixReading, by_rail, read_matrix, suspects
-from allready.judging.passes import MOST, is_known, together
+from allready.judging.passes import MAX_PASSES, is_known, together
 from allready.model import GroupPoint, PairPoint
 
 
@@ -175,9 +175,11 @@ def test_how_often_eight_members_are_judged_wrongly() -> None:
     """The numbers of docs/bench.md."""
     seeds = range(100)
     assert sum(bool(bisected(8, {}, noise=0.1, seed=seed)[0]) for seed in seeds) == 0
-    assert sum(not matrix(8, noise=0.1, seed=s, most=MOST).is_clear for s in seeds) == 0
+    assert sum(not matrix(8, noise=0.1, seed=s, most=MAX_PASSES).is_clear for s in seeds) == 0
     assert sum(list(matrix(8, members={1: 0.8}, noise=0.02, seed=s).members) == [1] for s in seeds) == 100
-    assert sum(list(matrix(8, members={1: 0.8}, noise=0.1, seed=s, most=MOST).members) == [1] for s in seeds) >= 98
+    assert (
+        sum(list(matrix(8, members={1: 0.8}, noise=0.1, seed=s, most=MAX_PASSES).members) == [1] for s in seeds) >= 98
+    )
     assert sum(list(bisected(8, {1: 0.8}, noise=0.02, seed=s)[0]) == [1] for s in seeds) == 100
     assert sum(list(bisected(8, {1: 0.8}, noise=0.05, seed=s)[0]) == [1] for s in seeds) >= 98
     assert sum(list(bisected(8, {1: 0.8}, noise=0.1, seed=s)[0]) == [1] for s in seeds) >= 92

@@ -2,7 +2,7 @@
 
 import random
 
-from allready.judging.passes import KNOWN, MOST, is_known, kept, together
+from allready.judging.passes import KNOWN, MAX_PASSES, is_known, kept, together
 
 
 def test_of_two_the_better_counts_and_of_more_the_mean_of_the_better_half() -> None:
@@ -24,8 +24,8 @@ def test_a_rate_that_is_slow_every_time_is_known_and_noise_is_not() -> None:
     slow = {0: 1.0, 1: 1.0, 2: 0.5, 3: 1.0}
     assert is_known([slow, slow])
     chance = random.Random(1)
-    noisy = [{m: 1 + chance.uniform(-0.2, 0.2) for m in range(8)} for _ in range(MOST)]
-    assert not any(is_known(noisy[:count]) for count in range(1, MOST))
+    noisy = [{m: 1 + chance.uniform(-0.2, 0.2) for m in range(8)} for _ in range(MAX_PASSES)]
+    assert not any(is_known(noisy[:count]) for count in range(1, MAX_PASSES))
     assert is_known(noisy)  # more passes are not worth their time
     little = [{m: 1 + chance.uniform(-KNOWN / 2, KNOWN / 2) for m in range(8)} for _ in range(2)]
     assert is_known(little)

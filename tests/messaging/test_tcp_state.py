@@ -79,7 +79,7 @@ async def test_a_silence_tells_which_way_is_broken(
     states: list[TcpState], is_only_heard: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SILENCE_S", 0.3)
-    monkeypatch.setattr(module, "BEAT_S", 0.05)
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.05)
     sent: list[bytes] = []
 
     async def drain() -> None:

@@ -215,7 +215,7 @@ def test_a_seal_needs_its_bytes() -> None:
 @pytest.mark.jobs
 async def test_heartbeats_are_sealed_as_well_and_keep_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (hub_module, link_module):
-        monkeypatch.setattr(module, "BEAT_S", 0.1)
+        monkeypatch.setattr(module, "HEARTBEAT_S", 0.1)
     async with open_hub(token()) as (hub, port):
         link, _ = await join(port, token())
         assert link is not None

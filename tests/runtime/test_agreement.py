@@ -175,7 +175,7 @@ def test_a_rank_that_has_not_called_in_a_subgroup_yet_is_counted_as_at_its_start
 def test_a_silent_rank_is_waited_for_no_longer_than_the_limit() -> None:
     hub = formed(3)
     for rank in (0, 1, 2):
-        hub.take(rank, m.Beat(), 10.0)
+        hub.take(rank, m.Heartbeat(), 10.0)
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.5)
     hub.take(0, position(1, 0), 10.5)
     hub.take(1, position(1, 0), 10.5)
@@ -189,7 +189,7 @@ def test_a_silent_rank_is_waited_for_no_longer_than_the_limit() -> None:
 
 def test_a_rank_that_was_long_silent_costs_no_more_time() -> None:
     hub = formed(2)
-    hub.take(0, m.Beat(), 10.0)
+    hub.take(0, m.Heartbeat(), 10.0)
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
     hub.take(0, position(1, 0), 10.0)
     assert hub.wake_s() == 10.1

@@ -13,11 +13,11 @@ from allready.judging.arbiter import is_error
 from allready.judging.engine import judge
 from allready.judging.loading import load
 from allready.judging.report_builder import ReportBuilder, keep_first_detection, verdict_of
-from allready.messaging.hub import BEAT_S
+from allready.messaging.hub import HEARTBEAT_S
 from allready.model import Fleet, Live, NodeEvidence, NodeStatus, Report, Severity, Status, World
 
 HISTORY_S = 30.0
-SURELY_SILENT_S = 2 * BEAT_S + 0.5
+SURELY_SILENT_S = 2 * HEARTBEAT_S + 0.5
 CODE = "LNK002"
 """The one rule that a node's own word is enough for."""
 

@@ -168,11 +168,11 @@ def _reports(block: Sequence[str], text: str) -> bool:
     """Whether a driver's line goes on with its report: it says nothing known, or the same of the same device."""
     if not text.startswith(_DRIVER) or _DRIVER not in block[-1]:
         return False
-    told = [said for line in block for said in _told(line)]
-    return not (mine := _told(text)) or not told or told[0] == mine[0]
+    before = [one for line in block for one in _known_of(line)]
+    return not (mine := _known_of(text)) or not before or before[0] == mine[0]
 
 
-def _told(line: str) -> list[tuple[str | None, str]]:
+def _known_of(line: str) -> list[tuple[str | None, str]]:
     """What a driver's line is known to say, and of which device, its function left out."""
     return [
         (signature.code, (match.groupdict().get("pci") or "").split(".")[0])

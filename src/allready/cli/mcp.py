@@ -62,13 +62,13 @@ def _telling(tool: Callable[..., Any], error_class: type[Exception]) -> Callable
     from allready.cli.mcp_tools import ToolError
 
     @functools.wraps(tool)
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def answered(*args: Any, **kwargs: Any) -> Any:
         try:
             return tool(*args, **kwargs)
         except ToolError as error:
             raise error_class(str(error)) from error
 
-    return told
+    return answered
 
 
 def _server_classes() -> tuple[Callable[..., Any], type[Exception]] | None:

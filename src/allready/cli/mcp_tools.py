@@ -69,7 +69,7 @@ class Tools:
         """
         words = ["diagnose", *self._within(), "--lang", _language(language)]
         words += [f"--since={since}"] if since else []
-        return _told(_report(_asked([*words, "--json", "-", "--", *self._paths(paths)], DIAGNOSE_S), language))
+        return _as_text(_report(_asked([*words, "--json", "-", "--", *self._paths(paths)], DIAGNOSE_S), language))
 
     def explain_line(self, text: str) -> str:
         """Explain one line of a log, or the lines of one message such as a traceback.
@@ -79,7 +79,7 @@ class Tools:
         """
         if not text.strip() or len(text) > MAX_LINE_CHARS:
             raise ToolError(f"give a text of 1 to {MAX_LINE_CHARS} characters")
-        return _told(_asked(["diagnose", "--json", "-", f"--explain-line={text}"], QUICK_S))
+        return _as_text(_asked(["diagnose", "--json", "-", f"--explain-line={text}"], QUICK_S))
 
     def doctor(self, facts: str = "", nnodes: int = 0, language: str = "en") -> str:
         """Examine the machine that this server runs on: network, GPUs, limits, storage, imports, variables.
@@ -94,7 +94,7 @@ class Tools:
         words = ["doctor", f"--timeout={DOCTOR_S:.0f}", "--json", "-", "--lang", _language(language)]
         words += ["--from", self._paths([facts])[0]] if facts else []
         words += ["--nnodes", str(int(nnodes))] if nnodes > 0 else []
-        return _told(_report(_asked(words, QUICK_S), language))
+        return _as_text(_report(_asked(words, QUICK_S), language))
 
     def env_lint(self, files: list[str], language: str = "en") -> str:
         """Find wrong settings of NCCL, PyTorch, Gloo, JAX and CUDA variables, each with file, line and remedy.
@@ -109,7 +109,7 @@ class Tools:
         body = _asked(words, QUICK_S)
         zh = language == "zh"
         body["findings"] = [_finding({**f, **_chinese(f)} if zh else f) for f in body.get("findings", ())]
-        return _told(body)
+        return _as_text(body)
 
     def env_explain(self, name: str, value: str = "", language: str = "en") -> str:
         """Explain an environment variable: type, default, who reads it since when, what goes wrong with it.
@@ -121,7 +121,7 @@ class Tools:
         """
         words = ["env", "explain", "--json", "-", "--lang", _language(language)]
         words += [f"--value={value[:1024]}"] if value else []
-        return _told(_asked([*words, "--", name[:128]], QUICK_S))
+        return _as_text(_asked([*words, "--", name[:128]], QUICK_S))
 
     def explain(self, code: str, language: str = "en") -> str:
         """Print the page of a finding: what it checks, why it matters, how to check by hand, when it is harmless.
@@ -130,7 +130,7 @@ class Tools:
             code: NET003, HNG002, ...
             language: "en" or "zh".
         """
-        return _told(_asked(["explain", "--json", "-", "--lang", _language(language), "--", code[:128]], QUICK_S))
+        return _as_text(_asked(["explain", "--json", "-", "--lang", _language(language), "--", code[:128]], QUICK_S))
 
     def _within(self) -> list[str]:
         return [word for root in self._roots for word in ("--within", str(root))]
@@ -234,7 +234,7 @@ def _chinese(finding: dict[str, Any]) -> dict[str, Any]:
     return {key: finding[f"{key}_zh"] for key in ("title", "message", "remedies") if finding.get(f"{key}_zh")}
 
 
-def _told(body: dict[str, Any]) -> str:
+def _as_text(body: dict[str, Any]) -> str:
     """The JSON, at most `MAX_CHARS` long: long texts are cut, then lists from their ends, which is said."""
     body = _cut_texts(body)
     left_out: dict[str, int] = {}

@@ -70,19 +70,19 @@ class _Decision:
     def failure(self, error: Exception) -> RuntimeFailure:
         """Raises HubLost: the service is gone."""
         try:
-            found = self._told()
+            found = self._decided()
             if found is None:
                 own = self._own_view()
                 with contextlib.suppress(RuntimeError):  # somebody else was first
                     self._presence.put(f"{self._key}/verdict", msgspec.json.encode(own).decode(), once=True)
-                found = self._told()
+                found = self._decided()
         except RuntimeError:
             raise HubLost(None, operation=f"barrier {self._place.label}", text=_gone(error)) from error
         if found is None:
             raise HubLost(None, operation=f"barrier {self._place.label}", text=_gone(error)) from error
         return found
 
-    def _told(self) -> RuntimeFailure | None:
+    def _decided(self) -> RuntimeFailure | None:
         text = self._presence.all(self._key).get("verdict")
         return None if text is None else msgspec.json.decode(text, type=RuntimeFailure)
 

@@ -10,7 +10,7 @@ from allready.errors import UsageError
 from allready.launch.jax_rank import jax_state
 
 ROOT = "allready/"
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 RANKS_PER_S = 256
 """Signs of life that process 0 takes in a second; with more processes they come less often."""
 BEATS_TO_LOOK = 2.5
@@ -25,7 +25,7 @@ class Presence:
     def __init__(self, client: Any, process: int, num_processes: int) -> None:
         self.client = client
         self.process, self.num_processes = process, num_processes
-        self.beat_s = max(BEAT_S, num_processes / RANKS_PER_S)
+        self.beat_s = max(HEARTBEAT_S, num_processes / RANKS_PER_S)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="allready-jax", daemon=True)
 
@@ -60,7 +60,7 @@ class Presence:
     def end(self) -> None:
         """The thread has ended when this returns, or its last message hangs."""
         self._ended.set()
-        self._thread.join(2 * BEAT_S)
+        self._thread.join(2 * HEARTBEAT_S)
 
     def put(self, key: str, value: str, *, once: bool = False) -> None:
         """Raises JAX's error: with `once` also where somebody else has."""

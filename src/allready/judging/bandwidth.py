@@ -25,7 +25,7 @@ def straggler(spreads: Mapping[int, BenchSpread]) -> int | None:
 
 ALONE = {"work": 0.4, "h2d": 0.8, "d2h": 0.8, "d2d": 0.85}
 """Of the median of the others, below which a rank is slow; CPUs of healthy machines differ more, by what else runs."""
-_LEAST = 3
+_MIN_RANKS = 3
 
 
 HELD, NOT_HELD = 0.25, 0.05
@@ -48,6 +48,6 @@ def slow_alone(
     for what, share in ALONE.items():
         of = {rank: each[what] for rank, each in speeds.items() if what in each}
         slow = [rank for rank, speed in of.items() if speed < share * median(of.values())]
-        if len(of) >= _LEAST and slow and is_minority(len(slow), len(of)):
+        if len(of) >= _MIN_RANKS and slow and is_minority(len(slow), len(of)):
             found[what] = slow
     return found

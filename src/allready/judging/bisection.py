@@ -23,9 +23,9 @@ GAP = 0.75
 """So much of how far good pairs differ must lie between slow pairs and them: they are only measured again then."""
 SURE_GAP = 1.0
 """The same for a member that is named, by the mean of its two pairs."""
-LEAST_LOSS = 0.5
+MIN_LOSS_SHARE = 0.5
 """Of what a culprit loses, the larger groups that it was in must show so much: they are as fast as their slowest."""
-LEAST = 4
+MIN_MEMBERS = 4
 
 Groups = tuple[tuple[int, ...], ...]
 _MAX_CONFIRMING = 4
@@ -57,7 +57,7 @@ def num_levels(members: Sequence[int]) -> int:
 
 def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Search:
     """What follows from the rounds so far.  Pure: the same on every rank."""
-    if len(members) < LEAST:
+    if len(members) < MIN_MEMBERS:
         return Search()
     levels = num_levels(members)
     if len(rounds) < levels:
@@ -144,7 +144,7 @@ def _is_refuted(member: int, share: float, points: Sequence[GroupPoint], found: 
     rates = [rate for rate in others if rate is not None]
     if own is None or own.gb_per_s is None or not rates:
         return False
-    return own.gb_per_s > (1 - LEAST_LOSS * (1 - share)) * median(rates)
+    return own.gb_per_s > (1 - MIN_LOSS_SHARE * (1 - share)) * median(rates)
 
 
 def _is_slow(point: GroupPoint, good: float) -> bool:

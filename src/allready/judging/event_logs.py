@@ -10,7 +10,7 @@ from allready.judging.run_signs import WAITED
 from allready.model import Death, Event, EventLog, Lag, RuntimeFailure
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class JoinedEventLogs(Struct, frozen=True, kw_only=True):
     """What the ranks' event logs tell of the newest attempt of the job.
 
     `ended_well`: ranks that left in good order after the last failure was recovered from.  `formed_s`: when the group
@@ -25,16 +25,16 @@ class Told(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def join_event_logs(logs: Sequence[EventLog]) -> Told:
+def join_event_logs(logs: Sequence[EventLog]) -> JoinedEventLogs:
     """Those of the newest attempt; of two files of one rank (one is older) the newer tells the end, both failures."""
     if not logs:
-        return Told()
+        return JoinedEventLogs()
     newest = max(logs, key=lambda log: log.begin.time_s).begin.attempt
     now = sorted((log for log in logs if log.begin.attempt == newest), key=lambda log: log.begin.time_s)
     last = {log.begin.rank: log for log in now}
     agreed = {failure.epoch: failure for log in now for failure in log.failures}
     well = frozenset(r for r, log in last.items() if log.end is not None and not log.end.error and log.out is None)
-    return Told(
+    return JoinedEventLogs(
         world_size=max(log.begin.world_size for log in now),
         failures=tuple(failure for _, failure in sorted(agreed.items())),
         lags=tuple(event_lags(list(last.values()))),
@@ -45,8 +45,8 @@ def join_event_logs(logs: Sequence[EventLog]) -> Told:
 
 
 def later_than_recovery(
-    told: Told, events: tuple[Event, ...], deaths: tuple[Death, ...]
-) -> tuple[Told, tuple[Event, ...], tuple[Death, ...]]:
+    told: JoinedEventLogs, events: tuple[Event, ...], deaths: tuple[Death, ...]
+) -> tuple[JoinedEventLogs, tuple[Event, ...], tuple[Death, ...]]:
     """Where ranks waited in vain once more after the last failure had been recovered from, that is what ended the job:
     without the failures, and without what ranks said because of them."""
     formed_s = told.formed_s

@@ -16,7 +16,7 @@ TRANSPORTS: Mapping[str, str] = {
     "NCCL_NET": "NET",
 }
 """Variable that switches it off -> NCCL's name of the transport."""
-LEAST = 0.1
+MIN_SHARE = 0.1
 """Share by which the bandwidth must differ to be called another one, and more where it varies by itself."""
 _TIMES_NOISE = 2.0
 
@@ -51,7 +51,7 @@ class Isolated(Struct, frozen=True, kw_only=True):
     @property
     def limit(self) -> float:
         """What is within it makes no difference."""
-        return max(LEAST, _TIMES_NOISE * self.noise_share)
+        return max(MIN_SHARE, _TIMES_NOISE * self.noise_share)
 
     def carrying(self) -> tuple[Without, ...]:
         """Those without which it is slower."""

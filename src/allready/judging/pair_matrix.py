@@ -23,7 +23,7 @@ GAP = 1.5
 """How much wider than the others differ must be what lies between slow members and them."""
 SURE = 4.0
 """So many standard errors: the standard deviation of all cells over the root of the number of cells."""
-LEAST = 4
+MIN_MEMBERS = 4
 """Members from which one can be told from the others."""
 
 Cells = Mapping[tuple[int, int], float]
@@ -60,7 +60,7 @@ def read_matrix(points: Iterable[PairPoint]) -> MatrixReading:
     bad = {(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in points if p.gb_per_s is None}
     names = sorted({m for pair in cells for m in pair})
     failed = tuple(sorted(bad))
-    if len(names) < LEAST:
+    if len(names) < MIN_MEMBERS:
         return MatrixReading(failed=failed)
     scores = {m: median(rate for pair, rate in cells.items() if m in pair) for m in names}
     typical = median(scores.values())

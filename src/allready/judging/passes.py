@@ -14,7 +14,7 @@ ALIKE, MANY = 0.03, 8
 """So many rates that differ by no more of the greatest are alike after one pass; a few may be so by accident."""
 KNOWN = 0.015
 """Rates are known when the standard error of one, as their passes differ, is no more of the middle rate."""
-MOST = 5
+MAX_PASSES = 5
 
 
 def kept(rates: Sequence[float]) -> float:
@@ -26,7 +26,7 @@ def is_known(passes: Sequence[Mapping[Key, float]]) -> bool:
     """Whether the rates of what was measured in all passes need no further one."""
     if not passes:
         return False
-    if len(passes) >= MOST:
+    if len(passes) >= MAX_PASSES:
         return True
     keys = [key for key in passes[0] if all(each.get(key) for each in passes)]
     rates = {key: [each[key] for each in passes] for key in keys}

@@ -53,7 +53,7 @@ def with_siblings(run: RunEvidence, groups: Joined) -> RunEvidence:
     """The mismatches, and of those in which no rank is odd, who called something else than the groups beside it."""
     named = {group.title: (group, tracks) for group, tracks in groups if tracks}
     told = tuple(
-        _told(m, *named[m.group], groups)
+        _by_siblings(m, *named[m.group], groups)
         if m.source == Recorder.FLIGHT and not m.odd and not m.misfits and m.kind != UNMET and m.group in named
         else m
         for m in run.mismatches
@@ -105,7 +105,7 @@ def _known_beside(run: RunEvidence, wait: Wait) -> Iterable[GroupProgress]:
     return (g for g in every if set(g.positions) == set(g.parties))
 
 
-def _told(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track], groups: Joined) -> Mismatch:
+def _by_siblings(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track], groups: Joined) -> Mismatch:
     made, seq = mismatch.by_rank, mismatch.seq
     beside = patterns(group, tracks, groups, seq, (o.site for o in made.values()))
     voted = majority({at: _key(pattern[seq]) for at, pattern in enumerate(beside) if seq in pattern})

@@ -20,14 +20,14 @@ def call_of(
     """`all_reduce #12`, `all_reduce [32] float32 #12 (TP, train.py:40 step)`: `operation`, else what they wait in."""
     operation = operation or wait.operation
     if operation.name == "?" and not with_arguments:
-        return said("operation #{seq}[[ ({group})]]", seq=operation.seq, group=group_told(run, wait) or None)
+        return said("operation #{seq}[[ ({group})]]", seq=operation.seq, group=group_name(run, wait) or None)
     name = described(replace(operation, site=None)) if with_arguments else operation.name
-    group = group_told(run, wait)
+    group = group_name(run, wait)
     known = [text for text in (group, operation.site if with_arguments else None) if text]
     return f"{name} #{operation.seq}" + (f" ({', '.join(known)})" if known else "")
 
 
-def group_told(run: RunEvidence, wait: Wait) -> str:
+def group_name(run: RunEvidence, wait: Wait) -> str:
     """The name of the group where it tells something: there are several, or it is not that of all ranks."""
     if not wait.progress.is_named:
         return ""

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from allready.launch.request import Note
 from allready.launch.ssh_words import MARK, SshOptions, Target, remote_command, ssh_argv
 
-BEAT_S = 5.0
+HEARTBEAT_S = 5.0
 SILENCE_S = 60.0
 EXIT_NOT_STARTED = 3
 PASSED = ("SIGUSR1", "SIGUSR2")
@@ -242,7 +242,7 @@ async def _send_heartbeats(nodes: list[_Node]) -> None:
     """Show the agents that this end lives."""
     while True:
         _tell(nodes, b"\n")
-        await asyncio.sleep(BEAT_S)
+        await asyncio.sleep(HEARTBEAT_S)
 
 
 async def _pass_signals(nodes: list[_Node], signals: "asyncio.Queue[str]") -> None:

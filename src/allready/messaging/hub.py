@@ -38,7 +38,7 @@ from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall
 
 log = logging.getLogger(__name__)
 
-BEAT_S = 2.0  # a sign of life is sent this often
+HEARTBEAT_S = 2.0  # a sign of life is sent this often
 SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
 RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
@@ -99,7 +99,7 @@ class Hub:
         self._started = time.monotonic()
         if not loopback_only:
             self._udp = await datagram.listen(port, self._me.job_id, self._on_call, token=self._token)
-        self._spawn(self._beat())
+        self._spawn(self._send_heartbeats())
 
     async def close(self) -> None:
         """Close the port and every connection, and wait for the tasks to end (2 s at most)."""
@@ -477,10 +477,10 @@ class Hub:
             log.debug("sending to node %s failed: %s", peer.claim.node_rank, error)
             peer.writer.close()  # its reader ends, which reports the loss
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         frame = encode("beat", None)
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(HEARTBEAT_S)
             for peer in self._peers.values():
                 peer.delivery.look(writer_state(peer.writer))
             await asyncio.gather(*(self._send_frame(p, frame) for p in (*self._peers.values(), *self._refused)))

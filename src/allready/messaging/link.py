@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of
-from allready.messaging.hub import BEAT_S, SILENCE_S
+from allready.messaging.hub import HEARTBEAT_S, SILENCE_S
 from allready.messaging.inbox import Inbox
 from allready.messaging.silence import heard
 from allready.messaging.sockets import Delivery, TcpState, writer_state
@@ -43,7 +43,7 @@ class Link:
         self._received_s = time.monotonic()
         self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
         self._delivery = Delivery()
-        self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._beat()))
+        self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._send_heartbeats()))
 
     @property
     def node_rank(self) -> int:
@@ -51,7 +51,7 @@ class Link:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since node 0's last word; it says something every `BEAT_S` at least."""
+        """Seconds since node 0's last word; it says something every `HEARTBEAT_S` at least."""
         return time.monotonic() - self._received_s
 
     async def send(self, kind: str, body: Any) -> None:
@@ -141,10 +141,10 @@ class Link:
         came = len(self._num_segments) == _SAMPLES and state.num_segments > self._num_segments[0]
         return came and state.num_unacked > 0 and state.num_timeouts >= 2
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         with contextlib.suppress(ExchangeError):
             while True:
-                await asyncio.sleep(BEAT_S)
+                await asyncio.sleep(HEARTBEAT_S)
                 state = self._state()
                 self._num_segments.append(state.num_segments)
                 self._delivery.look(state)

@@ -92,7 +92,7 @@ def without_spoken(text: str, small: str) -> str:
     if "pass" in small or "pw" in small or "contrase" in small:
         text = _without(text, _OF_PERSON, _is_password)
     if has_one(("token", "secret", " key", "_key", "-key", "otp", "code"), small):
-        text = _without(text, _OF_SERVICE, _is_told)
+        text = _without(text, _OF_SERVICE, _is_secret)
     if has_one(("pass", "credential", "creds", " key", "token", "secret", "pin is", "pin:", "pin code"), small):
         text = compiled(_STATED).sub(_without_stated, text)
     if "%3" in small:
@@ -141,7 +141,7 @@ def _is_password(word: str, match: re.Match[str]) -> bool:
     return is_end and (match["sign"] is not None or any(map(str.isdecimal, word)))
 
 
-def _is_told(word: str, match: re.Match[str]) -> bool:
+def _is_secret(word: str, match: re.Match[str]) -> bool:
     """Whether a word behind "token" or "key" looks like no name of a thing."""
     return match.string[match.end() : match.end() + 1] != "(" and is_no_name(word)
 

@@ -167,7 +167,7 @@ class Agreement:
                 return [(rank, m.Waiting()), *self._knock()]
             case m.Leave():
                 return self._lose(rank, MemberState.LEFT, now_s)
-            case m.Beat():
+            case m.Heartbeat():
                 return []
             case _:
                 return [] if rank in self._joiners else [(rank, m.Excluded(epoch=self.epoch))]

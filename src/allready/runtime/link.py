@@ -109,7 +109,7 @@ class Link:
         self._writer = writer
         _close_in_children(writer.get_extra_info("socket").fileno())
         self._answered.set()
-        beats = asyncio.ensure_future(self._beat())
+        beats = asyncio.ensure_future(self._send_heartbeats())
         try:
             while True:
                 kind, body = await read_frame(reader, limit_bytes=self._limit_bytes)
@@ -126,9 +126,9 @@ class Link:
                 async with asyncio.timeout(CLOSE_S / 2):
                     await writer.wait_closed()
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
-            self._write(m.Beat())
+            self._write(m.Heartbeat())
             more = self._beaten()
             if more is not None:
                 self._write(more)

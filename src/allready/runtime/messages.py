@@ -18,7 +18,7 @@ class Hello(Struct, frozen=True, kw_only=True):
     again: bool = False
 
 
-class Beat(Struct, frozen=True, kw_only=True):
+class Heartbeat(Struct, frozen=True, kw_only=True):
     """A sign of life."""
 
 
@@ -212,12 +212,12 @@ class Excluded(Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-FromRank: TypeAlias = Beat | Ready | Join | Door | Vote | Fail | Compare | Position | Tell | Leave
+FromRank: TypeAlias = Heartbeat | Ready | Join | Door | Vote | Fail | Compare | Position | Tell | Leave
 ToRank: TypeAlias = (
     Freeze | Passed | Asked | Fits | Differ | Failed | Formed | Refused | Excluded | Waiting | Knock | Tell
 )
 FROM_RANK: dict[str, type[FromRank]] = {
-    t.__name__: t for t in (Beat, Ready, Join, Door, Vote, Fail, Compare, Position, Tell, Leave)
+    t.__name__: t for t in (Heartbeat, Ready, Join, Door, Vote, Fail, Compare, Position, Tell, Leave)
 }
 TO_RANK: dict[str, type[ToRank]] = {
     t.__name__: t

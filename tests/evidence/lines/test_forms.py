@@ -14,7 +14,9 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 CHUNK = 20_000
 """Small, so that most lines come in chunks in which their form is known."""
 
-TIGHT = Limits(head_lines=30, tail_lines=30, same_lines=7, dull_lines=3, marks=16, clip_bytes=400, line_bytes=4_000)
+TIGHT = Limits(
+    head_lines=30, tail_lines=30, same_lines=7, uninformative_lines=3, marks=16, clip_bytes=400, line_bytes=4_000
+)
 
 
 def _both(data: bytes, limits: Limits = LIMITS) -> tuple[Scanned, Scanned]:
@@ -76,8 +78,8 @@ def test_numbers_are_deleted_alike() -> None:
 def test_few_lines_that_say_nothing_are_kept_of_each_process() -> None:
     lines = [f"n1:{7 + i % 2}:9 [0] NCCL INFO Trees [{i}] 1/-1/-1->0->2" for i in range(400)]
     found = scan(io.BytesIO("\n".join(lines).encode()))
-    assert len(found.lines) == 2 * LIMITS.dull_lines
-    assert [(repeat.process, repeat.count + LIMITS.dull_lines) for repeat in found.repeats] == [
+    assert len(found.lines) == 2 * LIMITS.uninformative_lines
+    assert [(repeat.process, repeat.count + LIMITS.uninformative_lines) for repeat in found.repeats] == [
         ("n1:7", 200),
         ("n1:8", 200),
     ]

@@ -14,7 +14,7 @@ from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
 RECORDED = sorted((Path(__file__).parents[2] / "fixtures" / "lines").glob("*.log"))
-SMALL = Limits(dull_lines=2_000, line_bytes=2048, clip_bytes=256)  # the smallest chunk is then 4,608 bytes
+SMALL = Limits(uninformative_lines=2_000, line_bytes=2048, clip_bytes=256)  # the smallest chunk is then 4,608 bytes
 
 
 def scanned(data: bytes, *, chunk: int = 1 << 20, limits: Limits = SMALL, **options: object) -> Scanned:

@@ -5,9 +5,9 @@ import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from allready.evidence.lines.dull import says_nothing
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.templates import DIGIT, HEX
+from allready.evidence.lines.uninformative import says_nothing
 
 _BYTES_BEFORE = 512
 _MAX_KEYS = 50_000
@@ -105,10 +105,10 @@ class LineBuffer:
         self.repeats: list[Repeat] = []
         self.num_dropped = 0
         self._limits = limits
-        self._most_dull = min(limits.same_lines, limits.dull_lines)
+        self._max_uninformative = min(limits.same_lines, limits.uninformative_lines)
         self._counts: dict[tuple[str, bytes], int] = {}
         self._uncounted: list[tuple[str, bytes]] = []
-        self._dull: set[tuple[str, bytes]] = set()
+        self._uninformative: set[tuple[str, bytes]] = set()
         self._repeats: dict[tuple[str, bytes], int] = {}  # where in `repeats`
         self._head: list[RawLine] = []
         self._tail: deque[LineBlock] = deque()
@@ -117,7 +117,7 @@ class LineBuffer:
 
     def add(self, line: RawLine, process: str) -> int:
         """Keep a line or count it.  Returns the index of the repeat that it went into, -1 when it is kept."""
-        if not self._counts and len(self._uncounted) < min(self._limits.same_lines, self._limits.dull_lines):
+        if not self._counts and len(self._uncounted) < min(self._limits.same_lines, self._limits.uninformative_lines):
             self._uncounted.append((process, line.text))  # none of so few can be one too many
             self.put(line)
             return -1
@@ -153,8 +153,8 @@ class LineBuffer:
     def _most(self, key: tuple[str, bytes]) -> int:
         """How many lines of a form of a process are kept."""
         if key not in self._counts and len(self.repeats) < _MAX_DULL and _says_nothing(key[1]):
-            self._dull.add(key)
-        return self._most_dull if key in self._dull else self._limits.same_lines
+            self._uninformative.add(key)
+        return self._max_uninformative if key in self._uninformative else self._limits.same_lines
 
     def has_repeat(self, process: str, form: bytes) -> bool:
         """Whether lines of a form were counted before."""

@@ -15,7 +15,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     head_lines, tail_lines: interesting lines kept from the beginning and from the end, each within `kept_bytes`.
     same_lines: of one process, lines that differ in numbers only; the others go into one `Repeat`.
-    dull_lines: the same of lines of which a few are enough (`dull`).
+    uninformative_lines: the same of lines of which a few are enough (`uninformative`).
     line_bytes: a longer line is examined in pieces of this size.  clip_bytes: what is kept of one line.
     block_lines, block_bytes: how far a block (a traceback, a table) reaches after its first line.
     marks, times: samples per stream; thinned evenly when there are more.
@@ -27,7 +27,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     tail_lines: int = 20_000
     kept_bytes: int = 12 << 20
     same_lines: int = 2_000
-    dull_lines: int = 16
+    uninformative_lines: int = 16
     line_bytes: int = 65_536
     clip_bytes: int = 4_096
     block_lines: int = 80

@@ -74,7 +74,7 @@ class Recorder:
         if not self._has_groups():
             return []
         if self._sources is None or self._is_group_new:
-            self._look()
+            self._find_sources()
         found: dict[str, GroupCounters] = {}
         self._needs_names = False
         for source in self._sources or ():
@@ -96,10 +96,10 @@ class Recorder:
     def find_sources(self) -> bool:
         """The same, of a script that was through before its first sample as well."""
         if self._sources is None and getattr(sys.modules.get(MODULE), "_world", None):
-            self._look()
+            self._find_sources()
         return self.has_sources()
 
-    def _look(self) -> None:
+    def _find_sources(self) -> None:
         """For recorders of backends that came into use."""
         self._is_group_new = False
         self._sources = find_sources(self._sources or (), backends_in_use(sys.modules.get(MODULE)))

@@ -60,7 +60,7 @@ class OutsideJudge:
     def take(self, status: NodeStatus) -> Report | None:
         """One sample; the verdict by now, if there is one."""
         now = time.monotonic()
-        self._take_look(status, now)
+        self._take_sample(status, now)
         self._judge.take_status(self._with_places(status), now, status.time_s)
         order = self._judge.wants(now)
         if order is not None:
@@ -71,7 +71,7 @@ class OutsideJudge:
         found = report is not None and report.verdict is not None and bool(report.verdict.culprits.ranks)
         return report if found and report is not None and report.status in {Status.FAULT, Status.WAITING} else None
 
-    def _take_look(self, status: NodeStatus, now: float) -> None:
+    def _take_sample(self, status: NodeStatus, now: float) -> None:
         if self._look is not None:
             try:
                 found = self._look.result(timeout_s=0.0)

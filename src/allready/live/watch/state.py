@@ -15,7 +15,7 @@ NETWORK_KEPT_S = 10.0
 """Sockets and interfaces come with every few statuses only; the last ones are shown for so long."""
 OLD_STATUS_S = 5.0
 """A status of a node counts as old after this; agents send theirs every second."""
-QUIET_BEAT_S = 2.0
+QUIET_HEARTBEAT_S = 2.0
 LONG_SITE_S = 5.0
 MOVING_S = 1.0
 MOMENT_S = 0.25
@@ -212,7 +212,7 @@ def _ended(exit_code: int | None, signal: str | None) -> str:
 
 
 def _silence(rank: RankStatus) -> str:
-    if rank.heartbeat_age_s is None or rank.heartbeat_age_s < QUIET_BEAT_S:
+    if rank.heartbeat_age_s is None or rank.heartbeat_age_s < QUIET_HEARTBEAT_S:
         return ""
     return _time(rank.heartbeat_age_s)
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allready.facts.exchange import to_json
 from allready.judging.arbiter import in_order
-from allready.judging.bisection import LEAST, in_rounds, search
+from allready.judging.bisection import MIN_MEMBERS, in_rounds, search
 from allready.judging.engine import crashed, each_once, judge
 from allready.judging.loading import load
 from allready.judging.rank_traffic import traffic_findings
@@ -192,7 +192,7 @@ def _bisect_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
     if run is None or not any(s.name == "bisect" and s.outcome == "ok" for s in run.stages):
         return ()
     if not run.groups:
-        return (not_checked("bisect", reason(UncheckedKind.FEW_MEMBERS, least=LEAST)),)
+        return (not_checked("bisect", reason(UncheckedKind.FEW_MEMBERS, least=MIN_MEMBERS)),)
     rounds = in_rounds(run.groups)
     found = search(sorted({m for g in rounds[0] for m in g.members}), rounds)
     if found.groups:

@@ -138,7 +138,7 @@ class _Run:
             self._stuck_s = round(self._tracker.stuck_s(ended), 3)
             self._show_ending(ending)
             if self._live is None and len(spec.nproc) > 1 and self._tracker.is_together(ending):
-                self._live = await self._last_look()
+                self._live = await self._last_sample()
             if ending.outcome != "done":
                 await self._examine(ending)
             return self._result(ending, ended)
@@ -214,7 +214,7 @@ class _Run:
         if len(self._spec.nproc) < 2 or self._spec.is_faulty or still_s < _LOOK_AFTER_S:
             return ""
         if now - self._looked >= _LOOK_EVERY_S:
-            await self._look(now)
+            await self._sample(now)
         is_answered = self._traffic.is_complete(self._nodes, since_s=self._looked)
         if self._judged_look == self._looked or not (is_answered or now - self._looked >= _EXAMINE_S):
             return ""
@@ -229,13 +229,13 @@ class _Run:
         self._live = live if why else None
         return why
 
-    async def _last_look(self) -> Live:
+    async def _last_sample(self) -> Live:
         """At the connections as they are when a run ends."""
-        await self._look(time.monotonic())
+        await self._sample(time.monotonic())
         await self._collect(_EXAMINE_S, lambda: self._traffic.is_complete(self._nodes, since_s=self._looked))
         return self._traffic.live(time.monotonic())
 
-    async def _look(self, now: float) -> None:
+    async def _sample(self, now: float) -> None:
         self._looked = now
         await self._to_all(wire.LOOK)
 

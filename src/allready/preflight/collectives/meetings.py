@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import convert
 from msgspec.structs import asdict, replace
 
-from allready.judging.bisection import LEAST, num_levels, search
+from allready.judging.bisection import MIN_MEMBERS, num_levels, search
 from allready.judging.pair_matrix import read_matrix, suspects
 from allready.judging.passes import is_known, kept, together
 from allready.model import GroupPoint, PairPoint
@@ -100,7 +100,7 @@ class Meetings:
         self._buffer = torch.zeros(self._size_bytes // 4, dtype=torch.float32, device=device)
         self._little = torch.zeros(1, dtype=torch.float32, device=device)
         self._kept: list[Any] = []  # groups that failed: ending one may block
-        self._round = self._num_told = 0
+        self._round = self._num_decided = 0
         self._began = self._last_s = 0.0  # of the search; how long its last round took
         self._mine: dict[tuple[int, int], PairPoint] = {}  # what this rank sent on the present rail
         self._rates: dict[tuple[int, int], list[float]] = {}  # the same, each time
@@ -135,7 +135,7 @@ class Meetings:
     def _rounds(self, rail: Rail | None, rounds: Sequence[Sequence[tuple[int, int]]], num_rounds: int) -> int:
         """So many rounds, of which this rank's rail has `rounds`; ends early, on all ranks, where no more fit."""
         for number in range(num_rounds):
-            if not self._told(self._is_room):
+            if not self._decided(self._is_room):
                 return number
             began = time.monotonic()
             self._side.mark(0, self._round, self._round - 1)
@@ -152,10 +152,10 @@ class Meetings:
         took_s = time.monotonic() - self._began
         return took_s + num_rounds * self._last_s <= self._side.orders.sweep_budget_s
 
-    def _told(self, decide: Callable[[], Any]) -> Any:
+    def _decided(self, decide: Callable[[], Any]) -> Any:
         """What the lowest member decides, on all ranks; it may be anything that JSON can carry."""
-        key = f"pairs/{self._round}/told/{self._num_told}"
-        self._num_told += 1
+        key = f"pairs/{self._round}/decided/{self._num_decided}"
+        self._num_decided += 1
         if self._rank == self._members[0]:
             self._store.set(key, json.dumps(decide()))
         return json.loads(self._store.get(key))
@@ -174,7 +174,7 @@ class Meetings:
             is_late = took_s + next_s > most_s or time.monotonic() - self._began + next_s > most_s
             return is_late or all(not passes or is_known(passes) for passes in rails)
 
-        return bool(self._told(decide))
+        return bool(self._decided(decide))
 
     def _passes(self, key: str, rail: Rail) -> list[dict[tuple[int, int], float]]:
         """What each pass measured on a rail, of the pairs that every one measured."""
@@ -192,7 +192,7 @@ class Meetings:
         def decide() -> list[Any]:
             return [self._suspects(key, rail) for rail in turn]
 
-        plans = self._told(decide)
+        plans = self._decided(decide)
         own = plans[turn.index(mine)] if mine is not None else []
         return [[(a, b) for a, b in pairs] for pairs in own], max(map(len, plans))
 
@@ -207,7 +207,7 @@ class Meetings:
         self._sync("bisect/ready", _READY_S)
         self._began = time.monotonic()
         rounds: list[list[GroupPoint]] = []
-        while (groups := search(self._members, rounds).groups) and self._told(self._is_room):
+        while (groups := search(self._members, rounds).groups) and self._decided(self._is_room):
             points = self._bisect_round(len(rounds), groups)
             rounds.append(points)
             for point in points:
@@ -239,7 +239,7 @@ class Meetings:
             self._last_s = time.monotonic() - began
             # What failed is tried once more before it is accused, also where another round does not fit then.
             num_needed = 1 if len(rates[-1]) < len(groups) else 1 + num_left
-            is_room = self._told(functools.partial(self._is_room, num_needed))
+            is_room = self._decided(functools.partial(self._is_room, num_needed))
             self._round += 1
         of_all = together(rates)
         return [self._merged([each[group] for each in seen], of_all.get(group)) for group in groups]
@@ -310,7 +310,7 @@ class Meetings:
         key = f"{key}/{'-'.join(map(str, members))}"
         error, rate, noise = "", 0.0, 0.0
         try:
-            rate, noise = self._two_by_two(key, members) if len(members) < LEAST else self._together(key, members)
+            rate, noise = self._two_by_two(key, members) if len(members) < MIN_MEMBERS else self._together(key, members)
         except Exception as caught:  # noqa: BLE001 - as above
             error = last_line(caught)[:_MAX_ERROR]
         self._store.set(f"{key}/{self._rank}", f"{0.0 if error else rate!r} {noise!r} {error}")

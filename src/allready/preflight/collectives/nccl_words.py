@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from allready.evidence.log.nccl import choice_of, diagnostic_of
 from allready.preflight.collectives.wire import RankLine
 
-MOST = 1024
+MAX_LINES = 1024
 _LONGEST_BYTES = 4096
 _CHOICE, _DIAGNOSTIC = b" Bytes -> Algo ", b"NCCL DIAG ["
 
@@ -28,6 +28,6 @@ class NcclWords:
             text = raw[:_LONGEST_BYTES].decode(errors="replace")
             choice, diagnostic = choice_of(text), diagnostic_of(text)
             found = choice or diagnostic
-            if found is not None and found not in self._seen and len(self._seen) < MOST:
+            if found is not None and found not in self._seen and len(self._seen) < MAX_LINES:
                 self._seen.add(found)
                 yield RankLine(event="nccl", at=time.monotonic(), choice=choice, diagnostic=diagnostic)

@@ -8,7 +8,7 @@ from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, LimitFacts, PerNode, RemedyStep, Severity, World
 
 PER_RANK = 64
-LEAST = 8
+MIN_PER_RANK = 8
 
 
 @Rule(
@@ -53,7 +53,7 @@ def tasks_full(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], world:
         left = facts.max_tasks - facts.num_tasks
         if left < PER_RANK * nproc:
             yield Hit(
-                severity=Severity.ERROR if left < LEAST * nproc else None,
+                severity=Severity.ERROR if left < MIN_PER_RANK * nproc else None,
                 culprits=Culprits(nodes=(node,)),
                 values={
                     "node": world.label(node),
