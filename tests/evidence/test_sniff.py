@@ -172,6 +172,10 @@ def test_any_bytes_have_a_kind(head: bytes) -> None:
         "binary",
         "empty",
         "elastic error",
+        "record",
+        "event log",
+        "node status",
+        "attempts",
     }
 
 

@@ -258,8 +258,9 @@ def missed_plainly(still_s: float, begun: int, late_s: float | None) -> Agreemen
     ("still_s", "begun", "late_s", "wake_s"),
     [
         (5.0, 6, 0.2, 10.2),  # missed, and it may join again
-        (5.0, 6, None, 15.0),
-        (5.0, 7, 0.2, 15.0),  # it has begun as many, so it may be inside of something that does not end
+        (5.0, 6, None, 20.0),
+        (12.0, 6, None, 22.0),
+        (5.0, 7, 0.2, 20.0),  # it has begun as many, so it may be inside of something that does not end
         (5.0, 7, None, 70.0),
         (0.5, 6, 0.2, 70.0),  # too soon for a deadline
     ],
@@ -280,8 +281,8 @@ def test_a_rank_that_comes_in_time_after_all_is_a_member() -> None:
 
 def test_without_a_wish_a_late_rank_is_waited_for_as_long_once_more() -> None:
     hub, out = with_one_behind(late_s=None)
-    assert (out, hub.wake_s(), hub.tick(14.9)) == ([], 15.0, [])
-    assert (2, m.Excluded(epoch=2)) in hub.tick(15.0)
+    assert (out, hub.wake_s(), hub.tick(19.9)) == ([], 20.0, [])
+    assert (2, m.Excluded(epoch=2)) in hub.tick(20.0)
 
 
 @cases("ready", [{"late_s": 60.0}, {"min_ranks": 3}])

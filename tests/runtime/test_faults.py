@@ -169,7 +169,7 @@ def test_a_rank_that_lives_but_does_not_come_is_left_and_joins_when_it_does(is_p
 
 def test_without_rejoin_it_asks_for_nothing(tmp_path: Path) -> None:
     """Which would interrupt the others, who may not be made for that."""
-    faults = [fault(2, "sleep", s=6.0)]
+    faults = [fault(2, "sleep", s=13.0)]
     with Job(tmp_path, 3, faults=faults, steps=250, pace_s=0.05, timeout_s=0.5) as job:
         job.wait([2])
         assert job.last(2, "ended")["error"] == "RankExcluded"

@@ -28,7 +28,7 @@ from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
 from allready.model import Absence, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
 from allready.model.live import outsiders
 from allready.model.process import ENDING_SIGNALS
-from allready.signatures.peers import has_lost_peer, is_closed_by_peer
+from allready.signatures.peers import has_lost_connection, is_closed_by_peer
 from allready.signatures.watchdog import ERRORS
 
 RAS_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
@@ -160,9 +160,8 @@ def _left_first(case: Analysis) -> HangBlame | None:
     live, run = case.live, case.run
     if live is None:
         return None
-    lost = {
-        d.rank: d.time_s for d in run.deaths if d.rank is not None and d.is_collective_error and has_lost_peer(d.text)
-    }
+    failed = [d for d in run.deaths if d.rank is not None and d.is_collective_error]
+    lost = {d.rank: d.time_s for d in failed if has_lost_connection(d.text)}
     well = [
         r
         for r, s in live.ranks().items()

@@ -33,7 +33,7 @@ from allready.runtime.messages import Ranks
 
 FREEZE_S = 0.1
 """Least time that every member has to answer a `Freeze`."""
-GRACE_S = 1.0
+GRACE_S = 10.0
 """Least time for ranks that live and do not come after a deadline has passed; else as long as ranks waited before."""
 MAX_BEGUN = 8
 """Groups of torch's that are told of."""

@@ -166,7 +166,7 @@ def recover(
         rejoin: if the others went on without this rank, ask them to take it in again.
         late_timeout: from the failure on, for a rank that did not come to the call, safe or plain, whose deadline
             passed.  By default 0.2 s with `rejoin`, as it can come in later, and without it as long once more as the
-            others had waited, at least 1 s.
+            others had waited, at least 10 s.
 
     Raises:
         RecoveryRefused: fewer than `min_ranks` came; `recover` may be called again.

@@ -8,8 +8,9 @@ import re
 from allready.patterns import compiled
 
 _CLOSED = r"(?:closed|reset) by (?:remote )?peer"
+_ENDED = rf"{_CLOSED}|connection (?:was )?(?:likely )?(?:closed|reset)|broken pipe|remote process (?:has )?exited"
 _LOST = (
-    rf"{_CLOSED}|connection (?:was )?(?:likely )?(?:closed|reset|aborted)|broken pipe|"
+    rf"{_ENDED}|connection aborted|"
     r"software caused connection abort|remote process (?:has )?exit|ncclRemoteError|socket recv failed|socketProgress|"
     r"recvValue failed|(?:send|recv)Bytes failed|failed to recv|connection error|"
     r"communicator was aborted|entered an error state|NET/IB.*(?:error|timeout)|transport retry|"
@@ -23,6 +24,11 @@ _WAITED = r"connection refused|timed?[ -]?out|DEADLINE_EXCEEDED"
 def is_closed_by_peer(words: str) -> bool:
     """Whether another process closed the connection, as its end does; a path that is gone closes nothing."""
     return compiled(_CLOSED, re.IGNORECASE).search(words) is not None
+
+
+def has_lost_connection(words: str) -> bool:
+    """Whether the connection to another process ended, mostly with that process; who gave up first is not known."""
+    return compiled(_ENDED, re.IGNORECASE).search(words) is not None
 
 
 def has_lost_peer(words: str) -> bool:

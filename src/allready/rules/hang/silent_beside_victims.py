@@ -11,7 +11,7 @@ from allready.judging.signs import Sign
 from allready.judging.stated import said
 from allready.judging.values import STACK
 from allready.judging.wait_words import WORLD
-from allready.signatures.peers import has_lost_peer
+from allready.signatures.peers import has_lost_connection
 from allready.signatures.watchdog import TIMEOUTS
 
 TIMED_OUT = TIMEOUTS | {"gloo.recv_timeout", "torch.blocking_wait_timeout", "store.wait_timeout"}
@@ -110,7 +110,7 @@ def _victims(run: model.RunEvidence) -> tuple[set[int], set[int]]:
         if not death.is_collective_error:
             continue
         text = death.text.lower()
-        if has_lost_peer(text):
+        if has_lost_connection(text):
             lost.add(death.rank)
         elif "timed out" in text or "timeout" in text:
             waited.add(death.rank)

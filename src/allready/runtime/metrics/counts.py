@@ -35,7 +35,7 @@ class Latencies:
             if count and before + count >= wanted:
                 low = BOUNDS_S[place - 1] if place else 0.0
                 high = min(self.longest_s, BOUNDS_S[place]) if place < len(BOUNDS_S) else self.longest_s
-                return min(self.longest_s, low + max(0.0, high - low) * (wanted - before) / count)
+                return min(high, low + max(0.0, high - low) * (wanted - before) / count)
             before += count
         return self.longest_s
 
