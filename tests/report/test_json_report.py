@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.errors import UsageError
-from allready.model import BenchPoint, Evidence, FactMissing, Report, Status
+from allready.model import BenchPoint, Evidence, FactMissing, Phrase, Report, Status
 from allready.report.json_report import decode, deliver, encode, write_atomic
 from tests.cases import cases
 from tests.report.made_up import absent_report, faulty_report, healthy_report, unknown_report
@@ -227,3 +227,22 @@ def test_a_dash_is_stdout() -> None:
 def test_anything_else_is_a_file(tmp_path: Path) -> None:
     deliver(str(tmp_path / "r.json"), b"{}")
     assert (tmp_path / "r.json").read_bytes() == b"{}"
+
+
+def with_phrase(report: Report, phrase: Phrase) -> Report:
+    """With one in its first finding."""
+    first, *others = report.findings
+    return replace(report, findings=(replace(first, phrases={"a": (phrase,)}), *others))
+
+
+def test_a_report_with_phrases_nested_at_will_is_refused() -> None:
+    inner: Phrase | str = "x"
+    for _ in range(200):
+        inner = Phrase("{a}", {"a": inner})
+    assert isinstance(inner, Phrase)
+    report = faulty_report()
+    deep = with_phrase(report, inner)
+    with pytest.raises(UsageError, match="nested too deeply"):
+        decode(encode(deep))
+    shallow = with_phrase(report, Phrase("{a}", {"a": Phrase("b")}))
+    assert decode(encode(shallow)).findings == shallow.findings

@@ -155,3 +155,17 @@ def test_a_template_of_a_report_from_elsewhere_is_never_filled() -> None:
     item = Evidence(source="s", text="t", form=hostile.form, values={"a": "x"}, phrases={"source": (hostile,)})
     for language in ("en", "zh"):
         assert (say_source(item, language), say_evidence(item, language)) == ("s", "t")
+
+
+def test_a_report_from_elsewhere_cannot_make_a_text_grow() -> None:
+    twice: Phrase | str = "x"
+    deep: Phrase | str = "x"
+    for _ in range(60):
+        twice, deep = Phrase("{a}{b}{a}", {"a": twice, "b": "y"}), Phrase("{a}", {"a": deep})
+    assert isinstance(twice, Phrase)
+    assert isinstance(deep, Phrase)
+    for phrase in (twice, deep):
+        item = Evidence(
+            source="s", text="t", form="{a}", values={"a": "x"}, phrases={"source": (phrase,), "a": (phrase,)}
+        )
+        assert (say_source(item, "zh"), say_evidence(item, "zh")) == ("s", "x")

@@ -160,8 +160,8 @@ def _left_first(case: Analysis) -> HangBlame | None:
     live, run = case.live, case.run
     if live is None:
         return None
-    failed = [d for d in run.deaths if d.rank is not None and d.is_collective_error]
-    lost = {d.rank: d.time_s for d in failed if has_lost_connection(d.text)}
+    failed = [d for d in run.deaths if d.is_collective_error and has_lost_connection(d.text)]
+    lost = {d.rank: d.time_s for d in failed if d.rank is not None}
     well = [
         r
         for r, s in live.ranks().items()

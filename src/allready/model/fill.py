@@ -14,6 +14,8 @@ from typing import Any
 from allready.model.finding import Phrase, Remedy, RemedyStep
 
 UNKNOWN = "?"
+MAX_PHRASE_DEPTH = 4
+"""Phrases inside of phrases; ours have two."""
 NOBODY = "a process"
 """Who wrote a line when nothing tells; other languages have their own word for exactly this value."""
 

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.json_bounds import TooLargeError, decode_within
-from allready.model import SCHEMA, Report, Status
+from allready.model import SCHEMA, Finding, Report, Status
+from allready.model.fill import MAX_PHRASE_DEPTH, phrases_of
 from allready.report.safe import safe_json
 from allready.text.surrogates import to_json
 
@@ -62,6 +63,13 @@ def decode(data: bytes) -> Report:
             schema=schema,
             expected=SCHEMA,
         )
+    report = _converted(body)
+    if any(map(_is_deep, report.findings)):
+        raise UsageError("not a report: phrases inside of phrases are nested too deeply")
+    return report
+
+
+def _converted(body: dict[str, Any]) -> Report:
     with contextlib.suppress(msgspec.ValidationError, RecursionError):
         return msgspec.convert(body, Report, strict=True, str_keys=True)
     # Again with NaN where a number was not finite, or for the reason: the walk is slow, and seldom needed.
@@ -69,6 +77,14 @@ def decode(data: bytes) -> Report:
         return msgspec.convert(_nan_for_null(body, Report), Report, strict=True, str_keys=True)
     except (msgspec.ValidationError, RecursionError) as error:
         raise UsageError("incomplete report: {error}", error=error) from error
+
+
+def _is_deep(finding: Finding) -> bool:
+    """Whether its phrases, the only values that may be nested at will, are nested more than ours ever are."""
+    now = [phrase for of in (finding, *finding.evidence) for some in of.phrases.values() for phrase in some]
+    for _ in range(MAX_PHRASE_DEPTH):
+        now = [inner for phrase in now for some in phrases_of(phrase.values).values() for inner in some]
+    return bool(now)
 
 
 def _nan_for_null(value: Any, kind: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import Evidence, Finding, Phrase, Remedy, RemedyStep
-from allready.model.fill import fill, fill_place, in_english, phrases_of, steps_of
+from allready.model.fill import MAX_PHRASE_DEPTH, fill, fill_place, in_english, phrases_of, steps_of
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, table, ui
 from allready.text.usage import choose_language as choose_language
@@ -156,7 +156,10 @@ def _own_words(language: str) -> Mapping[str, str]:
 def _form(english: str, language: str) -> str | None:
     """The template in `language`; one without a word of its own is the same in all."""
     found = evidence_forms(language).get(english) or _own_words(language).get(english)
-    return found or (english if _WORDLESS.fullmatch(english) else None)
+    if found or not _WORDLESS.fullmatch(english):
+        return found
+    names = re.findall(r"\{(\w+)\}", english)
+    return english if len(names) == len(set(names)) else None  # none of ours repeats one; a hostile one grows by it
 
 
 def say_evidence(item: Evidence, language: str) -> str:
@@ -176,17 +179,17 @@ def say_phrase(phrase: Phrase, language: str) -> str:
         return in_english(phrase)
 
 
-def _phrase(phrase: Phrase, language: str) -> str:
+def _phrase(phrase: Phrase, language: str, depth: int = 0) -> str:
     """The same.  KeyError: `language` lacks it.  A report from elsewhere may have any template, which is not filled."""
     form = _form(phrase.form, language)
-    if form is None:
+    if form is None or depth > MAX_PHRASE_DEPTH:
         raise KeyError(phrase.form)
-    some = {name: _joined(parts, language) for name, parts in phrases_of(phrase.values).items()}
+    some = {name: _joined(parts, language, depth + 1) for name, parts in phrases_of(phrase.values).items()}
     return _fill(form, {name: str(value) for name, value in phrase.values.items()} | some, language)
 
 
-def _joined(phrases: Iterable[Phrase], language: str) -> str:
-    return ui("report.semicolon", language).join(_phrase(phrase, language) for phrase in phrases)
+def _joined(phrases: Iterable[Phrase], language: str, depth: int = 0) -> str:
+    return ui("report.semicolon", language).join(_phrase(phrase, language, depth) for phrase in phrases)
 
 
 def _values(of: Finding | Evidence, language: str) -> dict[str, str]:
