@@ -81,7 +81,8 @@ def _converted(body: dict[str, Any]) -> Report:
 
 def _is_deep(finding: Finding) -> bool:
     """Whether its phrases, the only values that may be nested at will, are nested more than ours ever are."""
-    now = [phrase for of in (finding, *finding.evidence) for some in of.phrases.values() for phrase in some]
+    every = (finding.phrases, *(item.phrases for item in finding.evidence))
+    now = [phrase for phrases in every for some in phrases.values() for phrase in some]
     for _ in range(MAX_PHRASE_DEPTH):
         now = [inner for phrase in now for some in phrases_of(phrase.values).values() for inner in some]
     return bool(now)
