@@ -48,7 +48,7 @@ def read_node(folder: Path, node: int, ranks: int, calls: int) -> tuple[dict[int
     paths = {rank: folder / f"nccl.{rank}.log" for rank in own}
     for rank, path in paths.items():
         write_log(path, rank, ranks, calls)
-    asked = {rank: (str(path), True) for rank, path in paths.items()}
+    asked = {rank: (path, True) for rank, path in paths.items()}
     logs, times = NcclLogs(), []
     for _ in range(2):
         began = time.process_time()

@@ -38,3 +38,7 @@ class DeadlineExceeded(AllreadyError, TimeoutError):  # noqa: N818
 
 class LabError(AllreadyError):
     """The fault laboratory cannot do what was asked on this machine."""
+
+
+UNFORESEEN = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, AssertionError, MemoryError)
+"""What code raises at data of another process that it does not expect."""

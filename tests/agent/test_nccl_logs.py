@@ -63,5 +63,5 @@ def test_two_ranks_that_hang_in_a_receive_are_known_from_what_nccl_logged(job: J
         found: dict[str, Any] | None = report["verdict"]
         return found if found is not None and found["code"] == "DSY006" else None
 
-    found = wait_for(verdict, 30.0)
+    found = wait_for(verdict, 60.0)
     assert (found["fault_class"], found["culprits"]["ranks"], found["confidence"]) == ("DESYNC-FLOW", [], "likely")

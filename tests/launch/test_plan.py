@@ -88,11 +88,14 @@ def test_the_log_of_nccl_is_found_where_the_user_wants_it(tmp_path: Path) -> Non
     own = tmp_path / "rank[0]"
     own.mkdir()
     (own / "nccl.gpu1.7.log").touch()
-    (tmp_path / "gpu1.7.txt").touch()
+    for name in ("gpu1.7.txt", "gpu2.7.txt", "gpu1.8.txt", "gpu1.100%h.7.txt"):
+        (tmp_path / name).touch()
     rows = [
         ({}, own / "nccl.gpu1.7.log"),
         ({"NCCL_DEBUG_FILE": f"{tmp_path}/%h.%p.txt"}, tmp_path / "gpu1.7.txt"),
+        ({"NCCL_DEBUG_FILE": f"{tmp_path}/%h.100%%h.%p.txt"}, tmp_path / "gpu1.100%h.7.txt"),
+        ({"NCCL_DEBUG_FILE": f"{tmp_path}/100%%p"}, own / "nccl.gpu1.7.log"),
         ({"NCCL_DEBUG_FILE": "/tmp/of_all_ranks"}, own / "nccl.gpu1.7.log"),  # whose lines of which rank?
     ]
     for environ, path in rows:
-        assert glob.glob(nccl_log_glob(environ, own, 7)) == [str(path)]  # noqa: PTH207
+        assert glob.glob(nccl_log_glob(environ, own, 7, host="gpu1.example.com")) == [str(path)]  # noqa: PTH207

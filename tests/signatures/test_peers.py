@@ -1,6 +1,8 @@
 """Words of a process that suffers from another one's end are told from a process's own errors."""
 
 from allready.signatures.peers import has_lost_or_missed_peer, has_lost_peer, is_closed_by_peer
+from tests.cases import cases
+from tests.clock import cpu_s
 
 CLOSED = (
     "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:40001",
@@ -12,6 +14,8 @@ LOST = (
     "torch.distributed.DistNetworkError: Broken pipe",
     "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
     "jax.errors.JaxRuntimeError: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):",
+    "torch.distributed.DistStoreError: the store at 10.0.0.1:29500 was closed",
+    "gpu1:1:2 [0] transport/net_ib.cc NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4> with status=12 error",
     "RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 1800000 ms",
 )
 MISSED = (
@@ -38,3 +42,13 @@ def test_each_kind_of_words_is_known() -> None:
         **dict.fromkeys(MISSED, (False, False, True)),
         **dict.fromkeys(OWN, (False, False, False)),
     }
+
+
+@cases("words", ["store ", "tasks ", "task ", "NET/IB "])
+def test_the_time_that_a_line_takes_grows_as_the_line(words: str) -> None:
+    """Where a word begins a message again and again that never comes."""
+
+    def spent_s(num: int) -> float:
+        return cpu_s(lambda: has_lost_or_missed_peer(words * num))
+
+    assert spent_s(8_000) < 24 * spent_s(1_000)  # 8 times, and 64 times where every beginning looks at the whole rest

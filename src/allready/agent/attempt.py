@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal as signals
+import socket
 import sys
 import threading
 import time
@@ -95,14 +96,14 @@ class LocalAttempt:
 
     def handles(self) -> Mapping[int, RankHandle]:
         """The ranks that run, for the observer."""
-        environ = os.environ | dict(self._context.request.environment)
+        environ, host = os.environ | dict(self._context.request.environment), socket.gethostname()
         return {
             rank: RankHandle(
                 rank=rank,
                 local_rank=local_rank,
                 pid=self._pids[rank],
                 log_path=self._log_dirs[rank] / logs.OUT_LOG,
-                nccl_log_glob=planning.nccl_log_glob(environ, self._log_dirs[rank], self._pids[rank]),
+                nccl_log_glob=planning.nccl_log_glob(environ, self._log_dirs[rank], self._pids[rank], host=host),
                 gpu=_gpu_of(local_rank, self._context.request.devices),
             )
             for local_rank, rank in enumerate(self._orders.ranks)

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import signal as signals
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -234,12 +235,19 @@ def nccl_log(
     return {name: value for name, value in wanted.items() if name not in kept}, notes
 
 
-def nccl_log_glob(environ: Mapping[str, str], log_dir: Path, pid: int) -> str:
-    """A pattern for NCCL's log of one rank: where the user wants a file for each process, else in the rank's folder."""
-    name = environ.get("NCCL_DEBUG_FILE", "")
-    if "%p" not in name:
+def nccl_log_glob(environ: Mapping[str, str], log_dir: Path, pid: int, *, host: str) -> str:
+    """A pattern for NCCL's log of one rank: where the user wants a file for each process, else in the rank's folder.
+
+    On a shared file system processes of other hosts may have the same pid, as they have in containers.
+
+    Args:
+        host: this machine's name; NCCL writes what stands before its first dot.
+    """
+    values = {"%h": host.partition(".")[0], "%p": str(pid), "%%": "%"}
+    parts = re.split("(%[hp%])", environ.get("NCCL_DEBUG_FILE", ""))
+    if "%p" not in parts:
         return f"{glob.escape(str(log_dir))}/nccl.*.log"
-    return glob.escape(name).replace("%h", "*").replace("%p", str(pid))
+    return glob.escape("".join(values.get(part, part) for part in parts))
 
 
 def error_file(plan: AttemptPlan, local_rank: int) -> Path:

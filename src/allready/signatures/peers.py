@@ -7,15 +7,17 @@ import re
 
 from allready.patterns import compiled
 
+_GAP = ".{0,200}?"
+"""Between two words of one message."""
 _CLOSED = r"(?:closed|reset) by (?:remote )?peer"
 _ENDED = rf"{_CLOSED}|connection (?:was )?(?:likely )?(?:closed|reset)|broken pipe|remote process (?:has )?exited"
 _LOST = (
     rf"{_ENDED}|connection aborted|"
     r"software caused connection abort|remote process (?:has )?exit|ncclRemoteError|socket recv failed|socketProgress|"
     r"recvValue failed|(?:send|recv)Bytes failed|failed to recv|connection error|"
-    r"communicator was aborted|entered an error state|NET/IB.*(?:error|timeout)|transport retry|"
-    r"tasks? .*(?:died|unhealthy)|another (?:task|rank)|heartbeat|preempted|coordination service|"
-    r"store .*(?:closed|shut ?down)|monitoredBarrier"
+    rf"communicator was aborted|entered an error state|NET/IB{_GAP}(?:error|timeout)|transport retry|"
+    rf"tasks? {_GAP}(?:died|unhealthy)|another (?:task|rank)|heartbeat|preempted|coordination service|"
+    rf"store {_GAP}(?:closed|shut ?down)|monitoredBarrier"
 )
 
 _WAITED = r"connection refused|timed?[ -]?out|DEADLINE_EXCEEDED"

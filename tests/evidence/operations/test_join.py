@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from allready.evidence.operations import join_operations
 from allready.evidence.reading import OpStream
 from allready.judging.mismatch import evidence_of
 from allready.model import CommRecord, GroupProgress, ProcessRecord
@@ -300,3 +301,11 @@ def replaced(one: OpStream, rank: int) -> OpStream:
     """With the lines of its first and last operation."""
     one.first_line, one.last_line = 10 * rank + 10, 10 * rank + 12
     return one
+
+
+def test_a_communicator_larger_than_any_job_has_no_list_of_its_ranks() -> None:
+    """As a damaged line says."""
+    nranks = 10**9
+    streams = [stream([AR], rank, nranks=nranks) for rank in range(2)]
+    [progress] = join_operations(streams, [process(r, whole(r, nranks=nranks)) for r in range(2)]).progress
+    assert (progress.members, progress.size, progress.absent, sorted(progress.positions)) == ((), nranks, {}, [0, 1])

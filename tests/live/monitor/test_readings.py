@@ -3,13 +3,18 @@
 import base64
 import json
 import pickle
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from allready.evidence.nccl_record import NcclRecord, encoded
-from allready.evidence.reading import OpStream
+from allready.judging.calls import LoggedCalls
 from allready.live.monitor.readings import readings_of
+from allready.live.monitor.run_evidence import assembled
 from allready.model import NodeEvidence, NodeStatus, Origin, ProcessRecord, ProcessState, RankEvidence, RankStatus
+from tests.evidence.operations.streams import AR
+from tests.evidence.operations.streams import stream as made
 from tests.live.monitor.made import CLOSED, IN_ALL_REDUCE, STACK, entry, traceback
 
 ALIVE = RankStatus(rank=3, pid=77, process_state=ProcessState.SLEEPING)
@@ -166,7 +171,7 @@ def test_the_output_of_a_rank_that_left_without_a_traceback_has_its_last_line() 
 
 
 def test_what_nccl_logged_of_calls_is_of_the_rank_whose_log_it_is() -> None:
-    stream = OpStream(origin=Origin(source="/x/nccl.log", host="gpu1", pid=5), comm="0x1", num_operations=3)
+    stream = replace(made([AR] * 3, 3), origin=Origin(source="/x/nccl.log", host="gpu1", pid=5))
     process = ProcessRecord(host="gpu1", pid=5, interfaces=(("eth0", "10.0.0.2"),))
     text = encoded(NcclRecord(processes=(process,), op_streams=(stream,)))
     [reading] = readings_of(answer(RankEvidence(rank=3, status=ALIVE, nccl_record=text)))
@@ -177,3 +182,35 @@ def test_what_nccl_logged_of_calls_is_of_the_rank_whose_log_it_is() -> None:
         [reading] = readings_of(answer(RankEvidence(rank=3, status=ALIVE, nccl_record=nonsense)))
         assert reading.source.problem, nonsense[:20]
         assert not reading.processes
+
+
+def test_logged_calls_that_cannot_be_joined_cost_only_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = ProcessRecord(host="gpu1", pid=103, interfaces=(("eth0", "10.0.0.2"),))
+    text = encoded(NcclRecord(processes=(process,), op_streams=(made([AR] * 3, 3),)))
+    words = traceback("ValueError: bad shard")
+    readings = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail=words, nccl_record=text)))
+    assert [p.interfaces for p in assembled(readings, LoggedCalls()).processes if p.interfaces] == [process.interfaces]
+    genuine = LoggedCalls.of
+    for error in (IndexError("index 9 is out of bounds"), MemoryError()):
+
+        def of(self: LoggedCalls, streams: Any, processes: Any, error: Exception = error) -> Any:
+            if streams:
+                raise error
+            return genuine(self, streams, processes)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LoggedCalls, "of", of)
+            run = assembled(readings, LoggedCalls())
+        assert [d.text for d in run.deaths] == ["ValueError: bad shard"]
+        problems = {s.path: s.problem for s in run.sources if s.problem}
+        assert list(problems) == ["attempt0/node1/rank3/nccl.log"]
+        assert type(error).__name__ in (problems["attempt0/node1/rank3/nccl.log"] or "")
+
+
+def test_an_error_that_has_nothing_to_do_with_logged_calls_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(*_: object) -> None:
+        raise ValueError("of another reason")
+
+    monkeypatch.setattr(LoggedCalls, "of", of)
+    with pytest.raises(ValueError, match="another reason"):
+        assembled([], LoggedCalls())

@@ -187,6 +187,8 @@ def test_the_newest_file_of_a_pattern_is_taken(tmp_path: Path) -> None:
     assert newest(str(tmp_path / "nccl.*.log")) == tmp_path / "nccl.a.2.log"
     assert newest(str(tmp_path / "other.*")) is None
     assert newest("") is None
+    assert newest(str(tmp_path / "nccl.*.log"), since_s=200) == tmp_path / "nccl.a.2.log"
+    assert newest(str(tmp_path / "nccl.*.log"), since_s=200.1) is None
 
 
 def test_ends_of_logs_are_kept_only_where_the_logs_are_not(make_node: MakeNode, tmp_path: Path) -> None:

@@ -100,12 +100,13 @@ def num_collectives(stream: OpStream) -> int:
 
 def place_of(stream: OpStream, index: int) -> int:
     """How many operations of any kind stand before the collective number `index` (from 0)."""
-    is_p2p = np.array([s.name in POINT_TO_POINT for s in stream.shapes], dtype=bool)
-    if not is_p2p.any():
+    known = np.array([s.name not in POINT_TO_POINT for s in stream.shapes], dtype=bool)
+    if known.all():
         return index
+    is_collective = np.append(known, False)  # the last one: of every code that stands for nothing
     place = seen = 0
     for codes in raw_codes(stream):
-        good = np.flatnonzero(~is_p2p[codes])
+        good = np.flatnonzero(is_collective[np.minimum(codes, len(known))])
         if seen + len(good) > index:
             return place + int(good[index - seen])
         seen += len(good)

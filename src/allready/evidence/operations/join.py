@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from allready.evidence.join.identity import MAX_RANKS
 from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation, origin_at
 from allready.evidence.operations.members import Group, gather_groups, gather_processes
 from allready.evidence.reading import OpStream
@@ -99,7 +100,7 @@ def _progress(
                 positions[ranks[number]] = Position(enqueued=0)
             else:
                 absent[ranks[number]] = Absence.NO_LINE
-    is_whole = group.is_whole and all(a == b for a, b in ranks.items())
+    is_whole = group.is_whole and group.nranks <= MAX_RANKS and all(a == b for a, b in ranks.items())
     if is_whole and group.nranks - len(ranks) <= MAX_ABSENT:
         absent |= {r: Absence.NO_LOG for r in range(group.nranks) if r not in ranks}
     is_full = len(ranks) == group.nranks

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from allready.errors import UNFORESEEN
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.log import read_lines
 from allready.evidence.log.interpret import last_line_of
@@ -111,7 +112,7 @@ def _guarded(kind: str, source: str, read: Callable[[], Reading]) -> Reading:
     """A reader that fails on a stranger's text costs that text only."""
     try:
         return read()
-    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, AssertionError) as error:
+    except UNFORESEEN as error:
         problem = f"cannot be read: {type(error).__name__}: {error}"[:300]
         return Reading(source=SourceRecord(path=source, kind=kind, problem=problem))
 

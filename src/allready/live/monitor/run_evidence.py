@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from allready.errors import UNFORESEEN
 from allready.evidence.reading import Reading
 from allready.judging.assemble import assemble
+from allready.judging.calls import LoggedCalls
 from allready.judging.live_ends import reading_of_ends, settled, with_reported_sizes
 from allready.judging.mismatch import UNMET
 from allready.live.monitor.job_state import JobState
@@ -50,7 +52,7 @@ def run_evidence_of(
         readings.append(reading_of_ends(board.statuses, stopping_s=stopping_s))
     elif nodes_of_ended:
         readings = [replace(r, deaths=[], events=[]) if r.deaths or r.events else r for r in readings]
-    run = assemble(readings, logged=board.logged)
+    run = assembled(readings, board.logged)
     node_of_rank = {r.rank: n for n, s in board.statuses.items() for r in s.ranks}
     node_of_rank |= {r: n.node_rank for n in world.nodes for r in n.ranks}
     numbers = {f"node{n}": n for n in {*board.statuses, *(w.node_rank for w in world.nodes)}}
@@ -76,6 +78,22 @@ def run_evidence_of(
         ended_well=frozenset(),
     )
     return with_reported_sizes(settled(run), [d for r in readings for d in r.dumps])
+
+
+def assembled(readings: Sequence[Reading], logged: LoggedCalls) -> RunEvidence:
+    """The readings put together; without what NCCL logged on any node, where that cannot be joined."""
+    try:
+        return assemble(readings, logged=logged)
+    except UNFORESEEN as error:
+        if not any(map(_is_of_nccl, readings)):
+            raise
+        problem = f"cannot be joined: {type(error).__name__}: {error}"[:300]
+        rest = [Reading(source=replace(r.source, problem=problem)) if _is_of_nccl(r) else r for r in readings]
+        return assemble(rest)
+
+
+def _is_of_nccl(reading: Reading) -> bool:
+    return bool(reading.op_streams or reading.processes)
 
 
 def _is_only_of(reading: Reading, ranks: frozenset[int]) -> bool:

@@ -19,7 +19,7 @@ from allready.live.node.kernel import KernelLog, chosen
 from allready.live.node.nccl_logs import NcclLogs
 from allready.live.node.rank import RankWatch
 from allready.live.node.stacks import StackFile, child_head, head, spy, spy_program
-from allready.live.node.tails import modified_s, newest, tail
+from allready.live.node.tails import modified_s, tail
 from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
 from allready.proc.process import has_handler, read_regular, read_stat, wchan_of
@@ -141,7 +141,7 @@ class Gathering(Struct):
             if _is_outdated(folder)
             else base64.b64encode(self._records(rank, "dump", [folder / name for name in names.DUMPS])).decode(),
             log_tail=tail(handle.log_path),
-            nccl_log_tail=tail(newest(handle.nccl_log_glob)),
+            nccl_log_tail=tail(rank.nccl_log()),
             nccl_record=nccl_record,
             wchan=wchan_of(pid) if is_alive else None,
             syscall=syscall,

@@ -8,13 +8,14 @@ import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from allready.errors import DeadlineExceeded
 from allready.facts.tasks import Task
-from allready.live.node.tails import newest, size_of
+from allready.live.node.tails import size_of
 
 if TYPE_CHECKING:
     from allready.evidence.readers import ReaderContext
@@ -46,16 +47,15 @@ class NcclLogs:
         self._context: ReaderContext | None = None
         self._is_closed = False
 
-    def ask(self, ranks: Mapping[int, tuple[str, bool]], now_s: float, *, may_read: bool) -> None:
+    def ask(self, ranks: Mapping[int, tuple[Path | None, bool]], now_s: float, *, may_read: bool) -> None:
         """Look at the logs and, if that is wanted, begin to read those that stand and were not read as they are now.
 
         Args:
-            ranks: rank -> the pattern of its log, and whether it has ended.
+            ranks: rank -> its log, and whether it has ended.
             now_s: monotonic.
         """
         due = []
-        for rank, (pattern, is_gone) in sorted(ranks.items()):
-            path = newest(pattern)
+        for rank, (path, is_gone) in sorted(ranks.items()):
             file = LogFile(str(path), size_of(path)) if path is not None else None
             if file is None or not file.size_bytes:
                 continue

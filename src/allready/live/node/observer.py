@@ -28,7 +28,6 @@ from allready.live.node.ras import RasAsker
 from allready.live.node.reach import Reach
 from allready.live.node.save_evidence import keep
 from allready.live.node.sockets import Owner, owners, rows_of
-from allready.live.node.tails import newest
 from allready.model import ProcessEnd, ProcessState
 from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, SocketRow
 from allready.proc.cgroup import cpu_pressure_share, num_cpus, read_mounts
@@ -119,7 +118,7 @@ class NodeObserver:
 
     def has_nccl_logs(self) -> bool:
         """Whether NCCL writes logs of this node's ranks that can be read."""
-        return any(newest(watch.handle.nccl_log_glob) is not None for watch in list(self._ranks.values()))
+        return any(watch.nccl_log() is not None for watch in list(self._ranks.values()))
 
     def gather(
         self,
@@ -150,7 +149,7 @@ class NodeObserver:
             reach = self._reach.ask(status.sockets)
             sizes = self._path_sizes.ask(status.sockets)
             kernel = Task(lambda: kernel_lines(self._kernel, pids, timeout_s=deadline_s / 2), "kernel")
-            logs = {w.handle.rank: (w.handle.nccl_log_glob, w.status.is_gone) for w in ranks}
+            logs = {w.handle.rank: (w.nccl_log(), w.status.is_gone) for w in ranks}
             self._nccl_logs.ask(logs, time.monotonic(), may_read=with_dump)
             round_.ask(with_dump=with_dump)
             round_.wait()

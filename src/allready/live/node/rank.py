@@ -2,6 +2,7 @@
 sample."""
 
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,12 +19,16 @@ from allready.live.node.handle import RankHandle
 from allready.live.node.oom_kills import OomKills
 from allready.live.node.pauses import Pauses, was_continued
 from allready.live.node.rings import MAX_BYTES, Pace
+from allready.live.node.tails import newest
 from allready.model import ENDING_SIGNALS, EndKind, ProcessEnd, ProcessState
 from allready.model.live import PaceSample, RankStatus
 from allready.proc.cgroup import Mounts, cgroup_files, throttled_s
+from allready.proc.clocks import age_s
 from allready.proc.process import Stat, ended_child, identify, main_thread_s, outlived_signals, read_regular, read_stat
 
 THROTTLE_MIN_S = 0.4
+FILE_CLOCK_S = 2.0
+"""So far the clock by which files are dated, a file server's perhaps, may be behind."""
 _NEWS = ProcessState.GONE | {ProcessState.STOPPED}
 
 
@@ -57,6 +62,7 @@ class RankWatch:
         self.is_news = False
         self.problems: tuple[str, ...] = ()
         self._mounts = mounts
+        self._began_s = time.time() - age_s(self.process.start_ticks) if self.process is not None else 0.0
         self._read_s = 0.0
         self._cpu, self._queued = Window(), Window()
         self._outlives: tuple[str, ...] = ()
@@ -66,6 +72,10 @@ class RankWatch:
 
     def close(self) -> None:
         self.cell.close()
+
+    def nccl_log(self) -> Path | None:
+        """What NCCL writes for this process.  A file from before its start is of another one that had the same name."""
+        return newest(self.handle.nccl_log_glob, since_s=self._began_s - FILE_CLOCK_S)
 
     def is_alive(self) -> bool:
         """As of the last sample."""

@@ -37,8 +37,8 @@ def tail(path: Path | str | None, *, most_bytes: int = TAIL_BYTES, start: int = 
     return data.decode(errors="replace")
 
 
-def newest(pattern: str) -> Path | None:
-    """The file of a pattern that was written last; None when there is none."""
+def newest(pattern: str, *, since_s: float = 0.0) -> Path | None:
+    """The file of a pattern that was written last; None when there is none, or none since then (wall clock)."""
     if not pattern:
         return None
     best: tuple[float, str] | None = None
@@ -49,7 +49,7 @@ def newest(pattern: str) -> Path | None:
             info = os.stat(path)  # noqa: PTH116
         except OSError:
             continue
-        if stat.S_ISREG(info.st_mode):
+        if stat.S_ISREG(info.st_mode) and info.st_mtime >= since_s:
             best = max(best or (0.0, ""), (info.st_mtime, path))
     return Path(best[1]) if best else None
 
