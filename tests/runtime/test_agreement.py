@@ -1,6 +1,8 @@
 """The agreement under every order of arrivals, deadlines and deaths, for two to four ranks, and random ones beyond."""
 
 import pickle
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.model import CallArguments, CallPosition, FailureCause, MemberState, Misfit
+from allready.runtime import comparing
 from allready.runtime import messages as m
 from allready.runtime.agreement import Agreement, Phase
-from allready.runtime.comparing import MAX_MISFITS, misfits_of
+from allready.runtime.comparing import MAX_MISFITS, OpenCall, calls_of, misfits_of
 from tests.cases import cases
 from tests.runtime.model import Job
 
@@ -239,6 +242,105 @@ def test_two_ranks_that_differ_hear_so_before_the_third_has_come() -> None:
     assert kinds(hub.take(0, asks[0], 1.0)) == {(1, "Asked"), (2, "Asked")}
     assert kinds(hub.take(1, asks[1], 1.0)) == {(0, "Differ"), (1, "Differ")}
     assert kinds(hub.take(2, asks[2], 1.0)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}
+
+
+NUM_MANY = 40
+_EVEN = {"operation": "all_to_all", "sends": (1,), "receives": (1,)}
+_ROWS = {"operation": "all_to_all", "sends": (1,) * NUM_MANY, "receives": (1,) * NUM_MANY}
+
+
+def num_function_calls(do: Callable[[], object]) -> int:
+    """How many functions are called and generators resumed meanwhile, in Python and in C."""
+    events: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, arg: events.append(event))
+    try:
+        do()
+    finally:
+        sys.setprofile(before)
+    return sum(event in {"call", "c_call"} for event in events)
+
+
+@cases(
+    ("call", "is_first_odd"),
+    [
+        ({"operation": "all_reduce", "num_elements": 4}, False),
+        ({"operation": "all_reduce", "num_elements": 4}, True),
+        (_EVEN, False),
+        (_EVEN, True),
+        (_ROWS, True),
+    ],
+)
+def test_what_a_rank_says_costs_the_hub_no_more_where_many_have_spoken(
+    call: dict[str, Any], is_first_odd: bool
+) -> None:
+    hub, work = formed(NUM_MANY), []
+    for rank in range(NUM_MANY - 1):
+        called = CallArguments(**call, dtype="float16" if rank == 0 and is_first_odd else "float32")
+        message = m.Compare(epoch=1, number=1, called=called)
+        work.append(num_function_calls(lambda rank=rank, message=message: hub.take(rank, message, 1.0)))
+    assert len({*work[2:]}) == 1, work
+
+
+def test_rows_of_splits_are_compared_once_for_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, pairs = formed(NUM_MANY), []
+    pair = comparing._pair
+
+    def counted(one: Any, other: Any, places: Any) -> tuple[int, int]:
+        pairs.append((one[0], other[0]))
+        return pair(one, other, places)
+
+    monkeypatch.setattr(comparing, "_pair", counted)
+    for rank in range(NUM_MANY):
+        out = hub.take(rank, m.Compare(epoch=1, number=1, called=CallArguments(**_ROWS)), 1.0)
+    assert {type(message) for _, message in out} == {m.Fits}
+    assert len({*pairs}) == NUM_MANY**2
+    assert len(pairs) == NUM_MANY**2 + NUM_MANY  # a rank's own part twice
+
+
+def test_each_rank_hears_once_that_calls_differ() -> None:
+    hub, heard = formed(NUM_MANY), []
+    for rank in range(NUM_MANY):
+        out = hub.take(rank, compared(8 if rank == 2 else 4), 1.0)
+        heard += [r for r, message in out if isinstance(message, m.Differ)]
+    assert sorted(heard) == list(range(NUM_MANY - 1))  # the last one is frozen instead
+    assert hub.phase is Phase.FREEZING
+
+
+_SIZES = st.integers(1, 2)
+_SPLITS = st.one_of(st.just(()), st.tuples(_SIZES), st.tuples(_SIZES, _SIZES, _SIZES))
+_SAID = st.one_of(
+    st.none(),
+    st.builds(
+        lambda dtype, splits: CallArguments(operation="all_to_all", dtype=dtype, sends=splits[0], receives=splits[1]),
+        st.sampled_from(["float32", "float32", "float32", "float16"]),
+        st.tuples(_SPLITS, _SPLITS).filter(lambda both: bool(both[0]) == bool(both[1])),
+    ),
+)
+
+
+@settings(max_examples=1000)
+@given(
+    st.permutations(range(3)),
+    st.lists(_SAID, min_size=3, max_size=3),
+    st.sampled_from([None, "float32", "float16"]),
+    st.integers(0, 2),
+)
+def test_calls_differ_as_soon_as_two_of_all_that_was_said_do_not_fit(
+    order: list[int], said: list[CallArguments | None], expected: str | None, knows: int
+) -> None:
+    """One by one, in any order, as all at once."""
+    call = OpenCall((0, 1, 2))
+    usual = None if expected is None else CallArguments(operation="all_to_all", dtype=expected)
+    for rank in order:
+        message = m.Compare(epoch=1, number=1, called=said[rank], expected=usual if rank == knows else None)
+        before = call.differs
+        unaware = call.add(rank, message)
+        known = calls_of(call.said)
+        is_alike = len({called.shared for called in known.values()}) < 2
+        assert call.differs is (not is_alike or bool(misfits_of(known, (0, 1, 2))))
+        assert unaware == (() if not call.differs else (rank,) if before else tuple(call.said))
+        assert call.add(rank, message) == ()
 
 
 def missed_plainly(still_s: float, begun: int, late_s: float | None) -> Agreement:
