@@ -3,6 +3,7 @@
 import pickle
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allready.model import CallArguments, CallPosition, FailureCause, MemberState, Misfit
+from allready.judging.overdue import late, missed
+from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, Misfit
 from allready.runtime import comparing
 from allready.runtime import messages as m
 from allready.runtime.agreement import Agreement, Phase
@@ -245,8 +247,9 @@ def test_two_ranks_that_differ_hear_so_before_the_third_has_come() -> None:
 
 
 NUM_MANY = 40
-_EVEN = {"operation": "all_to_all", "sends": (1,), "receives": (1,)}
-_ROWS = {"operation": "all_to_all", "sends": (1,) * NUM_MANY, "receives": (1,) * NUM_MANY}
+_PLAIN = CallArguments(operation="all_reduce", num_elements=4)
+_EVEN = CallArguments(operation="all_to_all", sends=(1,), receives=(1,))
+_ROWS = CallArguments(operation="all_to_all", sends=(1,) * NUM_MANY, receives=(1,) * NUM_MANY)
 
 
 def num_function_calls(do: Callable[[], object]) -> int:
@@ -261,24 +264,13 @@ def num_function_calls(do: Callable[[], object]) -> int:
     return sum(event in {"call", "c_call"} for event in events)
 
 
-@cases(
-    ("call", "is_first_odd"),
-    [
-        ({"operation": "all_reduce", "num_elements": 4}, False),
-        ({"operation": "all_reduce", "num_elements": 4}, True),
-        (_EVEN, False),
-        (_EVEN, True),
-        (_ROWS, True),
-    ],
-)
-def test_what_a_rank_says_costs_the_hub_no_more_where_many_have_spoken(
-    call: dict[str, Any], is_first_odd: bool
-) -> None:
+@cases(("call", "is_first_odd"), [(_PLAIN, False), (_PLAIN, True), (_EVEN, False), (_EVEN, True), (_ROWS, True)])
+def test_what_a_rank_says_costs_the_hub_no_more_where_many_have_spoken(call: CallArguments, is_first_odd: bool) -> None:
     hub, work = formed(NUM_MANY), []
     for rank in range(NUM_MANY - 1):
-        called = CallArguments(**call, dtype="float16" if rank == 0 and is_first_odd else "float32")
+        called = replace(call, dtype="float16" if rank == 0 and is_first_odd else "float32")
         message = m.Compare(epoch=1, number=1, called=called)
-        work.append(num_function_calls(lambda rank=rank, message=message: hub.take(rank, message, 1.0)))
+        work.append(num_function_calls(partial(hub.take, rank, message, 1.0)))
     assert len({*work[2:]}) == 1, work
 
 
@@ -292,7 +284,7 @@ def test_rows_of_splits_are_compared_once_for_each_pair(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(comparing, "_pair", counted)
     for rank in range(NUM_MANY):
-        out = hub.take(rank, m.Compare(epoch=1, number=1, called=CallArguments(**_ROWS)), 1.0)
+        out = hub.take(rank, m.Compare(epoch=1, number=1, called=_ROWS), 1.0)
     assert {type(message) for _, message in out} == {m.Fits}
     assert len({*pairs}) == NUM_MANY**2
     assert len(pairs) == NUM_MANY**2 + NUM_MANY  # a rank's own part twice
@@ -343,11 +335,33 @@ def test_calls_differ_as_soon_as_two_of_all_that_was_said_do_not_fit(
         assert call.add(rank, message) == ()
 
 
+def here(*counts: tuple[str, int], ranks: m.Ranks = (0, 1, 2)) -> tuple[m.BegunHere, ...]:
+    return tuple(m.BegunHere(group=group, ranks=ranks, count=count) for group, count in counts)
+
+
+def test_parts_of_a_split_that_have_one_name_are_groups_of_their_own() -> None:
+    """Rank 1 waits for rank 0 in its pair; the other pair is at work, and has begun fewer of its own operations."""
+    hub = formed(4)
+    pairs = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
+    for rank, count, is_inside in ((0, 99, False), (1, 100, True), (2, 49, False), (3, 50, False)):
+        plain = m.Plain(begun=here(("1", count), ranks=pairs[rank]), still_s=6.0 if rank < 2 else 0.1)
+        hub.take(1, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
+        out = hub.take(rank, replace(position(4, 4), plain=replace(plain, is_inside=is_inside)), 10.0)
+    failed = decided(out)
+    assert failed is not None
+    failure = failed.failure
+    assert failure.begun == (Begun(group="1", counts={0: 99, 1: 100}), Begun(group="1", counts={2: 49, 3: 50}))
+    assert [r.rank for r in late(failure)] == [0]
+    missing = missed(failure)
+    assert missing is not None
+    assert (missing.begun, missing.number, missing.waiting) == (failure.begun[0], 100, (1,))
+
+
 def missed_plainly(still_s: float, begun: int, late_s: float | None) -> Agreement:
     """Ranks 0 and 1 were inside of a plain collective that rank 2 has not begun, until torch gave an error."""
     hub = formed(3)
-    inside = m.Plain(begun={"0": 7, "1": 3}, still_s=still_s, is_inside=True)
-    out_of_it = m.Plain(begun={"0": begun, "2": 9}, still_s=60.0)
+    inside = m.Plain(begun=here(("0", 7), ("1", 3)), still_s=still_s, is_inside=True)
+    out_of_it = m.Plain(begun=here(("0", begun), ("2", 9)), still_s=60.0)
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.BACKEND), 10.0)
     for rank, plain in enumerate((inside, inside, out_of_it)):
         hub.take(rank, replace(position(4, 4), plain=plain), 10.0)

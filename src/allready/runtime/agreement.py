@@ -434,12 +434,11 @@ class Agreement:
 
     def _begun(self) -> tuple[Begun, ...]:
         """Of groups whose ranks differ; of very many the first."""
-        begun = {r: p.plain.begun for r, p in sorted(self._positions.items())}
-        names = dict.fromkeys(name for counts in begun.values() for name in counts)
-        groups = (
-            Begun(group=name, counts={r: counts[name] for r, counts in begun.items() if name in counts})
-            for name in names
-        )
+        counts: dict[tuple[str, Ranks], dict[int, int]] = {}
+        for rank, position in sorted(self._positions.items()):
+            for here in position.plain.begun:
+                counts.setdefault((here.group, here.ranks), {})[rank] = here.count
+        groups = (Begun(group=name, counts=begun) for (name, _), begun in counts.items())
         return tuple(islice((one for one in groups if len({*one.counts.values()}) > 1), MAX_BEGUN))
 
     def _to_members(self, message: m.ToRank) -> Out:

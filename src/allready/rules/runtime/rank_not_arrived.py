@@ -45,6 +45,6 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
         runtime,
         ranks,
         confidence=Confidence.LIKELY,
-        call=f"plain collective #{plain.number} of group {plain.group}",
+        call=f"plain collective #{plain.number} of group {plain.begun.group}",
         waiting=", ".join(map(str, plain.waiting)),
     )
