@@ -16,6 +16,7 @@ from allready.model import (
     Hit,
     MemberState,
     Operation,
+    Phrase,
     RankAtFailure,
     RuntimeFailure,
 )
@@ -96,7 +97,7 @@ def hit_of(
     culprits: Iterable[RankAtFailure],
     *,
     confidence: Confidence = Confidence.CERTAIN,
-    **values: str,
+    **values: str | Phrase,
 ) -> Hit:
     """With what every rule of this area says.
 
