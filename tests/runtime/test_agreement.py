@@ -1,17 +1,22 @@
 """The agreement under every order of arrivals, deadlines and deaths, for two to four ranks, and random ones beyond."""
 
 import pickle
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allready.model import CallArguments, CallPosition, FailureCause, MemberState, Misfit
+from allready.judging.overdue import late, missed
+from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, Misfit
+from allready.runtime import comparing
 from allready.runtime import messages as m
 from allready.runtime.agreement import Agreement, Phase
-from allready.runtime.comparing import MAX_MISFITS, misfits_of
+from allready.runtime.comparing import MAX_MISFITS, OpenCall, calls_of, misfits_of
 from tests.cases import cases
 from tests.runtime.model import Job
 
@@ -241,11 +246,125 @@ def test_two_ranks_that_differ_hear_so_before_the_third_has_come() -> None:
     assert kinds(hub.take(2, asks[2], 1.0)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}
 
 
+NUM_MANY = 40
+_PLAIN = CallArguments(operation="all_reduce", num_elements=4)
+_EVEN = CallArguments(operation="all_to_all", sends=(1,), receives=(1,))
+_ROWS = CallArguments(operation="all_to_all", sends=(1,) * NUM_MANY, receives=(1,) * NUM_MANY)
+
+
+def num_function_calls(do: Callable[[], object]) -> int:
+    """How many functions are called and generators resumed meanwhile, in Python and in C."""
+    events: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, arg: events.append(event))
+    try:
+        do()
+    finally:
+        sys.setprofile(before)
+    return sum(event in {"call", "c_call"} for event in events)
+
+
+@cases(("call", "is_first_odd"), [(_PLAIN, False), (_PLAIN, True), (_EVEN, False), (_EVEN, True), (_ROWS, True)])
+def test_what_a_rank_says_costs_the_hub_no_more_where_many_have_spoken(call: CallArguments, is_first_odd: bool) -> None:
+    hub, work = formed(NUM_MANY), []
+    for rank in range(NUM_MANY - 1):
+        called = replace(call, dtype="float16" if rank == 0 and is_first_odd else "float32")
+        message = m.Compare(epoch=1, number=1, called=called)
+        work.append(num_function_calls(partial(hub.take, rank, message, 1.0)))
+    assert len({*work[2:]}) == 1, work
+
+
+def test_rows_of_splits_are_compared_once_for_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, pairs = formed(NUM_MANY), []
+    pair = comparing._pair
+
+    def counted(one: Any, other: Any, places: Any) -> tuple[int, int]:
+        pairs.append((one[0], other[0]))
+        return pair(one, other, places)
+
+    monkeypatch.setattr(comparing, "_pair", counted)
+    for rank in range(NUM_MANY):
+        out = hub.take(rank, m.Compare(epoch=1, number=1, called=_ROWS), 1.0)
+    assert {type(message) for _, message in out} == {m.Fits}
+    assert len({*pairs}) == NUM_MANY**2
+    assert len(pairs) == NUM_MANY**2 + NUM_MANY  # a rank's own part twice
+
+
+def test_each_rank_hears_once_that_calls_differ() -> None:
+    hub, heard = formed(NUM_MANY), []
+    for rank in range(NUM_MANY):
+        out = hub.take(rank, compared(8 if rank == 2 else 4), 1.0)
+        heard += [r for r, message in out if isinstance(message, m.Differ)]
+    assert sorted(heard) == list(range(NUM_MANY - 1))  # the last one is frozen instead
+    assert hub.phase is Phase.FREEZING
+
+
+_SIZES = st.integers(1, 2)
+_PARTS = st.one_of(st.tuples(_SIZES), st.tuples(_SIZES, _SIZES, _SIZES))
+_EVENLY = _SIZES.map(lambda size: ((size,), (size,)))
+_SPLITS = st.one_of(st.just(((), ())), _EVENLY, _EVENLY, st.tuples(_PARTS, _PARTS))
+_SAID = st.one_of(
+    st.none(),
+    st.builds(
+        lambda dtype, splits: CallArguments(operation="all_to_all", dtype=dtype, sends=splits[0], receives=splits[1]),
+        st.sampled_from(["float32", "float32", "float32", "float16"]),
+        _SPLITS,
+    ),
+)
+
+
+@settings(max_examples=1000)
+@given(
+    st.permutations(range(3)),
+    st.lists(_SAID, min_size=3, max_size=3),
+    st.sampled_from([None, "float32", "float16"]),
+    st.integers(0, 2),
+)
+@example([0, 1, 2], [_EVEN, _EVEN, replace(_EVEN, sends=(1, 2, 1))], None, 0)  # misfits only with the second
+def test_calls_differ_as_soon_as_two_of_all_that_was_said_do_not_fit(
+    order: list[int], said: list[CallArguments | None], expected: str | None, knows: int
+) -> None:
+    """One by one, in any order, as all at once."""
+    call = OpenCall((0, 1, 2))
+    usual = None if expected is None else CallArguments(operation="all_to_all", dtype=expected)
+    for rank in order:
+        message = m.Compare(epoch=1, number=1, called=said[rank], expected=usual if rank == knows else None)
+        before = call.differs
+        unaware = call.add(rank, message)
+        known = calls_of(call.said)
+        is_alike = len({called.shared for called in known.values()}) < 2
+        assert call.differs is (not is_alike or bool(misfits_of(known, (0, 1, 2))))
+        assert unaware == (() if not call.differs else (rank,) if before else tuple(call.said))
+        assert call.add(rank, message) == ()
+
+
+def here(*counts: tuple[str, int], ranks: m.Ranks = (0, 1, 2)) -> tuple[m.BegunHere, ...]:
+    return tuple(m.BegunHere(group=group, ranks=ranks, count=count) for group, count in counts)
+
+
+def test_parts_of_a_split_that_have_one_name_are_groups_of_their_own() -> None:
+    """Rank 1 waits for rank 0 in its pair; the other pair is at work, and has begun fewer of its own operations."""
+    hub = formed(4)
+    pairs = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
+    for rank, count, is_inside in ((0, 99, False), (1, 100, True), (2, 49, False), (3, 50, False)):
+        plain = m.Plain(begun=here(("1", count), ranks=pairs[rank]), still_s=6.0 if rank < 2 else 0.1)
+        hub.take(1, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
+        out = hub.take(rank, replace(position(4, 4), plain=replace(plain, is_inside=is_inside)), 10.0)
+    failed = decided(out)
+    assert failed is not None
+    failure = failed.failure
+    assert failure.begun == (Begun(group="1", counts={0: 99, 1: 100}), Begun(group="1", counts={2: 49, 3: 50}))
+    assert [r.rank for r in late(failure)] == [0]
+    missing = missed(failure)
+    assert missing is not None
+    assert (missing.begun, missing.number, missing.waiting) == (failure.begun[0], 100, (1,))
+
+
 def missed_plainly(still_s: float, begun: int, late_s: float | None) -> Agreement:
     """Ranks 0 and 1 were inside of a plain collective that rank 2 has not begun, until torch gave an error."""
     hub = formed(3)
-    inside = m.Plain(begun={"0": 7, "1": 3}, still_s=still_s, is_inside=True)
-    out_of_it = m.Plain(begun={"0": begun, "2": 9}, still_s=60.0)
+    inside = m.Plain(begun=here(("0", 7), ("1", 3)), still_s=still_s, is_inside=True)
+    out_of_it = m.Plain(begun=here(("0", begun), ("2", 9)), still_s=60.0)
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.BACKEND), 10.0)
     for rank, plain in enumerate((inside, inside, out_of_it)):
         hub.take(rank, replace(position(4, 4), plain=plain), 10.0)

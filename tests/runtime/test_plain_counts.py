@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from allready.runtime.messages import BegunHere
 from allready.runtime.plain import Begun, is_inside
 from tests.clock import Deadline
 
@@ -30,21 +31,40 @@ def test_operations_of_each_group_are_counted_from_when_the_default_one_was_form
     begun = Begun()
     dist.all_reduce(torch.ones(2))
     begun.reset()
-    assert begun.look(10.0)[0] == {group: 0}
+    assert begun.look(10.0)[0] == (BegunHere(group=group, ranks=(0,), count=0),)
     other = dist.new_group([0])
     dist.all_reduce(torch.ones(2))
     dist.all_reduce(torch.ones(2), async_op=True).wait()
     dist.broadcast(torch.ones(2), 0, group=other)
     counts, still_s, inside = begun.look(11.0)
-    assert counts == {group: 2, str(other.group_name): 1}
+    assert counts == (
+        BegunHere(group=group, ranks=(0,), count=2),
+        BegunHere(group=str(other.group_name), ranks=(0,), count=1),
+    )
     assert (still_s, inside) == (0.0, False)
     assert begun.look(14.5)[1] == 3.5
     dist.barrier()
     assert begun.look(15.0)[1] == 0.0
 
 
+@pytest.mark.torch
+def test_a_torch_that_does_not_say_a_groups_ranks_and_a_group_that_is_gone(
+    group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.distributed import distributed_c10d
+
+    def is_gone(group: object) -> list[int]:
+        raise KeyError(group)
+
+    monkeypatch.setattr(distributed_c10d, "get_process_group_ranks", is_gone)
+    assert Begun().look(1.0)[0] == ()
+    monkeypatch.delattr(distributed_c10d, "get_process_group_ranks")
+    [here] = Begun().look(1.0)[0]
+    assert (here.group, here.ranks) == (group, ())
+
+
 def test_without_torch_nothing_is_counted() -> None:
-    assert Begun().look(1.0)[0] == {}
+    assert Begun().look(1.0)[0] == ()
 
 
 def blocked_in(module: str) -> tuple[threading.Thread, threading.Event]:

@@ -14,7 +14,7 @@ _CAUSES = {FailureCause.DEADLINE, FailureCause.VERDICT, FailureCause.BACKEND, Fa
 class Missed(Struct, frozen=True, kw_only=True):
     """A plain operation of a group of torch's that some ranks have not begun: the first of them, and who waits."""
 
-    group: str
+    begun: Begun
     number: int
     waiting: tuple[int, ...]
 
@@ -53,7 +53,7 @@ def missed(failure: RuntimeFailure) -> Missed | None:
     behind = {r.rank for r in failure.behind}
     if behind and not ({*waiting} <= behind and is_majority(len(waiting), len(one.counts))):
         return None
-    return Missed(group=one.group, number=1 + min(one.counts[r] for r in late), waiting=waiting)
+    return Missed(begun=one, number=1 + min(one.counts[r] for r in late), waiting=waiting)
 
 
 def waited_s(failure: RuntimeFailure) -> float:

@@ -27,7 +27,7 @@ from allready.model import (
     RuntimeFailure,
 )
 from allready.runtime import messages as m
-from allready.runtime.comparing import Comparisons, are_alike, calls_of, misfits_of
+from allready.runtime.comparing import Comparisons, calls_of, misfits_of
 from allready.runtime.joining import Joiners
 from allready.runtime.messages import Ranks
 
@@ -311,23 +311,24 @@ class Agreement:
         of = group or self.members
         if message.epoch != self.epoch or not self._runs(rank, group):
             return []
-        is_first = self._comparisons.add(rank, message)
+        call = self._comparisons.call(group, message.number, of)
+        is_first = not call.said
+        unaware = call.add(rank, message)
         left = next((r for r in self._gone if r in of and self._comparisons.waiting(r, self.members) == group), None)
         if left is not None:
             return self._freeze(FailureCause.LEFT, left, now_s, group)
         asked = m.Asked(epoch=self.epoch, number=message.number, group=group)
         out: Out = [(r, asked) for r in of if r != rank] if is_first else []
         while self.phase is Phase.RUNNING and (found := self._comparisons.next(group, len(of))) is not None:
-            number, said = found
-            calls = calls_of(said)
-            if are_alike(calls) and not misfits_of(calls, of):
+            number, complete = found
+            if not complete.differs:
                 out += [(r, m.Fits(epoch=self.epoch, number=number, group=group)) for r in of]
-            else:
-                self._number = number
-                self._called = {r: self._with_root_at_start(called) for r, called in calls.items()}
-                out += self._freeze(FailureCause.ARGUMENTS, None, now_s, group)
+                continue
+            self._number = number
+            self._called = {r: self._with_root_at_start(c) for r, c in calls_of(complete.said).items()}
+            out += self._freeze(FailureCause.ARGUMENTS, None, now_s, group)
         differ = m.Differ(epoch=self.epoch, number=message.number, group=group)
-        return out + [(r, differ) for r in self._comparisons.differing(group, message.number, of)]
+        return out + [(r, differ) for r in unaware if self.phase is Phase.RUNNING]
 
     def _with_root_at_start(self, called: CallArguments) -> CallArguments:
         return called if called.root is None else replace(called, root=self.members[called.root])
@@ -433,12 +434,11 @@ class Agreement:
 
     def _begun(self) -> tuple[Begun, ...]:
         """Of groups whose ranks differ; of very many the first."""
-        begun = {r: p.plain.begun for r, p in sorted(self._positions.items())}
-        names = dict.fromkeys(name for counts in begun.values() for name in counts)
-        groups = (
-            Begun(group=name, counts={r: counts[name] for r, counts in begun.items() if name in counts})
-            for name in names
-        )
+        counts: dict[tuple[str, Ranks], dict[int, int]] = {}
+        for rank, position in sorted(self._positions.items()):
+            for here in position.plain.begun:
+                counts.setdefault((here.group, here.ranks), {})[rank] = here.count
+        groups = (Begun(group=name, counts=begun) for (name, _), begun in counts.items())
         return tuple(islice((one for one in groups if len({*one.counts.values()}) > 1), MAX_BEGUN))
 
     def _to_members(self, message: m.ToRank) -> Out:

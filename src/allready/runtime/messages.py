@@ -102,10 +102,18 @@ class InGroup(Struct, frozen=True, kw_only=True):
     call: CallPosition
 
 
-class Plain(Struct, frozen=True, kw_only=True):
-    """What a rank has begun of torch's collectives, see `plain`; `begun`: by torch's names of its groups."""
+class BegunHere(Struct, frozen=True, kw_only=True):
+    """How many operations a rank has begun of a group of torch's, by its name and, where torch says them, its ranks."""
 
-    begun: dict[str, int] = {}
+    group: str
+    ranks: Ranks
+    count: int
+
+
+class Plain(Struct, frozen=True, kw_only=True):
+    """What a rank has begun of torch's collectives, see `plain`."""
+
+    begun: tuple[BegunHere, ...] = ()
     still_s: float = 0.0
     is_inside: bool = False
 

@@ -12,6 +12,8 @@ import threading
 from types import FrameType
 from typing import Any
 
+from allready.runtime.messages import BegunHere, Ranks
+
 _COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor", "symm_mem"}
 """First parts of the names of torch's operators that wait for other ranks."""
 _WAITS = ("torch.distributed", "torch.autograd")
@@ -21,12 +23,16 @@ _BY_GLOO = re.compile(r"\bgloo/\S+\.(?:cc|h):\d+\]")
 """The place in Gloo's source with which its errors begin."""
 
 
+_Counts = dict[tuple[str, Ranks], int]
+"""By torch's name of a group and its ranks: older torch calls all parts alike that one `split_group` makes."""
+
+
 class Begun:
     """Counts of this process's groups, since the default one was formed.  `look` is for one thread."""
 
     def __init__(self) -> None:
-        self._base: dict[str, int] = {}
-        self._last: dict[str, int] = {}
+        self._base: _Counts = {}
+        self._last: _Counts = {}
         self._since_s = 0.0
         self._was_inside = False
 
@@ -34,25 +40,31 @@ class Begun:
         """The default group has been formed, on all its ranks alike, and goes on with the count that it has."""
         self._base = _counts()
 
-    def look(self, now_s: float) -> tuple[dict[str, int], float, bool]:
-        """To be called now and then: counts by torch's names of the groups; for how long at least nothing was begun;
-        whether this process is inside of an operation, or was when looked at last: it may have failed just now.
+    def look(self, now_s: float) -> tuple[tuple[BegunHere, ...], float, bool]:
+        """To be called now and then: counts of the groups; for how long at least nothing was begun; whether this
+        process is inside of an operation, or was when looked at last: it may have failed just now.
         """
         counts, inside, was_inside = _counts(), is_inside(), self._was_inside
         if counts != self._last:
             self._last, self._since_s = counts, now_s
         self._was_inside = inside
-        begun = {name: max(0, count - self._base.get(name, 0)) for name, count in counts.items()}
+        begun = tuple(
+            BegunHere(group=group, ranks=ranks, count=max(0, count - self._base.get((group, ranks), 0)))
+            for (group, ranks), count in counts.items()
+        )
         return begun, max(0.0, now_s - self._since_s), inside or was_inside
 
 
-def _counts() -> dict[str, int]:
+def _counts() -> _Counts:
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
-    found: dict[str, int] = {}
+    ranks_of = getattr(c10d, "get_process_group_ranks", None)
+    found: _Counts = {}
     groups: dict[Any, str] = {} if c10d is None else c10d._world.pg_names  # noqa: SLF001 - no public way names all
     for group, name in list(groups.items()):  # other threads may make some
-        with contextlib.suppress(RuntimeError, AttributeError):  # a backend that does not count, or another torch
-            found[str(name)] = int(group._get_sequence_number_for_group())  # noqa: SLF001 - no public one
+        # A backend that does not count, another torch, or a group that another thread has just destroyed.
+        with contextlib.suppress(RuntimeError, AttributeError, KeyError):
+            ranks = () if ranks_of is None else tuple(map(int, ranks_of(group)))
+            found[str(name), ranks] = int(group._get_sequence_number_for_group())  # noqa: SLF001 - no public one
     return found
 
 

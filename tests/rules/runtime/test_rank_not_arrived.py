@@ -3,6 +3,7 @@ from typing import Any
 from allready.judging.engine import judge
 from allready.judging.loading import load_area
 from allready.model import Begun, CallPosition, Confidence, FailureCause, Fleet, MemberState
+from allready.text.catalog import say
 from tests.cases import cases
 from tests.fleets import check, fleet
 from tests.rules.runtime.made_up import CODES, failed, gone, rank
@@ -50,7 +51,10 @@ def test_names_a_rank_that_is_missed_in_a_plain_collective_and_outside_of_all() 
     case = plainly(21, 22, 20, 22)
     [hit] = check("RTM005", case).hits
     assert (hit.culprits.ranks, hit.confidence) == ((2,), Confidence.LIKELY)
-    assert (hit.values["call"], hit.values["waiting"]) == ("plain collective #21 of group 0", "0, 1, 3")
+    assert hit.values["waiting"] == "0, 1, 3"
+    [finding] = judge(case, load_area("runtime"))[0]
+    assert "did not enter plain collective #21 of group 0 in time" in finding.message
+    assert "没有按时进入以下调用：组 0 的第 21 个普通集合通信；" in say(finding, "message", "zh")
     assert [c for c in CODES if check(c, case).hits] == ["RTM005"]
 
 

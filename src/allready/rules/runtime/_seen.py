@@ -16,6 +16,7 @@ from allready.model import (
     Hit,
     MemberState,
     Operation,
+    Phrase,
     RankAtFailure,
     RuntimeFailure,
 )
@@ -96,7 +97,7 @@ def hit_of(
     culprits: Iterable[RankAtFailure],
     *,
     confidence: Confidence = Confidence.CERTAIN,
-    **values: str,
+    **values: str | Phrase,
 ) -> Hit:
     """With what every rule of this area says.
 
@@ -104,7 +105,7 @@ def hit_of(
     """
     ranks = tuple(r.rank for r in culprits)
     last = failure.furthest if failure.number is None else failure.number
-    inside, begun = failure.waiting, _begun_of(failure)
+    inside, plain = failure.waiting, missed(failure)
     operation = next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
     errors = [r.error for r in failure.ranks if (r.rank in ranks or not ranks) and r.error]
     return Hit(
@@ -119,14 +120,8 @@ def hit_of(
             "error": errors[0] if errors else "?",
             **values,
         },
-        evidence=tuple(_text(r, begun) for r in failure.ranks),
+        evidence=tuple(_text(r, None if plain is None else plain.begun) for r in failure.ranks),
     )
-
-
-def _begun_of(failure: RuntimeFailure) -> Begun | None:
-    """Of the group whose operation ranks have not begun that others wait in."""
-    plain = missed(failure)
-    return None if plain is None else next(one for one in failure.begun if one.group == plain.group)
 
 
 def _text(rank: RankAtFailure, group: Begun | None) -> Evidence:

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.overdue import late, missed
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.model import Confidence, FaultClass, Hit, RemedyStep, RuntimeFailure, Severity
 from allready.rules.runtime._seen import hit_of
 
@@ -45,6 +46,6 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
         runtime,
         ranks,
         confidence=Confidence.LIKELY,
-        call=f"plain collective #{plain.number} of group {plain.group}",
+        call=said("plain collective #{number} of group {group}", number=plain.number, group=plain.begun.group),
         waiting=", ".join(map(str, plain.waiting)),
     )
