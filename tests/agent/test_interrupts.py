@@ -109,6 +109,21 @@ def test_a_signal_to_the_ranks_accuses_none_of_them(rank: int, job: Job, tmp_pat
     assert node.report()["job"]["outcome"] == "killed"
 
 
+def test_a_hang_after_a_rank_left_in_its_handler_is_judged_and_ended(job: Job) -> None:
+    """It alone got the signal and ended with exit code 0; the other one, which has a handler as well, waits for it."""
+    works = "t = time.time()\n    while time.time() - t < 1: pass\n    os.fork() or time.sleep(30)\n    os._exit(0)"
+    handles = f"def handler(*_):\n    {works}\nimport os, signal; signal.signal(signal.SIGTERM, handler)"
+    each = f"if step == 0: exec({handles!r}, globals())\n"
+    each += "if step == 30 and rank == 0: os.kill(os.getpid(), signal.SIGTERM)"
+    flags = ("--nproc-per-node", "2", "--grace", "1", "--on-hang", "abort", "--hang-after", "3")
+    node = job.start(*flags, job.script(LOOP), env={"EACH_STEP": each})
+    assert node.wait(90) == 1
+    report = node.report()
+    verdict = report["verdict"]
+    assert (report["status"], verdict["code"], verdict["culprits"]["ranks"]) == ("fault", "LIV012", [0])
+    assert report["job"]["outcome"] == "hung"
+
+
 def test_what_a_rank_does_in_its_handler_does_not_explain_the_hang(job: Job) -> None:
     """Rank 1 sleeps in a step; both save for seconds when a signal comes that no agent gets."""
     works = "t = time.time()\n    while time.time() - t < 4: pass\n    sys.exit(143)"

@@ -1,6 +1,7 @@
 """The agent of a node on a machine that has more to do than it can."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,7 +17,7 @@ from allready.agent.node import NodeAgent, Sampler
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.launch.request import Command, RunRequest
 from allready.live.node.observer import NodeObserver
-from allready.model import EndCause, Gather, JobOutcome, NodeEvidence, NodeStatus
+from allready.model import EndCause, Gather, JobOutcome, NodeEvidence, NodeStatus, ProcessEnd
 
 
 class Overrun(NodeObserver):
@@ -116,3 +117,64 @@ async def test_what_node_0_said_before_it_closed_the_connection_counts_more_than
                     await agent.follow()
         finally:
             await agent.close()
+
+
+class Hearing:
+    """A connection to node 0 that keeps what was sent."""
+
+    node_rank = 0
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    async def send(self, kind: str, _body: Any) -> None:
+        self.kinds.append(kind)
+
+    async def receive(self, *, timeout_s: float) -> NoReturn:
+        raise DeadlineExceeded("nothing came")
+
+
+class Leftover:
+    """A sampler whose ranks left logs that cannot be read: the file system hangs, or fails."""
+
+    def __init__(self, fault: OSError | None, where: str) -> None:
+        self._fault = fault
+        self._where = where
+        self._is_over = threading.Event()
+        self.observer = self
+
+    def has_nccl_logs(self) -> bool:
+        if self._where == "logs":
+            if self._fault is not None:
+                raise self._fault
+            self._is_over.wait(20.0)
+        return True
+
+    async def sample(self, *, at_once: bool = False) -> None:
+        pass
+
+    async def gather(self, _order: Gather) -> None:
+        if self._fault is not None:
+            raise self._fault
+        await asyncio.sleep(600)
+
+    def close(self) -> None:
+        self._is_over.set()
+
+
+@pytest.mark.parametrize("where", ["logs", "gather"])
+@pytest.mark.parametrize("fault", [None, OSError(5, "Input/output error")])
+async def test_node_0_learns_that_the_ranks_ended_also_where_what_they_left_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, fault: OSError | None
+) -> None:
+    monkeypatch.setattr("allready.agent.node.LAST_WORDS_S", 0.2)
+    node = Hearing()
+    context = context_of(tmp_path)
+    agent = NodeAgent(node, replace(context, request=replace(context.request, diagnosis=False)))
+    agent._sampler = Leftover(fault, where)  # type: ignore[assignment]
+    ended = messages.Ended(attempt=0, ends=(ProcessEnd(rank=0, exit_code=0, time_s=1.0),))
+    try:
+        await asyncio.wait_for(agent._send(messages.ENDED, ended), 15.0)
+        assert node.kinds == [messages.ENDED]
+    finally:
+        await agent.close()

@@ -229,7 +229,12 @@ async def test_a_lost_node_is_expected_back_for_as_long_as_its_host_knocks(monke
         await link.close("")
         await until(lambda: 1 not in hub.nodes)
         await until(lambda: not hub.expects_return)
-        with socket.create_connection(("127.0.0.1", port)):
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            await until(lambda: any(c.kind == "stranger" for c in hub.roll(finished=False).callers))
+            assert not hub.expects_return
+        with socket.create_connection(("127.0.0.1", port)) as again:
+            again.sendall(GREETING)
             await until(lambda: hub.expects_return)
         await until(lambda: not hub.expects_return)
 

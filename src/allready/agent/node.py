@@ -37,6 +37,8 @@ SAMPLE_SOON_S = 0.2
 GATHER_S = 1.5
 KEEP_S = 3.0
 """Evidence that is being gathered is waited for so long before ranks are ended."""
+LAST_WORDS_S = 4.0
+"""What ranks left behind is read for so long before node 0 learns that they ended: their files' system may hang."""
 NO_ROOM = (RuntimeError,)
 """Raised where a thread cannot be started, because the limit of processes is reached."""
 OBEY_S = 4.0
@@ -229,8 +231,14 @@ class NodeAgent:
 
     async def _send(self, kind: str, body: object) -> None:
         if isinstance(body, messages.Ended) and self._sampler is not None:
-            await self._sampler.sample(at_once=True)
-            await self._tell_calls(body, self._sampler)
+            try:
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._sampler.sample(at_once=True)
+                    await self._tell_calls(body, self._sampler)
+            except ExchangeError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, that the ranks ended counts more
+                log.warning("what the ranks left behind was not read: %s: %s", type(error).__name__, error)
         await self._node.send(kind, body)
 
     async def _tell_calls(self, ended: messages.Ended, sampler: "Sampler") -> None:

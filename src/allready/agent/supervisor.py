@@ -16,6 +16,7 @@ from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
 from allready.errors import ExchangeError
 from allready.judging.differences import Comparison
+from allready.judging.stop_signals import LEAVES_WITHIN_S
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
 from allready.model import NodeEvidence, NodeStatus, Report
@@ -68,6 +69,7 @@ class Supervisor:
         self._overview_s = 0.0
         self._is_final = False
         self._warning: Interruption | None = None  # the newest signal that ranks left because of
+        self._before_signal: Report | None = None  # what was known when they did
         self._known = known
         self._at_start = known()
         self._report: Report | None = None
@@ -86,10 +88,10 @@ class Supervisor:
                 await self._interrupt(interruption)
             now = time.monotonic()
             if not self._is_final:
-                self._heed_signals()
+                self._heed_signals(is_over=is_over)
             if not self._is_final:
                 self._feed(now)
-                if not self._table.is_being_ended(time.time()):
+                if not self._is_leaving(time.time()):
                     await self._judge(now)
             await self._share(now)
             is_overdue = self._stop is not None and now - self._stopped_s > self._job.grace_s + AFTER_STOP_S
@@ -246,19 +248,35 @@ class Supervisor:
 
     # A signal
 
-    def _heed_signals(self) -> None:
+    def _heed_signals(self, *, is_over: bool) -> None:
         """Ranks that leave because of a scheduler's warning, or of a signal that was sent to them, are no fault: what
-        was known before it stays."""
+        was known before it stays.
+
+        Of ranks that a signal ended this holds once the job ends with them.  Others may live on, or wait for them: what
+        is found then is a fault of its own.
+        """
         ends, warning = self._table.known_ends(), self._table.warning
-        if warning is None or not warning.has_effect(ends):
-            warning = Interruption.of_ranks(ends) if self._stop is None else None
-        if warning is None:
+        if self._stop is not None and (warning is None or not warning.has_effect(ends)):
+            warning = self._warning if self._is_warned else None
+        elif warning is None or not warning.has_effect(ends):
+            warning = Interruption.of_ranks(ends)
+        if warning is None:  # also where the ranks that it ended were started again
+            self._warning = self._before_signal = None
             return
-        self._warning = warning
-        began_s = warning.began_s(ends, self._table.leaving_s)
-        before = self._before(began_s, warning.time_s, is_first=bool(warning.ranks))
-        self._report = self._with_course(before)
-        self._is_final = True
+        if self._before_signal is None:
+            began_s = warning.began_s(ends, self._table.leaving_s)
+            before = self._before(began_s, warning.time_s, is_first=bool(warning.ranks))
+            self._report = self._before_signal = self._with_course(before)
+        has_new_verdict = self._report is not self._before_signal and self.report.verdict is not None
+        self._warning = None if has_new_verdict else warning
+        self._is_final = not has_new_verdict and (not warning.ranks or is_over or self._stop is not None)
+        if self._is_final:
+            self._report = self._before_signal
+
+    def _is_leaving(self, now_s: float) -> bool:
+        """Whether a signal that ended ranks, or that ranks handle, is so new that what happens explains nothing."""
+        is_new = self._warning is not None and now_s - self._warning.time_s < LEAVES_WITHIN_S
+        return is_new or self._table.is_being_ended(now_s)
 
     def _before(self, began_s: float, signal_s: float, *, is_first: bool = False) -> Report:
         """The report of before the shutdown began.  A calm job publishes none: then the newest that accuses nobody
@@ -293,7 +311,7 @@ class Supervisor:
         now = time.monotonic()
         began_s = interruption.began_s(self._table.known_ends(), self._table.leaving_s)
         before = self._before(began_s, interruption.time_s)
-        if self._warning is not None:
+        if self._is_final or (self._warning is not None and self._is_leaving(time.time())):
             return self.report
         monitor = self._monitor
         if monitor is None or began_s < interruption.time_s:

@@ -9,6 +9,8 @@ from allready.model.process import signal_number
 
 SAME_SIGNAL_S = 3.0
 """Who signals every process of a job does it one after the other."""
+LEAVES_WITHIN_S = 5.0
+"""Who handles the signal, and got it, is in its handler or gone by then, unless it waits in native code."""
 DIES_WITHIN_S = 0.5
 """A process that a signal ends is gone by then, and its agent has seen it."""
 

@@ -124,8 +124,8 @@ class Hub:
 
     @property
     def expects_return(self) -> bool:
-        """Whether a node was lost only now, or knocked since: it may be back at once, as when we were too busy to
-        answer at first."""
+        """Whether a node was lost only now, or greeted us since from its address: it may be back at once, as when we
+        were too busy to answer at first."""
         return bool(self._lost) and time.monotonic() - self._sign_of_lost_s < RETURN_S
 
     @property
@@ -265,8 +265,6 @@ class Hub:
         task.add_done_callback(self._tasks.discard)
         _have_room_for_connections(len(self._tasks))
         address = plain_address(str((writer.get_extra_info("peername") or ("?",))[0]))
-        if any(c.address == address and c.node_rank in self._lost for c in self._claims):
-            self._sign_of_lost_s = time.monotonic()  # it lives, and asks who is here
         peer: _Peer | None = None
         try:
             greeted = await self._greet(reader, writer, address)
@@ -324,6 +322,11 @@ class Hub:
             del self._peers[hello.node_rank]
             known.writer.close()
 
+    def _note_sign_of_lost(self, address: str) -> None:
+        """A node of ours greeted us from there: one that was lost may live, and ask who is here."""
+        if any(c.address == address and c.node_rank in self._lost for c in self._claims):
+            self._sign_of_lost_s = time.monotonic()
+
     async def _greet(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
     ) -> tuple[Hello, Seal | None] | None:
@@ -345,6 +348,7 @@ class Hub:
                     detail = f"sent {greeting[:16]!r}" if greeting else "closed without sending anything"
                     self._note(Caller(kind="stranger", address=address, detail=detail))
                     return None
+                self._note_sign_of_lost(address)
                 kind, body = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
         except TimeoutError:
             self._note(Caller(kind="stranger", address=address, detail=f"sent nothing for {_GREETING_S:.0f} s"))

@@ -65,9 +65,10 @@ class OpenCall:
             sent == expected
             for other in (*others, (rank, called))
             for sent, expected in (
-                _pair((rank, called), other, self._places), _pair(other, (rank, called), self._places),
+                _pair((rank, called), other, self._places),
+                _pair(other, (rank, called), self._places),
             )
-        )  # fmt: skip
+        )
 
 
 class Comparisons:

@@ -11,6 +11,7 @@ import pytest
 from allready.live.beacon.handlers import handled
 from allready.live.beacon.payload import encode
 from allready.live.beacon.state import decode
+from tests.cases import cases
 
 FOUND: list[str] = []
 
@@ -45,6 +46,46 @@ class Compose:
         look()
 
 
+def kept(*_: object) -> None:
+    look()
+
+
+def save_now_and_then(signum: int | None = None, frame: object = None) -> None:
+    look()
+    if signum is None:
+        raise OSError(f"quota exceeded {frame}")
+
+
+def logged(called: Callable[..., None]) -> Callable[..., None]:
+    """As decorators are written: what they make of all functions has one code."""
+
+    @functools.wraps(called)
+    def wrapped(*args: Any, **named: Any) -> None:
+        called(*args, **named)
+
+    return wrapped
+
+
+@logged
+def leave(*_: object) -> None:
+    look()
+
+
+@logged
+def train() -> None:
+    look()
+
+
+class Proxy:
+    """An object of the job that fails where it is asked for what it has not."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __call__(self, *_: object) -> None:
+        look()
+
+
 def with_path(_path: str, _number: int, _frame: object) -> None:
     look()
 
@@ -69,6 +110,39 @@ def test_outside_of_a_handler_and_where_none_is_set_there_is_none() -> None:
     save(0, None)
     assert FOUND == ["", ""]
     assert handled(None) == ""
+
+
+@cases("handler", [save, kept, leave])
+def test_a_handler_that_the_job_calls_by_itself_is_none(handler: Callable[..., None]) -> None:
+    """As to save now and then: what it raises then is no effect of a signal."""
+    signal.signal(signal.SIGTERM, handler)
+    handler(0, None)
+    signal.raise_signal(signal.SIGTERM)
+    handler(0, None)
+    assert FOUND[-3:] == ["", "SIGTERM", ""]
+
+
+def test_what_a_periodic_save_raises_came_of_no_signal() -> None:
+    signal.signal(signal.SIGTERM, save_now_and_then)
+    with pytest.raises(OSError, match="quota"):
+        save_now_and_then()
+    signal.raise_signal(signal.SIGTERM)
+    assert FOUND == ["", "SIGTERM"]
+
+
+def test_the_other_functions_of_a_decorator_are_no_handlers() -> None:
+    signal.signal(signal.SIGTERM, leave)
+    train()
+    signal.raise_signal(signal.SIGTERM)
+    assert FOUND == ["", "SIGTERM"]
+
+
+def test_an_object_that_raises_where_it_is_looked_at_spoils_no_sample() -> None:
+    signal.signal(signal.SIGHUP, Proxy())
+    signal.signal(signal.SIGTERM, save)
+    signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGTERM)
+    assert FOUND == ["", "SIGTERM"]
 
 
 def test_the_cell_says_it_and_nothing_else_is_taken_for_a_signal() -> None:

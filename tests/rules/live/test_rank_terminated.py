@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.judging.engine import Outcome
 from allready.model import RankStatus
 from tests.cases import cases
@@ -78,6 +80,23 @@ def test_who_handles_the_signal_may_have_got_it_as_well() -> None:
     waits = [waiting(r, outlives=("SIGTERM",)) for r in (0, 2, 3)]
     assert ask("LIV012", ended(1, None, "SIGTERM"), *waits).state == "clear"
     assert ask("LIV012", ended(1, None, "SIGTERM"), *waits[:2]).state == "hit"
+
+
+def test_who_left_in_its_handler_with_exit_code_0_is_named_once_the_others_wait_and_do_not_handle_it() -> None:
+    """Nothing else would end them: the launcher takes that end for a good one."""
+    left = ended(1, handling="SIGTERM", outlives=("SIGTERM",))
+    waits = [waiting(r, outlives=("SIGTERM",)) for r in (0, 2, 3)]
+    [hit] = ask("LIV012", left, *waits).hits
+    assert (hit.culprits.ranks, hit.values["doing"], hit.values["spared"]) == ((1,), "SIGTERM", "?")
+    assert ask("LIV012", replace(left, ended_s=NOW - 4.0), *waits).state == "clear"
+    assert ask("LIV012", left, *waits[:2], replace(waits[2], handling="SIGTERM")).state == "clear"
+    assert ask("LIV012", replace(left, exit_code=143), *waits).state == "clear"
+
+
+def test_the_signal_is_said_also_where_a_handler_ended_with_an_exit_code() -> None:
+    left = ended(1, handling="SIGTERM", outlives=("SIGTERM",))
+    [hit] = ask("LIV012", left, *(waiting(r) for r in (0, 2, 3))).hits
+    assert (hit.culprits.ranks, hit.values["doing"]) == ((1,), "SIGTERM")
 
 
 def test_a_rank_that_only_lost_its_peer_is_one_that_did_not_get_it() -> None:

@@ -1,15 +1,16 @@
 """In whose handler the main thread is, of the signals that ask a process to end."""
 
 import _signal  # type: ignore[import-not-found]  # `signal` builds enumerations for 4 ms
+from types import FrameType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, FrameType
+    from types import CodeType
 
 SIGNALS = ((int(_signal.SIGTERM), "SIGTERM"), (int(_signal.SIGINT), "SIGINT"), (int(_signal.SIGHUP), "SIGHUP"))
 
 
-def handled(frame: "FrameType | None") -> str:
+def handled(frame: FrameType | None) -> str:
     """The signal in whose handler, a function of Python, a thread is that stands in this frame; "" for none.
 
     Of a function that handles several of them the first.
@@ -17,15 +18,27 @@ def handled(frame: "FrameType | None") -> str:
     known = [(code, name) for number, name in SIGNALS if (code := _code_of(_signal.getsignal(number))) is not None]
     while known and frame is not None:
         for code, name in known:
-            if frame.f_code is code:
+            if frame.f_code is code and _has_frame(frame):
                 return name
         frame = frame.f_back
     return ""
 
 
+def _has_frame(called: FrameType) -> bool:
+    """Whether it was called as a handler is, with the frame that the signal came into.
+
+    A job also calls its handler by itself, as to save now and then, and what a decorator wraps shares one code.
+    """
+    values = called.f_locals.values()
+    of_star = (x for value in values if type(value) is tuple for x in value)
+    return any(type(value) is FrameType for value in (*values, *of_star))  # isinstance() may ask objects of the job
+
+
 def _code_of(handler: object) -> "CodeType | None":
     """Of a function, a method, a partial of one, or an object that can be called."""
-    handler = getattr(handler, "func", handler)
-    call = getattr(type(handler), "__call__", None)  # noqa: B004 - not whether there is one: a trainer's is an object
-    code: CodeType | None = getattr(getattr(handler, "__func__", handler), "__code__", getattr(call, "__code__", None))
-    return code
+    try:
+        handler = getattr(handler, "func", handler)
+        call = getattr(type(handler), "__call__", None)  # noqa: B004 - not whether there is one: a trainer's is an object
+        return getattr(getattr(handler, "__func__", handler), "__code__", getattr(call, "__code__", None))
+    except Exception:  # noqa: BLE001 - an object of the job may raise where it is asked for what it has not
+        return None

@@ -6,7 +6,7 @@ from allready.judging.live_status import named
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.stall_live import stall_of_process
-from allready.judging.stop_signals import StopSignal, stop_signal
+from allready.judging.stop_signals import LEAVES_WITHIN_S, StopSignal, ended_by, stop_signal
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
 from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import hit_of, visible_s
@@ -20,8 +20,8 @@ ALONE_S = 2.0
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
-    title="Some ranks received a termination signal, others did not",
-    message="{who} was terminated by {doing} at {since}; {spared} did not get it"
+    title="Some ranks were ended by a termination signal, others were not",
+    message="{who} was terminated by {doing} at {since}[[; {spared} did not get it]]"
     "[[; {waiting} waited for it in {operation}]]",
     remedy=(
         RemedyStep(
@@ -37,7 +37,8 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     Ranks that ended by SIGTERM, SIGINT or SIGHUP although the job had not been terminated, while others, which such a
     signal would have ended as well, wait for them, or go on for 2 s.  Who handles the signal may have got it and work
-    on, that it lives tells nothing; Python handles SIGINT.
+    on, that it lives tells nothing; Python handles SIGINT.  Where all others handle it: ranks that it
+    ended with exit code 0, which ends no job, and that others, in no handler, wait for 5 s later.
     ## Why it matters
     Such a signal ends one rank in order, without a traceback; the others wait for it or lose their connection.
     ## Check by hand
@@ -46,13 +47,13 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     When the whole job was terminated: then no rank is left out.
     """
     signal = stop_signal(live.statuses.values())
-    if signal is None or not signal.spared:
+    if signal is None or not (signal.spared or _is_outlived(live, signal)):
         return
-    spared = {"spared": named(live, world, signal.spared)}
-    if causes := _not_awaited(case, live, signal):
+    spared = {"spared": named(live, world, signal.spared) if signal.spared else UNKNOWN}
+    if signal.spared and (causes := _not_awaited(case, live, signal)):
         found = HangBlame(kind=HangKind.LATE, ranks=signal.ranks, causes=causes, began_s=causes[0].began_s)
         seen_s = clock_time(found.began_s)
-        values = {"waiting": UNKNOWN, **spared}
+        values = {"waiting": UNKNOWN, "doing": signal.signal, **spared}
         yield hit_of(case, found, causes, confidence=Confidence.LIKELY, fault_time=seen_s, values=values)
         return
     found = case.of(blame_hang)
@@ -62,7 +63,20 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     if not gone:
         return
     fault_time = clock_time(visible_s(found, gone))
-    yield hit_of(case, found, gone, confidence=Confidence.LIKELY, fault_time=fault_time, values=spared)
+    values = {**spared, "doing": signal.signal}  # also where a handler of it ended with an exit code
+    yield hit_of(case, found, gone, confidence=Confidence.LIKELY, fault_time=fault_time, values=values)
+
+
+def _is_outlived(live: Live, signal: StopSignal) -> bool:
+    """Whether ranks that handle the signal live on as if it had not come, for longer than they needed to react to it.
+
+    Where a rank ended with another code, its launcher ends the others.
+    """
+    ranks = live.ranks()
+    ends_none = all(ranks[r].exit_code == 0 for r in signal.ranks)
+    others = [s for r, s in ranks.items() if r not in signal.ranks and not s.is_gone]
+    is_old = live.now_s - signal.first_s >= LEAVES_WITHIN_S
+    return ends_none and is_old and not signal.unsure and bool(others) and not any(ended_by(s) for s in others)
 
 
 def _not_awaited(case: Analysis, live: Live, signal: StopSignal) -> tuple[StallCause, ...]:
