@@ -19,6 +19,7 @@ from allready.agent.hang import HangMark
 from allready.agent.jax_meeting import RankServer
 from allready.agent.plan_check import refuse_nonsense
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.facts.tasks import Task
 from allready.launch.request import Note
 from allready.live.run_paths import node_log_dir
 from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
@@ -244,7 +245,11 @@ class NodeAgent:
     async def _tell_calls(self, ended: messages.Ended, sampler: "Sampler") -> None:
         """Of ranks that all ended well nobody asks; whether their calls fit the logs of NCCL show all the same."""
         is_well = bool(ended.ends) and all(end.is_success for end in ended.ends)
-        if not is_well or not await asyncio.to_thread(sampler.observer.has_nccl_logs):
+        if not is_well:
+            return
+        # A thread of its own: one of the loop's that hangs in a file system would keep this process from ending.
+        looked = Task(sampler.observer.has_nccl_logs, "nccl-logs")
+        if not await asyncio.to_thread(looked.result, timeout_s=LAST_WORDS_S):
             return
         evidence = await sampler.gather(Gather(number=self._asked, why="the ranks have ended"))
         if evidence is not None:
