@@ -94,6 +94,15 @@ def test_an_error_of_a_thread_of_gloo_is_no_cause() -> None:
     assert causes_of(settled(RunEvidence(deaths=(thrown,)))) == ()
 
 
+THREE = GroupProgress(
+    group="0",
+    source=Recorder.FLIGHT,
+    label="default_pg",
+    members=(0, 1, 2),
+    positions={r: Position(enqueued=2) for r in range(3)},
+)
+
+
 def dump(rank: int, *entries: object) -> FlightDump:
     text = json.dumps({"version": "2.10", "entries": entries, "pg_config": {}, "pg_status": {}})
     [found] = read_dump(text.encode(), "ring.json", name_hint=f"rank{rank}").dumps
@@ -102,19 +111,12 @@ def dump(rank: int, *entries: object) -> FlightDump:
 
 def test_the_rank_that_died_of_a_size_is_odd_where_all_others_called_alike() -> None:
     deaths = (death(2, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
-    group = GroupProgress(
-        group="0",
-        source=Recorder.FLIGHT,
-        label="default_pg",
-        members=(0, 1, 2),
-        positions={r: Position(enqueued=2) for r in range(3)},
-    )
     rings = [dump(0, entry(1, 50.0), entry(2, 51.0)), dump(1, entry(1, 50.0), entry(2, 51.0)), dump(2, entry(1, 50.0))]
-    [found] = with_reported_sizes(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches
+    [found] = with_reported_sizes(RunEvidence(deaths=deaths, progress=(THREE,)), rings).mismatches
     assert (found.odd, found.seq, found.kind) == ((2,), 2, "size")
     unlike = [rings[0], dump(1, entry(1, 50.0), entry(2, 51.0, size=7)), rings[2]]
-    assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(group,)), unlike).mismatches == ()
-    assert with_reported_sizes(RunEvidence(progress=(group,)), rings).mismatches == ()
+    assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(THREE,)), unlike).mismatches == ()
+    assert with_reported_sizes(RunEvidence(progress=(THREE,)), rings).mismatches == ()
 
 
 def test_the_room_that_a_rank_had_tells_which_of_two_sizes_it_called_with() -> None:
@@ -141,19 +143,12 @@ def test_the_room_that_a_rank_had_tells_which_of_two_sizes_it_called_with() -> N
 def test_equal_totals_of_an_operation_with_splits_tell_nothing() -> None:
     """The rank that got too much from another one is the victim of splits that no recorder writes down."""
     deaths = (death(1, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
-    group = GroupProgress(
-        group="0",
-        source=Recorder.FLIGHT,
-        label="default_pg",
-        members=(0, 1, 2),
-        positions={r: Position(enqueued=2) for r in range(3)},
-    )
     first, second = entry(1, 50.0), entry(2, 51.0, "all_to_all", size=16)
     rings = [dump(0, first, second), dump(1, first), dump(2, first, second)]
-    assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches == ()
+    assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(THREE,)), rings).mismatches == ()
     third = entry(3, 52.0)  # the others have gone on meanwhile
     rings = [dump(0, first, second, third), dump(1, first), dump(2, first, second, third)]
-    group = replace(group, positions={0: Position(enqueued=3), 1: Position(enqueued=2), 2: Position(enqueued=3)})
+    group = replace(THREE, positions={0: Position(enqueued=3), 1: Position(enqueued=2), 2: Position(enqueued=3)})
     assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches == ()
 
 
@@ -179,14 +174,7 @@ def exchange(rank: int, to_each: list[int]) -> FlightDump:
 def test_what_gloo_refused_tells_whose_splits_do_not_fit() -> None:
     """4000 bytes are 1000 floats, and only one rank sent so many to the rank that died."""
     deaths = (death(1, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
-    group = GroupProgress(
-        group="0",
-        source=Recorder.FLIGHT,
-        label="default_pg",
-        members=(0, 1, 2),
-        positions={r: Position(enqueued=2) for r in range(3)},
-    )
-    run = RunEvidence(deaths=deaths, progress=(group,))
+    run = RunEvidence(deaths=deaths, progress=(THREE,))
     died = dump(1, entry(1, 50.0))
     [found] = with_reported_sizes(run, [exchange(0, [500, 250, 500]), died, exchange(2, [200, 1000, 250])]).mismatches
     assert (found.kind, found.seq, found.odd, found.missing) == ("splits", 2, (2,), (1,))
