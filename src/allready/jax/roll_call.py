@@ -29,6 +29,8 @@ from allready.messaging.link import Link
 from allready.messaging.wire import hello_of
 from allready.model import LaunchFacts, MasterContactFacts, RollCall
 
+ENDS_S = 10.0
+"""What the thread has to end once the meeting is over; it only closes connections."""
 HEARD_S = 2.0
 """For the last word to reach all."""
 SHARE_EVERY_S = 0.2
@@ -91,7 +93,7 @@ class _Member:
         self._alone = self._begun_alone()
         self._loop = asyncio.new_event_loop()
         self._task = self._loop.create_task(self._take_part())
-        self._thread = threading.Thread(target=self._run, name="allready-roll-call")
+        self._thread = threading.Thread(target=self._run, name="allready-roll-call", daemon=True)
 
     def ask(self) -> dict[str, Any]:
         """How far the meeting is, or what is in the way."""
@@ -108,7 +110,7 @@ class _Member:
         if not self._state.is_over:  # interrupted
             with contextlib.suppress(RuntimeError):  # its loop has ended by an error
                 self._loop.call_soon_threadsafe(self._task.cancel)
-        self._thread.join()
+        self._thread.join(ENDS_S)
 
     def _run(self) -> None:
         try:
