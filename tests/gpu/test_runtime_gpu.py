@@ -51,9 +51,9 @@ def test_survivors_agree_and_go_on(kind: str, code: str, tmp_path: Path) -> None
             assert job.last(rank, "done")["steps"] == 15
 
 
-@cases("more", [{}, {"mesh": True}, {"in_flight": True}])
+@cases("more", [{}, {"mesh": True}, {"in_flight": True}, {"differ": True}, {"differ": True, "in_flight": True}])
 def test_random_faults(more: dict[str, bool], tmp_path: Path) -> None:
-    """In the default group, in the rows and columns of a mesh, with two calls in flight."""
+    """In the default group, in the rows and columns of a mesh, with two calls in flight, with calls that differ."""
     struck, problems = run(tmp_path, 3, num_soft=4, device="cuda", **more)
     assert not problems, "\n".join(problems)
     assert struck >= 4

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 plan = json.loads(sys.argv[1])
-ME, SIZE = int(plan["rank"]), int(plan["size"])
+ME, SIZE, DEVICE = int(plan["rank"]), int(plan["size"]), str(plan.get("device", "cpu"))
 odd: list[str] = []
 """How this rank's next call differs from that of the others."""
 ONE_OFF = "one off"
@@ -84,7 +84,7 @@ def make_teams(members: tuple[int, ...]) -> list[tuple[Any, list[int]]]:
     own = members.index(ME)
     with allready.subgroups():
         if len(members) == 4:
-            mesh = init_device_mesh(str(plan.get("device", "cpu")), (2, 2), mesh_dim_names=("row", "column"))
+            mesh = init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("row", "column"))
             made = [[mesh.get_group("column")], [mesh.get_group("row")]]  # along a row only the column changes
             chosen = [next(t for t in teams if own in t) for teams in teams_of(4)]
             return [(groups[0], [members[r] for r in team]) for groups, team in zip(made, chosen, strict=True)]
@@ -127,7 +127,7 @@ def transferred(step: int, group: Any, team: list[int], timeout: timedelta) -> t
     if not is_plain and plan.get("in_flight"):
         given["async_op"] = True
     elements = int(plan["large"]) // len(team) * len(team)
-    values = torch.full((elements,), float(step * SIZE + ME))
+    values = torch.full((elements,), float(step * SIZE + ME), device=DEVICE)
     total, first = float(sum(step * SIZE + m for m in team)), float(step * SIZE + team[0])
     each = [float(step * SIZE + m) for m in team]
     if operation == "all_reduce":
@@ -138,14 +138,14 @@ def transferred(step: int, group: Any, team: list[int], timeout: timedelta) -> t
         work = (dist.broadcast if is_plain else allready.safe_broadcast)(values, source, **given)
         found, expected = [values], [first]
     elif operation == "all_gather":
-        found, expected = [torch.zeros(elements) for _ in team], each
+        found, expected = [torch.zeros_like(values) for _ in team], each
         work = (dist.all_gather if is_plain else allready.safe_all_gather)(found, values, **given)
     elif operation == "reduce_scatter":
-        found, expected = [torch.zeros(elements // len(team))], [total]
+        found, expected = [values.new_zeros(elements // len(team))], [total]
         scatter = dist.reduce_scatter_tensor if is_plain else allready.safe_reduce_scatter
         work = scatter(found[0], values, **given)
     else:
-        received = torch.zeros(elements)
+        received = torch.zeros_like(values)
         found, expected = list(received.chunk(len(team))), each
         work = (dist.all_to_all_single if is_plain else allready.safe_all_to_all)(received, values, **given)
     if given.get("async_op"):
@@ -166,7 +166,8 @@ def varied(step: int, group: Any, team: list[int], timeout: timedelta) -> tuple[
     total = float(sum(step * SIZE + m for m in team))
     kind = OPERATIONS[(step + (how == "operation")) % len(OPERATIONS)]
     is_other_type = how == "dtype" or (how == "argument" and kind == "all_gather")  # that has no other argument
-    values = torch.full((elements,), float(step * SIZE + ME), dtype=torch.float64 if is_other_type else torch.float32)
+    dtype = torch.float64 if is_other_type else torch.float32
+    values = torch.full((elements,), float(step * SIZE + ME), dtype=dtype, device=DEVICE)
     if how == "skip":
         odd.append(ONE_OFF)
         return [], []
@@ -186,13 +187,13 @@ def varied(step: int, group: Any, team: list[int], timeout: timedelta) -> tuple[
         found, expected = [torch.zeros_like(values) for _ in team], [float(step * SIZE + m) for m in team]
         work = allready.safe_all_gather(found, values, **given)
     elif kind == "reduce_scatter":
-        found = [torch.zeros(elements // len(team), dtype=values.dtype)]
+        found = [values.new_zeros(elements // len(team))]
         work = allready.safe_reduce_scatter(found[0], values, dist.ReduceOp.MAX if how == "argument" else None, **given)
     else:
         sends = receives = [elements // len(team)] * len(team)
         if how == "argument" and len(team) > 1:
             sends = [sends[0] - 1, sends[1] + 1, *sends[2:]]
-        received = torch.zeros(elements, dtype=values.dtype)
+        received = torch.zeros_like(values)
         work = allready.safe_all_to_all(received, values, receives, sends, **given)
         found, expected = list(received.chunk(len(team))), [float(step * SIZE + m) for m in team]
     if given["async_op"]:
@@ -212,8 +213,7 @@ def call_and_check(step: int, group: Any, team: list[int], timeout: timedelta) -
     elif plan.get("varied"):
         got, expected = varied(step, group, team, timeout)
     else:
-        device = plan.get("device", "cpu")
-        values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME), device=device)
+        values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME), device=DEVICE)
         values = reduced(values, group, timeout)
         got, expected = [values[0].item(), values[-1].item()], [float(sum(step * SIZE + m for m in team))] * 2
     if got != expected:
@@ -256,12 +256,11 @@ def main() -> None:
     import allready
 
     torch.set_num_threads(1)
-    device = plan.get("device", "cpu")
-    if device == "cuda":
+    if DEVICE == "cuda":
         torch.cuda.set_device(ME % torch.cuda.device_count())
     timeout = timedelta(seconds=float(plan.get("timeout_s", 2.0)))
     allready.init_process_group(
-        "nccl" if device == "cuda" else "gloo",
+        "nccl" if DEVICE == "cuda" else "gloo",
         init_method=f"tcp://127.0.0.1:{plan['port']}",
         rank=ME,
         world_size=SIZE,

@@ -569,6 +569,18 @@ def test_an_uncaught_exception_is_the_reason_of_the_abort_that_follows_it() -> N
     assert deaths[0].last_words == "std::runtime_error: shard 7 is corrupt"
 
 
+def test_words_of_an_uncaught_exception_are_found_behind_what_another_thread_wrote_in_between() -> None:
+    """torch's recorder writes its own error with a stack while the watchdog ends the process."""
+    first, words = TERMINATE.splitlines(keepends=True)
+    between = "".join(
+        f"frame #{n}: c10d::FlightRecorder::update_state() + 0x{n:02x} (0x7f9d in lib.so)\n" for n in range(28)
+    )
+    [death] = read(first + "Failed to update state for entry 160\n" + between + words).deaths
+    assert death.last_words == "std::runtime_error: shard 7 is corrupt"
+    other = TERMINATE.replace("shard 7 is corrupt", "no shard").replace("std::runtime_error", "std::logic_error")
+    assert read(first + between + other).deaths[0].last_words == "std::runtime_error"
+
+
 def test_where_two_ranks_abort_in_one_file_nobody_knows_whose_words_they_are() -> None:
     deaths = read(TERMINATE + ABORTED + ABORTED.replace("21183", "21184")).deaths
     assert {d.pid: d.last_words for d in deaths if d.pid} == {21183: "", 21184: ""}

@@ -12,6 +12,8 @@ from allready.evidence.log.line import Line
 
 MAX_TASKS = 4096
 MAX_DIGITS = 7
+MAX_LINES_BETWEEN = 60
+"""Another thread that writes a message of torch with its stack: some thirty lines."""
 
 _SIGNALS = {
     "Killed": "SIGKILL",
@@ -370,7 +372,7 @@ def _terminate(here: _Here) -> Iterable[DeathDraft]:
     if match is None:
         return
     here_too = here.text.partition("what(): ")[2]
-    words = here_too.strip() or next((w[1] for o in here.following(6) if (w := re.match(_WHAT, o.rest))), "")
+    words = here_too.strip() or _what_is_said(here)
     rank = re.search(_WORLD_RANK, words)
     is_collective = tracebacks.Failure(match[1].replace("::", "."), words).is_collective_error
     yield DeathDraft(
@@ -382,6 +384,16 @@ def _terminate(here: _Here) -> Iterable[DeathDraft]:
         is_collective_error=is_collective or ("watchdog thread terminated" in words and "CUDA error" not in words),
         last_words=f"{match[1]}: {words}" if words else match[1],
     )
+
+
+def _what_is_said(here: _Here) -> str:
+    """The exception's own words, also where other threads of the process wrote in between."""
+    for other in here.following(MAX_LINES_BETWEEN):
+        if said := re.match(_WHAT, other.rest):
+            return said[1]
+        if re.search(_TERMINATE, other.text):
+            break
+    return ""
 
 
 def _checked(here: _Here) -> Iterable[DeathDraft]:
