@@ -12,7 +12,7 @@ from allready.evidence.nccl_record import NcclRecord, encoded
 from allready.judging.calls import LoggedCalls
 from allready.live.monitor.readings import readings_of
 from allready.live.monitor.run_evidence import assembled
-from allready.model import NodeEvidence, NodeStatus, Origin, ProcessRecord, ProcessState, RankEvidence, RankStatus
+from allready.model import NodeEvidence, NodeStatus, Origin, ProcessRecord, ProcessState, RankEvidence, RankStatus, Role
 from tests.evidence.operations.streams import AR
 from tests.evidence.operations.streams import stream as made
 from tests.live.monitor.made import CLOSED, IN_ALL_REDUCE, STACK, entry, traceback
@@ -79,6 +79,25 @@ def test_the_very_last_line_of_a_process_that_crashed_is_why() -> None:
     for status, tail in ((killed, line), (crashed, line + "step 1\n")):
         [reading] = readings_of(answer(RankEvidence(rank=3, status=status, log_tail=tail)))
         assert not reading.events, f"{status.signal}: another one ended it, or it went on after the line"
+
+
+def test_one_of_the_last_lines_of_a_process_that_left_without_a_traceback_is_why() -> None:
+    """Programs in C++ and scripts that catch their own errors print a line, perhaps a few more, and exit."""
+    line = "cudaCheckError() failed : no kernel image is available for execution on the device\n"
+    for ends_badly, behind, expected in (
+        (DEAD, 0, 1),
+        (DEAD, 5, 1),
+        (DEAD, 6, 0),
+        (replace(DEAD, exit_code=0), 0, None),
+    ):
+        answers = readings_of(
+            answer(RankEvidence(rank=3, status=ends_badly, log_tail=line + "closing files\n" * behind))
+        )
+        found = [e.signature for reading in answers for e in reading.events if e.role is Role.ROOT]
+        assert (found if answers else None) == (None if expected is None else ["cuda.no_kernel_image"] * expected)
+    told_to_go = replace(DEAD, exit_code=None, signal="SIGTERM")
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=told_to_go, log_tail=line)))
+    assert not reading.events
 
 
 def test_a_lost_connection_is_known_as_one() -> None:

@@ -174,19 +174,28 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
     own = own[-1:] or []
     if own and not one.status.is_gone and not _is_at_the_end(own[0], one.log_tail):
         own = []  # an exception that it got over
-    num_lines = _cut(one.log_tail).rstrip().count("\n") + 1
-    last_line = num_lines if not own and one.status.signal in CRASHES else None
+    from_line = math.inf if own else _first_of_last(one)
     times = [*map(_last_s, reading.events), *(d.time_s for d in own if d.time_s is not None)]
     since_s = max(times, default=math.inf) - END_S if own and own[0].is_collective_error else math.inf
     events = [
         _event(e, one, whose)
         for e in reading.events
         if _is_last(e, own[0] if own else None)
-        or (e.role is Role.ROOT and e.origin.line == last_line is not None)
+        or (e.role is Role.ROOT and (e.origin.line or 0) >= from_line)
         or (e.role is Role.ROOT and e.signature.startswith(MESSAGING) and _last_s(e) >= since_s)
     ]
     record = replace(reading.source, rank=one.rank, last_line=last_line_of(_cut(one.log_tail)))
     return replace(reading, source=record, deaths=own, events=events, processes=[], op_streams=[])
+
+
+def _first_of_last(one: RankEvidence) -> float:
+    """The first line of its output that may be why it ended, where no exception says so: its very last one where it
+    crashed, which happens without a word; one of its last ones where it left by itself.
+    """
+    num_lines = _cut(one.log_tail).rstrip().count("\n") + 1
+    if one.status.signal is not None:
+        return num_lines if one.status.signal in CRASHES else math.inf
+    return num_lines - LAST_LINES + 1 if one.status.exit_code else math.inf
 
 
 def _nccl_calls(one: RankEvidence, source: str, whose: Whose) -> Reading:
