@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from allready.judging import differences as compare
+from allready.judging.conclude import Known, concluded
+from allready.judging.loading import load
 from allready.model import (
     Confidence,
     Culprits,
@@ -65,11 +67,11 @@ def report(fault_class: FaultClass | None, **culprits: tuple[object, ...]) -> Re
 
 
 def into(monkeypatch: pytest.MonkeyPatch, findings: Iterable[Finding], told: Report) -> Report:
-    monkeypatch.setattr(compare, "judge", lambda fleet: (tuple(findings), ()))
+    monkeypatch.setattr(compare, "judge", lambda fleet, rules: (tuple(findings), ()))
     facts = {n: NodeFacts.none("made up") for n in (0, 1)}
     comparison = compare.Comparison(facts, started=NOW)
     comparison.make(lambda: Fleet(world=World(num_nodes=2, world_size=2)), (0, 1))
-    return comparison.into(told)
+    return concluded(told, Known(rules=load(), differences=comparison.differences))
 
 
 SAME = found("NET009", nodes=(0, 1), variables=("GLOO_SOCKET_IFNAME",))

@@ -39,6 +39,15 @@ def is_error(finding: Finding) -> bool:
     return finding.severity.weight >= Severity.ERROR.weight
 
 
+class Change(Struct, frozen=True):
+    """What a step before or after the order did to a finding, and why; `step`: its name."""
+
+    code: str
+    what: str
+    why: str
+    step: str = ""
+
+
 class Entry(Struct, frozen=True):
     """A finding and what the comparison needs of it."""
 
@@ -81,7 +90,12 @@ def explain_order(findings: Sequence[Finding], rules: Rules) -> tuple[str, ...]:
     sentences = []
     for a, b in pairwise(_entries(findings, rules)):
         step = next((c for c in CRITERIA if c.place(a) != c.place(b)), None)
-        why = "both say the same" if step is None else step.reason.format(a=step.shown(a), b=step.shown(b))
+        if step is None:
+            why = "both say the same"
+        elif step.place(a) < step.place(b):
+            why = step.reason.format(a=step.shown(a), b=step.shown(b))
+        else:
+            why = "a step after the order put it there"
         sentences.append(f"{a.finding.code} before {b.finding.code}: {why}")
     return tuple(sentences)
 
