@@ -118,7 +118,7 @@ class VerdictLatch(Struct):
         if is_fault and self._is_known_better(new, findings, wall_s):
             return True, "the same broken path is now known better"
         if is_fault and self._took_its_place(new, findings):
-            return True, f"the rank of {old.code} gets on, and another one stands for a reason of its own"
+            return True, f"the rank of {old.code} makes progress, and another one stands for a reason of its own"
         if not self.is_fault or key_of(old) == key_of(new):
             return True, "what stood is not proven"
         if not is_fault:
