@@ -262,8 +262,6 @@ def declared() -> dict[str, list[str]]:
 @pytest.mark.parametrize("page", ["docs/verdict-order.md", "docs/zh/verdict-order.md"])
 def test_the_page_lists_what_rules_declare_for_the_steps(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    shown = {
-        match[1]: match[2].split(", ")
-        for match in re.finditer(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", text, re.MULTILINE)
-    }
+    found_rows = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", text, re.MULTILINE)
+    shown = {name: codes.split(", ") for name, codes in found_rows}
     assert shown == declared(), f"{page} does not have the codes of today; run: make docs"
