@@ -126,7 +126,7 @@ def test_a_warning_is_raised_in_the_situation_that_its_rule_names_and_says_why()
     done = conclude([CANCELLED], known(run=RunEvidence()))
     assert done.verdict is not None
     assert (done.verdict.code, done.verdict.confidence) == ("LCH008", "possible")
-    assert why(done) == ("raised: LCH008 raised from info to error: " + FROM_OUTSIDE,)
+    assert why(done) == ("raised: LCH008 from info to error: " + FROM_OUTSIDE,)
 
 
 def test_nothing_is_raised_beside_an_error_of_a_job_that_runs_or_after_a_good_end() -> None:
@@ -213,7 +213,7 @@ def test_the_program_prints_the_reasons_when_asked_for_all(caplog: pytest.LogCap
     caplog.set_level(logging.DEBUG, logger="allready.judging.conclude")
     steps = [f"step {n}/40 loss 2.0" for n in range(1, 21)]
     read(*steps, "slurmstepd: error: *** JOB 1809579 ON r8i3n1 CANCELLED AT 2021-05-23T08:45:57 ***")
-    assert caplog.messages[0].startswith("raised: LCH008 raised from info to error: ")
+    assert caplog.messages[0].startswith("raised: LCH008 from info to error: ")
 
 
 @pytest.mark.thorough

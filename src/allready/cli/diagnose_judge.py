@@ -67,7 +67,6 @@ def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvide
 def judge_readings(readings: Sequence[Reading], question: Question, *, started: datetime) -> tuple[Report, RunEvidence]:
     """The report, without the secrets that stood in what was read, and what it was made from (as it was read)."""
     from allready.evidence.digest import digest
-    from allready.judging.arbiter import is_error
     from allready.judging.assemble import only_ranks
     from allready.judging.baseline import compare
     from allready.judging.conclude import Known, conclude
@@ -84,7 +83,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     now = datetime.now(UTC)
     watched = saved.runs if question.since is None else ()
     done = conclude(found, Known(rules=rules, now=now, watched=watched, run=run_evidence))
-    open_questions = undecided(run_evidence, readings, saved, is_fault=any(map(is_error, done.findings)))
+    open_questions = undecided(run_evidence, readings, saved, is_fault=done.verdict is not None)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
     summary = digest(shown, onset_s=onset(run_evidence))
     if question.baseline is not None:

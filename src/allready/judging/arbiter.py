@@ -40,12 +40,15 @@ def is_error(finding: Finding) -> bool:
 
 
 class Change(Struct, frozen=True):
-    """What a step before or after the order did to a finding, and why; `step`: its name."""
+    """What a step of `judging.conclude` did to a finding besides the order, and why."""
 
+    step: str
     code: str
     what: str
     why: str
-    step: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.code} {self.what}: {self.why}"
 
 
 class Entry(Struct, frozen=True):

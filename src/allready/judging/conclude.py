@@ -96,7 +96,7 @@ def _raised(done: Conclusion, known: Known) -> Conclusion:
             if new is not None:
                 found = (*done.findings[:at], new, *done.findings[at + 1 :])
                 why = f"no finding is an error, and {meaning.reason}"
-                change = Change(finding.code, f"raised from {finding.severity} to {new.severity}", why)
+                change = Change("raised", finding.code, f"from {finding.severity} to {new.severity}", why)
                 return replace(done, findings=in_order(found, known.rules), changes=(*done.changes, change))
     return done
 
@@ -133,7 +133,7 @@ def _explained(done: Conclusion, differences: Differences) -> Conclusion:
         return done
     cause, verdict = found
     why = f"it is why the nodes do not connect, which is all that {done.verdict.code} says"
-    change = Change(cause.code, f"instead of {done.verdict.code}", why)
+    change = Change("differences", cause.code, f"instead of {done.verdict.code}", why)
     return replace(done, verdict=verdict, findings=(cause, *done.findings), changes=(*done.changes, change))
 
 
@@ -142,7 +142,7 @@ def _shown_beside(done: Conclusion, differences: Differences) -> Conclusion:
     verdict = verdict_of(shown[:1], now=differences.found, visible_since=differences.started)
     if done.verdict is not None or verdict is None:
         return replace(done, findings=(*done.findings, *shown))
-    change = Change(verdict.code, "first", "the job shows nothing that explains more")
+    change = Change("differences", verdict.code, "first", "the job shows nothing that explains more")
     return replace(
         done, findings=(*shown, *done.findings), verdict=verdict, status=Status.FAULT, changes=(*done.changes, change)
     )
@@ -159,7 +159,7 @@ def _alone(done: Conclusion, known: Known) -> Conclusion:
         return replace(done, findings=(*done.findings, *waited))
     loss = (replace(f, severity=Severity.WARNING) if is_error(f) else f for f in done.findings)
     code = before.verdict.code if before.verdict is not None else ""
-    change = Change(code, "stays", "it was proven before node 0 was lost")
+    change = Change("alone", code, "stays", "it was proven before node 0 was lost")
     return replace(
         done,
         findings=(*before.findings, *(f for f in loss if f not in before.findings)),
@@ -193,11 +193,8 @@ def conclude(begun: Sequence[Finding] | Report, known: Known) -> Conclusion:
         done = Conclusion(findings=begun.findings, verdict=begun.verdict, status=begun.status)
     else:
         done = Conclusion(findings=tuple(begun))
-    for name, step in STEPS.items():
-        before = len(done.changes)
+    for step in STEPS.values():
         done = step(done, known)
-        named = (replace(change, step=name) for change in done.changes[before:])
-        done = replace(done, changes=(*done.changes[:before], *named))
     if log.isEnabledFor(logging.DEBUG):
         for line in explain(done, known.rules):
             log.debug("%s", line)
@@ -213,4 +210,4 @@ def concluded(report: Report, known: Known) -> Report:
 
 def explain(done: Conclusion, rules: Rules) -> tuple[str, ...]:
     """Why the verdict is the verdict: what each step changed, then why each finding stands before the next one."""
-    return (*(f"{c.step}: {c.code} {c.what}: {c.why}" for c in done.changes), *explain_order(done.findings, rules))
+    return (*map(str, done.changes), *explain_order(done.findings, rules))

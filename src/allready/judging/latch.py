@@ -69,7 +69,7 @@ class VerdictLatch(Struct):
         gives_way, why = self._gives_way_to(new, findings, wall_s, is_fault=fault is not None)
         if old is not None and key_of(old) != key_of(new):
             what = (new.code, f"instead of {old.code}") if gives_way else (old.code, f"stays before {new.code}")
-            self.change = Change(*what, why)
+            self.change = Change("verdict", *what, why)
         if gives_way:
             self._set(new, wall_s, visible_s or {}, is_fault=fault is not None)
 

@@ -25,7 +25,7 @@ def with_live(
     named = next((v for run in runs if (v := run.verdict) is not None and not _knows_least(v.code, rules)), None)
     if named is not None:
         why = f"a node that lost node 0 knows less than one that reports {named.code}"
-        changes += [Change(f.code, "left out", why) for f in live if _knows_least(f.code, rules)]
+        changes += [Change("watched", f.code, "left out", why) for f in live if _knows_least(f.code, rules)]
         live = [f for f in live if not _knows_least(f.code, rules)]
     after, seen, instead = _watched(findings, live, runs, rules)
     in_files = {(f.code, f.culprits) for f in after}
@@ -50,13 +50,16 @@ def _watched(
     gave_way = [(f, by) for f in stalls if (by := _reported_by(f, reported)) is not None]
     known = [f for f, _ in gave_way]
     ranks = {r for f in known for r in f.culprits.ranks}
-    changes = [Change(f.code, "left out", f"`allready run` watched the ranks and reported {by}") for f, by in gave_way]
+    changes = [
+        Change("watched", f.code, "left out", f"`allready run` watched the ranks and reported {by}")
+        for f, by in gave_way
+    ]
     seen = []
     for f in live:
         if f.code in reported and f.severity is Severity.WARNING and ranks & set(f.culprits.ranks):
             f = replace(f, severity=Severity.ERROR)
             why = "the files show that the wait was not over when the job was ended"
-            changes.append(Change(f.code, f"raised from {Severity.WARNING} to {Severity.ERROR}", why))
+            changes.append(Change("watched", f.code, f"raised from {Severity.WARNING} to {Severity.ERROR}", why))
         seen.append(f)
     return [f for f in findings if f not in known], seen, changes
 
