@@ -50,7 +50,7 @@ class Applies(Flag):
     TRAFFIC = auto()
     """Of the connections of a check's ranks, as if they were those of a job."""
     ALONE = auto()
-    """By a node that node 0 does not hear: its own word is enough."""
+    """By a node that node 0 does not hear: no other node has to confirm it."""
     JOB_FACTS = auto()
     """Of the facts of a job's nodes while its ranks import: it stays true of a machine that a job uses."""
     RUN = OFFLINE | LIVE
