@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import grouped
-from allready.model import Finding, Severity
+from allready.model import Confidence, FaultClass, Finding, Severity
 from allready.model.fill import UNKNOWN
 
 Rules = Mapping[str, Rule]
@@ -37,6 +37,12 @@ def in_order(findings: Iterable[Finding], rules: Rules) -> tuple[Finding, ...]:
 def is_error(finding: Finding) -> bool:
     """Whether it says that something is wrong, so that it can be the verdict."""
     return finding.severity.weight >= Severity.ERROR.weight
+
+
+def likely_end(findings: Iterable[Finding]) -> Finding | None:
+    """What explains that a run ended, where no finding is an error: a job that was cancelled."""
+    ends = (f for f in findings if f.fault_class is FaultClass.DEAD)
+    return next((f for f in ends if f.confidence is not Confidence.POSSIBLE), None)
 
 
 class Change(Struct, frozen=True):
