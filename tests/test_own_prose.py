@@ -102,7 +102,7 @@ FOREIGN = (
     Foreign("model/fill.py", "command", "a shell command with places to fill in"),
     Foreign("preflight/check/staging.py", "versions", "names of packages, and the version of each"),
     Foreign("preflight/collectives/meetings.py", "group", "the ranks of a group"),
-    Foreign("rules/collective/_blame.py", "error", "the exception that a rank ended by"),
+    Foreign("judging/stage_states.py", "error", "the exception that a rank ended by"),
     Foreign("rules/collective/device_failed.py", "error", "the exception that a rank ended by"),
     Foreign("rules/desync/one_call_more.py", "text", "lines of a log"),
     Foreign("rules/desync/one_call_more.py", "error", "RAS's words about a communicator"),

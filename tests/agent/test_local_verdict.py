@@ -2,7 +2,9 @@
 
 from msgspec.structs import replace
 
-from allready.agent.local_verdict import SURELY_SILENT_S, LocalView, beside
+from allready.agent.local_verdict import SURELY_SILENT_S, LocalView
+from allready.judging.conclude import Known, concluded
+from allready.judging.loading import load
 from allready.model import Culprits, LinkRow, NodeStatus, SocketRow, Status, World, WorldNode
 from tests.rules.link.wires import DEAD, NOW, address, row
 
@@ -97,10 +99,10 @@ def test_a_proven_fault_stays_the_verdict_where_node_0_is_lost() -> None:
         findings=(replace(link.findings[0], code="LIV001", culprits=Culprits(ranks=(1,))),),
         verdict=replace(link.verdict, code="LIV001"),
     )
-    kept = beside(before, link)
+    kept = concluded(link, Known(rules=load(), earlier=before))
     assert kept.verdict == before.verdict
     assert [(f.code, f.severity) for f in kept.findings] == [("LIV001", "blocker"), ("LNK002", "warning")]
-    waited = beside(replace(before, status=Status.WAITING), link)
+    waited = concluded(link, Known(rules=load(), earlier=replace(before, status=Status.WAITING)))
     assert (waited.status, waited.verdict) == (link.status, link.verdict)
     assert [f.code for f in waited.findings] == ["LNK002", "LIV001"]
-    assert beside(replace(before, status=Status.HEALTHY), link) == link
+    assert concluded(link, Known(rules=load(), earlier=replace(before, status=Status.HEALTHY))) == link

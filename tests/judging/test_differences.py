@@ -7,9 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from allready.judging import differences as compare
+from allready.judging.conclude import Known, concluded
+from allready.judging.engine import judge
+from allready.judging.loading import load
 from allready.model import (
+    ChoiceFault,
     Confidence,
     Culprits,
+    EnvFacts,
     FaultClass,
     Finding,
     Fleet,
@@ -20,6 +25,10 @@ from allready.model import (
     Verdict,
     World,
 )
+from tests.fleets import fleet
+from tests.rules.env.made import host
+from tests.rules.gpu.made_up import gpus
+from tests.rules.net.made import choosing
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -65,11 +74,11 @@ def report(fault_class: FaultClass | None, **culprits: tuple[object, ...]) -> Re
 
 
 def into(monkeypatch: pytest.MonkeyPatch, findings: Iterable[Finding], told: Report) -> Report:
-    monkeypatch.setattr(compare, "judge", lambda fleet: (tuple(findings), ()))
+    monkeypatch.setattr(compare, "judge", lambda fleet, rules: (tuple(findings), ()))
     facts = {n: NodeFacts.none("made up") for n in (0, 1)}
     comparison = compare.Comparison(facts, started=NOW)
     comparison.make(lambda: Fleet(world=World(num_nodes=2, world_size=2)), (0, 1))
-    return comparison.into(told)
+    return concluded(told, Known(rules=load(), differences=comparison.differences))
 
 
 SAME = found("NET009", nodes=(0, 1), variables=("GLOO_SOCKET_IFNAME",))
@@ -117,3 +126,21 @@ def test_what_differs_is_told_beside_the_jobs_own_fault(monkeypatch: pytest.Monk
     assert (alone.verdict.code, alone.status) == ("ENV001", Status.FAULT)
     info = replace(differs, severity=Severity.INFO)
     assert into(monkeypatch, [info, replace(SAME, severity=Severity.WARNING)], report(None)) == report(None)
+
+
+def test_rules_say_which_of_them_a_job_shows_and_the_layer_says_what_only_explains() -> None:
+    nodes = fleet(
+        2,
+        host={1: replace(host(1), kernel="5.15.0")},  # information only
+        env={1: EnvFacts(variables={"NCCL_ALGO": "Tree"})},
+        transport={1: choosing("nccl", 1, None, pattern="ens99", fault=ChoiceFault.NO_MATCH)},
+        gpu={1: gpus(1, num=4)},
+    )
+    assert "GPU003" in {f.code for f in judge(nodes)[0]}  # of a check; ranks that run may hold GPUs
+    comparison = compare.Comparison(nodes.nodes, started=NOW)
+    assert not comparison.make(lambda: nodes, (0,))
+    assert comparison.make(lambda: nodes, (0, 1))
+    assert not comparison.make(lambda: nodes, (0, 1))
+    assert comparison.differences is not None
+    assert {f.code for f in comparison.differences.shown} == {"ENV002"}
+    assert {f.code for f in comparison.differences.choices} == {"NET010"}

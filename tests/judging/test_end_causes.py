@@ -6,10 +6,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from allready.judging.end_causes import explained
 from allready.model import EndCause as End
-from allready.model import ProcessEnd
+from allready.model import EndKind, ProcessEnd
 from allready.model.process import end_of
 from allready.signatures import load
 from tests.cases import cases
@@ -162,3 +163,8 @@ def test_a_script_that_is_not_there_is_not_tried_again(arguments: tuple[str, ...
     done = subprocess.run([sys.executable, *arguments], capture_output=True, timeout=60)
     assert kind(ended(done.returncode), done.stderr.decode()) in (End.USAGE, End.IMPORT_ERROR)
     assert python("")[0] == sys.executable
+
+
+def test_a_program_that_could_not_be_run_was_called_wrongly() -> None:
+    assert kind(replace(ended(127), kind=EndKind.NOT_RUN)) is End.USAGE
+    assert kind(ended(127)) is End.EXIT_CODE

@@ -1,6 +1,7 @@
 """One place makes verdicts and reports, areas of rules stand alone, and metadata says where a rule applies."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,3 +155,71 @@ def test_a_choice_in_another_place_would_be_found() -> None:
     )
     assert len(list(choices_in(ast.parse(source)))) == 7
     assert list(choices_in(ast.parse(copies))) == []
+
+
+CODE = re.compile(r"[A-Z]{3}\d{3}")
+
+
+def codes_in(tree: ast.AST) -> Iterator[str]:
+    """Codes of rules that something may be decided by: any that stands in the source but in a rule's own declaration;
+    and beginnings that are taken off a code, which all codes of an area share."""
+    declared = {
+        id(node)
+        for call in nodes(tree, ast.Call)
+        if ast.unparse(call.func).rpartition(".")[2] == "Rule"
+        for keyword in call.keywords
+        if keyword.arg in {"code", "explains"}
+        for node in ast.walk(keyword.value)
+    }
+    for node in nodes(tree, ast.Constant):
+        if isinstance(node.value, str) and CODE.fullmatch(node.value) and id(node) not in declared:
+            yield node.value
+    for slice_of in nodes(tree, ast.Subscript):
+        if re.search(r"\.code\[:\d\]$", ast.unparse(slice_of)):
+            yield ast.unparse(slice_of)
+    for part in nodes(tree, ast.Attribute):
+        if part.attr == "startswith" and ast.unparse(part.value).endswith(".code"):
+            yield ast.unparse(part)
+
+
+def test_nothing_is_decided_by_the_code_of_a_rule() -> None:
+    assert {(place, code) for place, tree in trees().items() for code in codes_in(tree)} == set()
+
+
+def test_a_list_of_codes_would_be_found() -> None:
+    source = (
+        "LAST_WORDS = {'STO006': 1}\nif finding.code == 'JOB010': pass\n"
+        "if finding.code[:3] in AREAS: pass\nif f.code.startswith('LNK'): pass\n"
+        "@Rule(code='DSY001', explains=('CUD019',))\ndef rule(run): ...\n"
+        "name = 'ABC'; code[:3]; rule.code\n"
+    )
+    assert list(codes_in(ast.parse(source))) == ["STO006", "JOB010", "finding.code[:3]", "f.code.startswith"]
+
+
+OF_THE_STEPS = {
+    "arbiter.in_order", "report_builder.verdict_of", "report_builder.verdict_from",
+    "report_builder.keep_first_detection", "watched.with_live", "raised.raised", "differences.explained_by",
+}  # fmt: skip
+"""What `judging.conclude` does step by step."""
+
+
+def test_every_path_goes_to_its_verdict_by_conclude() -> None:
+    found = {
+        (place, name)
+        for place, tree in trees().items()
+        if not place.startswith("judging/")
+        for name in imports_of(tree)
+        if name.removeprefix("allready.judging.") in OF_THE_STEPS
+    }
+    assert found == set()
+    users = {place for place, tree in trees().items() for name in imports_of(tree) if ".judging.conclude." in name}
+    assert users == {
+        "cli/diagnose_judge.py",  # after a run
+        "preflight/check/report_series.py",  # check, doctor, bench
+        "live/monitor/monitor.py",  # run while it lives, and watch
+        "agent/supervisor.py",  # what the nodes' facts show besides
+        "agent/participant.py",  # a node that has lost node 0
+        "agent/local_verdict.py",  # a node's own interface
+        "runtime/judgement.py",
+        "runtime/metrics/control.py",
+    }

@@ -7,19 +7,16 @@ from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from msgspec.structs import replace
-
-from allready.judging.arbiter import is_error
+from allready.judging.conclude import Known, conclude
 from allready.judging.engine import judge
-from allready.judging.loading import load
-from allready.judging.report_builder import ReportBuilder, keep_first_detection, verdict_of
+from allready.judging.loading import asked_for
+from allready.judging.registry import Applies
+from allready.judging.report_builder import ReportBuilder
 from allready.messaging.hub import HEARTBEAT_S
-from allready.model import Fleet, Live, NodeEvidence, NodeStatus, Report, Severity, Status, World
+from allready.model import Fleet, Live, NodeEvidence, NodeStatus, Report, Status, World
 
 HISTORY_S = 30.0
 SURELY_SILENT_S = 2 * HEARTBEAT_S + 0.5
-CODE = "LNK002"
-"""The one rule that a node's own word is enough for."""
 
 
 class LocalView:
@@ -66,32 +63,20 @@ class LocalView:
             addresses=self._addresses,
             world_size=self._world.world_size,
         )
-        findings, _ = judge(Fleet(world=self._world, live=live), [load()[CODE]])
+        rules = {rule.code: rule for rule in asked_for(Applies.ALONE)}
+        findings, _ = judge(Fleet(world=self._world, live=live), rules.values())
         now = datetime.fromtimestamp(now_s, UTC)
         began = next((f.fault_time for f in findings if f.fault_time), None)
         since = datetime.fromisoformat(began).replace(tzinfo=UTC) if began else None
-        verdict = verdict_of(findings, now=now, visible_since=since)
-        if verdict is None:
+        previous = self.last.verdict if self.last is not None else None
+        done = conclude(findings, Known(rules=rules, now=now, visible_since=since, previous=previous))
+        if done.verdict is None:
             return None
         self.last = self._reports.build(
-            now=now,
-            world=self._world,
-            status=Status.FAULT,
-            verdict=keep_first_detection(verdict, self.last.verdict if self.last is not None else None),
-            findings=findings,
+            now=now, world=self._world, status=Status.FAULT, verdict=done.verdict, findings=done.findings
         )
         return self.last
 
     def _has_lost_a_link(self, status: NodeStatus) -> bool:
         had = {link.name for s in self._history for link in s.links if link.is_up and link.has_carrier}
         return any(link.name in had and not (link.is_up and link.has_carrier) for link in status.links)
-
-
-def beside(last: Report, loss: Report) -> Report:
-    """The report of a node that has lost node 0: a fault that was proven before stays the verdict, and the loss stands
-    beside it; what was not proven yet stands beside the loss."""
-    if last.status is not Status.FAULT or last.verdict is None:
-        waited = (f for f in last.findings if last.status is Status.WAITING and f not in loss.findings)
-        return replace(loss, findings=(*loss.findings, *waited))
-    told = (replace(f, severity=Severity.WARNING) if is_error(f) else f for f in loss.findings)
-    return replace(last, findings=(*last.findings, *(f for f in told if f not in last.findings)))

@@ -12,10 +12,12 @@ from allready.agent.closing import closed
 from allready.agent.context import AgentContext
 from allready.agent.coordinator import JobEnd
 from allready.agent.interruption import Interruption, interrupted
-from allready.agent.local_verdict import LocalView, beside
+from allready.agent.local_verdict import LocalView
 from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.exchange import to_json
+from allready.judging.conclude import Known, concluded
+from allready.judging.loading import load
 from allready.messaging.channel import loss_of
 from allready.messaging.link import Link
 from allready.model import EndCause, JobOutcome, Loss, NodeStatus, Report, UncheckedKind
@@ -149,7 +151,7 @@ class JobParticipant:
         await agent.end_ranks()
         if local is None:
             local = await self._joiner.judge_loss(loss)
-        local = beside(last, local)
+        local = concluded(local, Known(rules=load(), earlier=last))
         reports.publish(local)
         return JobEnd(job=job, report=closed(local, job), why=f"node 0 was lost: {loss}")
 

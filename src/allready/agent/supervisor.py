@@ -15,7 +15,9 @@ from allready.agent.interruption import Interruption, ReportHistory, interrupted
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
 from allready.errors import ExchangeError
+from allready.judging.conclude import Known, concluded
 from allready.judging.differences import Comparison
+from allready.judging.loading import load
 from allready.judging.stop_signals import LEAVES_WITHIN_S
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
@@ -188,11 +190,16 @@ class Supervisor:
         if self._comparison.make(self._roll.fleet, self._roll.hub.nodes) and monitor.last is not None:
             await self._send(monitor.last)
 
+    def _compared(self, report: Report) -> Report:
+        """The report with what the nodes' facts show, as soon as they were compared."""
+        differences = self._comparison.differences
+        return report if differences is None else concluded(report, Known(rules=load(), differences=differences))
+
     async def _send(self, report: Report, *, is_final: bool = False) -> None:
         """Every node shows the report; node 0's own agent does it through the same message."""
         hub = self._roll.hub
         if not is_final:
-            report = self._comparison.into(report)
+            report = self._compared(report)
             report = replace(report, roll=hub.roll(finished=True) if self._plan.num_nodes > 1 else None)
             self._history.add(report, time.time())
         self._report, self._is_final = report, is_final
@@ -326,7 +333,7 @@ class Supervisor:
             kept = monitor.without_moved(evidence) if is_of_before else None  # ranks may have got the signal as well
             if kept is not None:
                 monitor.take_evidence(kept, now)
-        report = self._comparison.into(monitor.freeze(now, began_s))
+        report = self._compared(monitor.freeze(now, began_s))
         if report.verdict is None and before.verdict is not None:
             return before  # the last sample shows the shutdown; what was known when the signal came still holds
         return replace(report, roll=before.roll)

@@ -12,10 +12,8 @@ from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
 from allready.json_bounds import memory_bytes
-from allready.judging.arbiter import in_order
 from allready.judging.closings import ENDED_BY
 from allready.judging.loading import load, load_for
-from allready.judging.watched import with_live
 from allready.model import (
     Closing,
     ClosingKind,
@@ -24,7 +22,6 @@ from allready.model import (
     NotChecked,
     Report,
     RunEvidence,
-    Severity,
     Status,
     UncheckedKind,
 )
@@ -72,39 +69,35 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.evidence.digest import digest
     from allready.judging.assemble import only_ranks
     from allready.judging.baseline import compare
+    from allready.judging.conclude import Known, conclude
     from allready.judging.engine import crashed, judge
-    from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
+    from allready.judging.report_builder import ReportBuilder, status_of
     from allready.judging.run_signs import onset
-    from allready.judging.standstill import with_ending, with_last_words, with_standstill
     from allready.redaction import masked_all
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)
     fleet = fleet_of(run_evidence, saved.check)
     rules = load() if saved.runs else load_for(fleet)
-    findings, unchecked = judge(fleet, rules.values())
-    if question.since is None:
-        findings = with_live(findings, saved.runs, rules)
-    for raised in (with_standstill, with_ending, with_last_words):
-        findings = raised(findings, run_evidence)
-    findings = in_order(findings, rules)
-    is_fault = any(f.severity.weight >= Severity.ERROR.weight for f in findings)
-    open_questions = undecided(run_evidence, readings, saved, is_fault=is_fault)
+    found, unchecked = judge(fleet, rules.values())
+    now = datetime.now(UTC)
+    watched = saved.runs if question.since is None else ()
+    done = conclude(found, Known(rules=rules, now=now, watched=watched, run=run_evidence))
+    open_questions = undecided(run_evidence, readings, saved, is_fault=done.verdict is not None)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
     summary = digest(shown, onset_s=onset(run_evidence))
     if question.baseline is not None:
         good = question.baseline if question.ranks is None else only_ranks(question.baseline, question.ranks)
         differences: tuple[Difference, ...] = compare(good, shown)
         summary = replace(summary, differences=differences, baseline=question.baseline_name)
-    now = datetime.now(UTC)
     job = saved.runs[0] if saved.runs else None
     report = ReportBuilder(command="diagnose", started=started).build(
         now=now,
         world=fleet.world if fleet.world.world_size or job is None else job.world,
         course=job.course if job is not None else None,
-        status=status_of(findings, (*open_questions, *crashed(unchecked)), waiting=False),
-        verdict=verdict_of(findings, now=now, visible_since=None),
-        findings=findings,
+        status=status_of(done.findings, (*open_questions, *crashed(unchecked)), waiting=False),
+        verdict=done.verdict,
+        findings=done.findings,
         not_checked=(*open_questions, *unseen_speed(run_evidence), *unchecked),
         summary=summary,
         notes=(*notes(readings), *saved.refused, *run_evidence.notes[:MAX_NOTES]),
@@ -231,7 +224,9 @@ def unseen_speed(run_evidence: RunEvidence) -> tuple[NotChecked, ...]:
     is_timed = any(q.time_s is not None for p in run_evidence.progress for q in p.positions.values())
     if run_evidence.lags or is_timed or not any(p.op_counts for p in run_evidence.processes):
         return ()
-    return (not_checked("SLW001", reason(UncheckedKind.NO_TIMES)),)
+    from allready.rules.slow.always_last import always_last
+
+    return (not_checked(always_last.code, reason(UncheckedKind.NO_TIMES)),)
 
 
 def _open_in(checked: Report) -> tuple[NotChecked, ...]:

@@ -53,8 +53,6 @@ SCHEMA = "allready.env-lint/1"
 _NEEDED = ("net", "rdma", "gpu", "software")
 _OTHERS_SOFTWARE = {SourceKind.DOCKERFILE, SourceKind.KUBERNETES, SourceKind.MARKDOWN, SourceKind.DUMP}
 """Kinds whose software is not what is installed here."""
-LEFT_ON = "VAR022"
-"""Settings for debugging: what they cost is shown with them."""
 _NODES = re.compile(r"(?:--nnodes[= ]|--nodes[= ]|#SBATCH\s+-N\s*|\bnnodes:\s*)(\d{1,5})\b")
 
 
@@ -238,6 +236,8 @@ def _compare(parsed: Sequence[Parsed]) -> tuple[tuple[Finding, ...], tuple[NotCh
     Raises:
         UsageError: there are not two.
     """
+    from allready.rules.env.variable_differs import variable_differs
+
     if len(parsed) < 2:
         raise UsageError("--compare needs the environments of at least two nodes")
     facts = [
@@ -251,7 +251,7 @@ def _compare(parsed: Sequence[Parsed]) -> tuple[tuple[Finding, ...], tuple[NotCh
         nodes=tuple(WorldNode(node_rank=n, name=p.source, ranks=(n,)) for n, p in enumerate(parsed)),
     )
     fleet = Fleet(world=world, nodes={n: NodeFacts(env=env) for n, env in enumerate(redacted)})
-    return judge(fleet, [rule for rule in load_area("env") if rule.code == "ENV002"])
+    return judge(fleet, [variable_differs])
 
 
 def _blocks(judged: Judged, language: str, *, verbose: bool) -> Iterator[Block]:
@@ -301,7 +301,9 @@ def _finding(finding: Finding, language: str, *, verbose: bool) -> Iterator[Bloc
         where, explanation, command = remedy_parts(step, language)
         pieces = (Piece(where, "dim"), Piece(explanation), Piece(command, "code"))
         yield Line(tuple(p for p in pieces if p.text), lead=Piece(ui("env.lint_fix", language), "dim"), indent=2)
-    fields = ("what", "risk", "cost") if verbose else ("cost",) if finding.code == LEFT_ON else ()
+    from allready.rules.variables.debug_left_on import debug_left_on  # what such settings cost is shown with them
+
+    fields = ("what", "risk", "cost") if verbose else ("cost",) if finding.code == debug_left_on.code else ()
     lead = ui("env.lint_why" if verbose else "env.lint_cost", language)
     for text in _background(finding, language, fields):
         yield Line((Piece(text, "dim"),), lead=Piece(lead, "dim"), indent=2)

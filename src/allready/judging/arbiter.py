@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import grouped
-from allready.model import Finding, Severity
+from allready.model import Confidence, FaultClass, Finding, Severity
 from allready.model.fill import UNKNOWN
 
 Rules = Mapping[str, Rule]
@@ -37,6 +37,24 @@ def in_order(findings: Iterable[Finding], rules: Rules) -> tuple[Finding, ...]:
 def is_error(finding: Finding) -> bool:
     """Whether it says that something is wrong, so that it can be the verdict."""
     return finding.severity.weight >= Severity.ERROR.weight
+
+
+def likely_end(findings: Iterable[Finding]) -> Finding | None:
+    """What explains that a run ended, where no finding is an error: a job that was cancelled."""
+    ends = (f for f in findings if f.fault_class is FaultClass.DEAD)
+    return next((f for f in ends if f.confidence is not Confidence.POSSIBLE), None)
+
+
+class Change(Struct, frozen=True):
+    """What a step of `judging.conclude` did to a finding besides the order, and why."""
+
+    step: str
+    code: str
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.code} {self.what}: {self.why}"
 
 
 class Entry(Struct, frozen=True):
@@ -81,7 +99,12 @@ def explain_order(findings: Sequence[Finding], rules: Rules) -> tuple[str, ...]:
     sentences = []
     for a, b in pairwise(_entries(findings, rules)):
         step = next((c for c in CRITERIA if c.place(a) != c.place(b)), None)
-        why = "both say the same" if step is None else step.reason.format(a=step.shown(a), b=step.shown(b))
+        if step is None:
+            why = "both say the same"
+        elif step.place(a) < step.place(b):
+            why = step.reason.format(a=step.shown(a), b=step.shown(b))
+        else:
+            why = "a step after the order put it there"
         sentences.append(f"{a.finding.code} before {b.finding.code}: {why}")
     return tuple(sentences)
 

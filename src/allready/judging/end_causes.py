@@ -57,7 +57,7 @@ _IMPORT_NAMES = frozenset({"ImportError", "ModuleNotFoundError"})
 _MEMORY_NAMES = frozenset({"MemoryError", "OutOfMemoryError"})
 _PORT_TAKEN = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
 """Of any port and library: the tables know torch's, NCCL's and Python's own lines."""
-_NOT_BEGUN = re.compile(r"^usage: |can't open file '|allready: cannot run ", re.MULTILINE)
+_NOT_BEGUN = re.compile(r"^usage: |can't open file '", re.MULTILINE)
 _SYNTAX_WORDS = re.compile(r"^((?:Syntax|Indentation|Tab)Error: .*)$", re.MULTILINE)
 """Of the script itself; Python prints no traceback for it."""
 
@@ -184,7 +184,8 @@ def _cause_of_status(end: ProcessEnd, last: str) -> EndCause:
         return EndCause.CRASHED
     if end.exit_code is None:
         return EndCause.UNKNOWN
-    return EndCause.USAGE if end.exit_code in (2, 126, 127) and _NOT_BEGUN.search(last) else EndCause.EXIT_CODE
+    is_usage = end.kind is EndKind.NOT_RUN or (end.exit_code in (2, 126, 127) and _NOT_BEGUN.search(last))
+    return EndCause.USAGE if is_usage else EndCause.EXIT_CODE
 
 
 def _of_event(event: Event | None) -> EndCause | None:

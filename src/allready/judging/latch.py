@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from allready.judging.arbiter import Rules, is_error
+from allready.judging.arbiter import Change, Rules, is_error
 from allready.judging.layers import Layer
 from allready.judging.report_builder import verdict_from
 from allready.model import Confidence, Finding, Severity, Verdict
@@ -42,6 +42,8 @@ class VerdictLatch(Struct):
     first_s: float | None = None
     is_lapsed: bool = False
     """The rank that stood has got on since: if it stands again, that is another fault."""
+    change: Change | None = None
+    """Why another finding took the place of what stood, or did not, when they were last compared."""
     links: tuple[Any, ...] = ()
     """What has been said of broken paths, in this order: none of it is said again after another."""
 
@@ -63,12 +65,12 @@ class VerdictLatch(Struct):
             if self.finding is not None and (not self.is_fault or self._layer(self.finding) is Layer.PACE):
                 self.clear()
             return
-        is_known_better = fault is not None and (
-            self._is_known_better(fault, findings, wall_s) or self._took_its_place(fault, findings)
-        )
-        if self._goes_back_to(new):
-            return
-        if self.finding is None or is_known_better or self._gives_way_to(new, is_fault=fault is not None):
+        old = self.finding
+        gives_way, why = self._gives_way_to(new, findings, wall_s, is_fault=fault is not None)
+        if old is not None and key_of(old) != key_of(new):
+            what = (new.code, f"instead of {old.code}") if gives_way else (old.code, f"stays before {new.code}")
+            self.change = Change("verdict", *what, why)
+        if gives_way:
             self._set(new, wall_s, visible_s or {}, is_fault=fault is not None)
 
     def _set(self, new: Finding, wall_s: float, visible_s: Mapping[Layer | None, float], *, is_fault: bool) -> None:
@@ -104,29 +106,50 @@ class VerdictLatch(Struct):
         """Whether it says who is only waited for, or that no rank gets on."""
         return finding.severity is Severity.WARNING and self._layer(finding) is WAITING
 
-    def _gives_way_to(self, new: Finding, *, is_fault: bool) -> bool:
+    def _gives_way_to(
+        self, new: Finding, findings: Sequence[Finding], wall_s: float, *, is_fault: bool
+    ) -> tuple[bool, str]:
+        """Whether what stands gives way to the new finding, and why, or why not: the first step that tells."""
         old = self.finding
-        if old is None or not self.is_fault or key_of(old) == key_of(new):
-            return True
+        if old is None:
+            return True, "nothing stood"
+        if self._goes_back_to(new):
+            return False, "the broken path is known better since"
+        if is_fault and self._is_known_better(new, findings, wall_s):
+            return True, "the same broken path is now known better"
+        if is_fault and self._took_its_place(new, findings):
+            return True, f"the rank of {old.code} makes progress, and another one stands for a reason of its own"
+        if not self.is_fault or key_of(old) == key_of(new):
+            return True, "what stood is not proven"
         if not is_fault:
-            return False
+            return False, "a wait is no proven fault"
+        return self._is_weightier(new, old)
+
+    def _is_weightier(self, new: Finding, old: Finding) -> tuple[bool, str]:
+        """The same of two proven faults."""
         is_pace = [self._layer(f) is Layer.PACE for f in (old, new)]
         if is_pace[0] != is_pace[1]:
-            return is_pace[0]
+            return is_pace[0], "slowness gives way to every other fault"
         if new.fault_class == old.fault_class and bool(old.culprits) != bool(new.culprits):
-            return bool(new.culprits) and new.confidence is not Confidence.POSSIBLE  # the same, and it is known who
+            is_known = bool(new.culprits) and new.confidence is not Confidence.POSSIBLE
+            return is_known, "of the same fault the finding that says whose it is counts, where it is likely"
         is_some_of_them = set(new.culprits.ranks) < set(old.culprits.ranks) and bool(new.culprits.ranks)
         if is_some_of_them and new.fault_class == old.fault_class and self._layer(new) is self._layer(old):
-            return new.confidence.weight >= old.confidence.weight  # the same, and it is known which of them
+            is_as_sure = new.confidence.weight >= old.confidence.weight
+            return is_as_sure, "of the same fault the finding that says which of the ranks counts, where it is as sure"
         if new.confidence.weight != old.confidence.weight:
-            return new.confidence.weight > old.confidence.weight
+            is_surer = new.confidence.weight > old.confidence.weight
+            return is_surer, f"the surer one counts: {new.confidence} against {old.confidence}"
         new_s, old_s = seconds(new.fault_time), seconds(old.fault_time)
         if new_s is None and old_s is None:
-            return self._layer(new).explains(self._layer(old))  # no time says what came first: the deeper is the cause
+            layers = [self._layer(f) for f in (new, old)]
+            why = "no time says which came first, and the deeper layer counts: {} against {}"
+            return layers[0].explains(layers[1]), why.format(*layers)
         if new_s is None or old_s is None:
-            return False
+            return False, "only one of them has a time, and the first explanation stays"
         # The same rank: the same moment known better, not what became of it later.
-        return new_s < (old_s + EARLIER_S if new.culprits == old.culprits else old_s - EARLIER_S)
+        is_earlier = new_s < (old_s + EARLIER_S if new.culprits == old.culprits else old_s - EARLIER_S)
+        return is_earlier, "the one that began earlier counts, and else the first explanation stays"
 
     def _is_known_better(self, new: Finding, findings: Sequence[Finding], wall_s: float) -> bool:
         """Whether the same broken path is now seen as another kind of break, and no longer as what it was called."""
@@ -171,6 +194,7 @@ class VerdictLatch(Struct):
         self.verdict = self.finding = self.since_s = self.first_s = None
         self.is_fault = self.is_lapsed = False
         self.links = ()
+        self.change = None
 
     @property
     def lasts(self) -> bool:

@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 
 from allready import model
-from allready.judging.registry import JOB_PARTS, RULES, Rule
+from allready.judging.registry import JOB_PARTS, RULES, Applies, Rule
 
 _RULES = "allready.rules."
 AREAS = (
@@ -28,6 +28,11 @@ def load() -> dict[str, Rule]:
     """Import every rule; returns code -> rule, sorted by code."""
     _import(AREAS)
     return dict(sorted(RULES.items()))
+
+
+def asked_for(where: Applies) -> tuple[Rule, ...]:
+    """Those that apply there, sorted by code."""
+    return tuple(rule for rule in load().values() if rule.applies is not None and where in rule.applies)
 
 
 def load_for(fleet: model.Fleet) -> dict[str, Rule]:

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from allready.judging.engine import judge
 from allready.judging.link_ends import address_book, key, plain, snapshots
 from allready.judging.link_paths import broken_in
-from allready.judging.loading import load
+from allready.judging.loading import asked_for
+from allready.judging.registry import Applies
 from allready.model import Collectives, Finding, Fleet, Live, NodeEvidence, NodeStatus, World
 
 
@@ -104,8 +105,7 @@ def carries_data(live: Live) -> bool:
 
 def link_findings(live: Live, world: World) -> tuple[Finding, ...]:
     """What the rules about links find in the connections of a check's ranks."""
-    chosen = [rule for rule in load().values() if rule.reads_checks]
-    return judge(Fleet(world=world, live=live), chosen)[0]
+    return judge(Fleet(world=world, live=live), asked_for(Applies.TRAFFIC))[0]
 
 
 def traffic_findings(collectives: Collectives | None, world: World) -> tuple[Finding, ...]:

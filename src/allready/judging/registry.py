@@ -42,13 +42,20 @@ JOB_PARTS: dict[type, str] = {
 
 
 class Applies(Flag):
-    """Where a rule is asked: of a check, of what a run left, of a job that runs."""
+    """Where a rule is asked: of a check, of what a run left, of a job that runs; and of parts of these."""
 
     CHECK = auto()
     OFFLINE = auto()
     LIVE = auto()
+    TRAFFIC = auto()
+    """Of the connections of a check's ranks, as if they were those of a job."""
+    ALONE = auto()
+    """By a node that node 0 does not hear: no other node has to confirm it."""
+    JOB_FACTS = auto()
+    """Of the facts of a job's nodes while its ranks import: it stays true of a machine that a job uses."""
     RUN = OFFLINE | LIVE
-    EVERYWHERE = CHECK | OFFLINE | LIVE
+    FACTS = CHECK | OFFLINE | JOB_FACTS
+    CONNECTIONS = LIVE | TRAFFIC
 
 
 HEADINGS = ("What it checks", "Why it matters", "Check by hand", "When it is harmless")
@@ -70,7 +77,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     name that resolves to loopback explains the absent node, not the other way round.
     `explains`: codes of the same layer that it explains, where both are found.
     `is_launcher_summary`: says only that something ended; information beside a finding that explains it.
-    `reads_checks`: a rule about a running job that is also asked about the connections of a check's ranks.
+    `raised`: the situation in which its warning is the verdict.  `knows_least`: a node says it that sees less than any
+    node that names another fault; left out beside one.
     `applies`: where it is asked; by default wherever what it needs is there.  `unless`: what explains more, so that it
     is not asked where the evidence shows one of these.  `signature`: of the log line that it is about, if it is.
     """
@@ -85,7 +93,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     since: str = "0.1"
     explains: tuple[str, ...] = ()
     is_launcher_summary: bool = False
-    reads_checks: bool = False
+    raised: model.Raised | None = None
+    knows_least: bool = False
     applies: Applies | None = None
     unless: tuple[Sign, ...] = ()
     body: Callable[..., Iterator[model.Hit]] | None = None

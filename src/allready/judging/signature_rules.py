@@ -49,6 +49,7 @@ def register() -> None:
             since=signature.since,
             layer=Layer(signature.layer),
             is_launcher_summary=signature.is_launcher_summary,
+            raised=signature.raised,
             body=_body(signature),
             needs=_NEEDS,
             applies=Applies.RUN,

@@ -1,11 +1,11 @@
 """Who stopped a run of the staged collectives, by what its ranks did while it went on.
 
 `preflight` records what the ranks report and knows when a run is over; whose doing that is, is chosen here.  What the
-processes were found to be doing afterwards is judged with it by the rules of `rules/collective`.
+processes were found to be doing afterwards is judged with it by `judging.stage_states`.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -133,9 +133,12 @@ def _failure(record: RunRecord) -> tuple[int, tuple[int, ...], str]:
 
 def _has_lost_peer(rank: RankRecord) -> bool:
     """It failed only because another rank did, as far as its words tell."""
-    if rank.unknown or not rank.error or rank.is_store_unreachable or rank.signal not in _ABORTED:
-        return False
-    return has_lost_or_missed_peer(rank.error)
+    return not (rank.unknown or rank.is_store_unreachable) and only_lost_a_peer(rank.error, rank.signal)
+
+
+def only_lost_a_peer(error: str | None, signal: str | None) -> bool:
+    """Whether a process says nothing but that another one was lost, or did not come, and left as one does then."""
+    return bool(error) and signal in _ABORTED and has_lost_or_missed_peer(error or "")
 
 
 def _has_lost_store(rank: RankRecord, record: RunRecord) -> bool:
@@ -161,12 +164,19 @@ def _late(record: RunRecord, stage: int, entered: set[int], finished: set[int]) 
 
     When all came, the ranks that work alone in this stage; else a minority that got stuck where most passed.
     """
-    is_alone = record.stages[stage] in OWN_STAGES
-    absent = tuple(r for r in record.ranks if r not in entered)
-    stuck = tuple(r for r in record.ranks if r not in finished)
-    if absent and not is_alone:
+    name, ranks = record.stages[stage], tuple(record.ranks)
+    absent = not_there(ranks, name, entered, finished)
+    if absent or name in OWN_STAGES:
         return absent
-    return stuck if is_alone or is_minority(len(stuck), len(record.ranks)) else ()
+    stuck = tuple(r for r in ranks if r not in finished)
+    return stuck if is_minority(len(stuck), len(ranks)) else ()
+
+
+def not_there(ranks: Sequence[int], stage: str, entered: set[int], finished: set[int]) -> tuple[int, ...]:
+    """The ranks that are not where the others are: they did not enter the stage, or, where each goes through it by
+    itself, did not finish it."""
+    there = finished if stage in OWN_STAGES else entered
+    return tuple(r for r in ranks if r not in there)
 
 
 def operation_of(ranks: Iterable[RankRecord]) -> OperationNumber | None:

@@ -55,6 +55,28 @@ class FaultClass(StrEnum):
     HEALTHY = "HEALTHY"
 
 
+class Situation(StrEnum):
+    """A run that visibly did not get on, or did not end well, while no finding is an error; `judging.raised` says how
+    each is seen.  The order of the members is the order in which they are looked for."""
+
+    NO_START = "no_start"  # communicators across nodes were begun, and none was completed
+    FIRST_CALLS = "first_calls"  # the same, or no rank got beyond its first operations
+    ENDED_FROM_OUTSIDE = "ended_from_outside"  # no log ends well
+    LAST_WORDS = "last_words"  # no log goes on behind its lines
+
+
+class Raised(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a finding that is no error becomes the verdict.
+
+    `where`: the situation.  `values`: name -> those of which the finding must have one.  `fault_class`: that of the
+    verdict, where it is another one then: what is slow where it works may keep a job from starting.
+    """
+
+    where: Situation
+    values: Mapping[str, tuple[str, ...]] = {}
+    fault_class: FaultClass | None = None
+
+
 class Culprits(Struct, frozen=True, kw_only=True):
     """Who is at fault.  Empty: unknown, for example on a tie."""
 

@@ -35,6 +35,7 @@ class EndKind(StrEnum):
     ABORT = "abort"  # SIGABRT, mostly its own
     OOM = "oom"  # killed by the kernel's OOM killer
     EXCEPTION = "exception"  # with a code, after an exception that was not caught
+    NOT_RUN = "not_run"  # its program could not be run, as the process between fork and exec reported
 
 
 CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})

@@ -10,6 +10,9 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
+_NOT_FOUND, _NOT_RUN = 127, 126
+_FAILED = "allready: cannot run "
+"""How the line begins that it leaves in the output where the program cannot be run."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -47,6 +50,12 @@ def shim_command(program: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", os.path.realpath(__file__), str(os.getpid()), program, *arguments)
 
 
+def has_failed(exit_code: int | None, output: bytes) -> bool:
+    """Whether a process with this end and (the last of) this output never became its program."""
+    is_its = exit_code in {_NOT_FOUND, _NOT_RUN}
+    return is_its and any(line.startswith(_FAILED.encode()) for line in output.splitlines())
+
+
 def main(argv: list[str]) -> None:
     """Never returns.  Exit codes are a shell's: 127 where there is no such program, 126 where it cannot be run."""
     try:  # noqa: SIM105 - contextlib is one import more
@@ -56,8 +65,8 @@ def main(argv: list[str]) -> None:
     try:
         os.execv(argv[2], argv[2:])  # noqa: S606 - the agent's own argv
     except OSError as error:
-        sys.stderr.write(f"allready: cannot run {argv[2]}: {error.strerror}\n")
-        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
+        sys.stderr.write(f"{_FAILED}{argv[2]}: {error.strerror}\n")
+        sys.exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_RUN)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from allready import model, units
+from allready.judging.arbiter import likely_end
 from allready.report.bench import best as best_point
 from allready.report.matrix import Matrix
 from allready.report.run_words import ended
@@ -168,20 +169,12 @@ def sentence(report: model.Report, language: str) -> str:
         why = why_not_checked(report.not_checked[0], language) if report.not_checked else "-"
         return t("sentence_interrupted", language, why=why)
     if report.status is model.Status.UNKNOWN:
-        likely = _likely(report)
+        likely = likely_end(report.findings) if report.command == "diagnose" else None
         if likely is not None:
             return t("sentence_likely", language, message=phrase(likely, "message", language))
         whys = sorted(report.not_checked, key=lambda n: n.node is not None)
         return t("sentence_unknown", language, why=why_not_checked(whys[0], language) if whys else units.UNKNOWN)
     return t("sentence_fault", language)
-
-
-def _likely(report: model.Report) -> model.Finding | None:
-    """What explains an end that `diagnose` read of, where nobody is at fault for it: a job that was cancelled."""
-    if report.command != "diagnose":
-        return None
-    ends = (f for f in report.findings if f.fault_class is model.FaultClass.DEAD)
-    return next((f for f in ends if f.confidence in {model.Confidence.LIKELY, model.Confidence.CERTAIN}), None)
 
 
 def absent(roll: model.RollCall) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
-from allready.model import Confidence, EndCause, Event, FaultClass, RemedyStep, Role, Severity
+from allready.model import Confidence, EndCause, Event, FaultClass, Raised, RemedyStep, Role, Severity
 from allready.model.fill import steps_of
 from allready.patterns import compiled
 from allready.signatures import conditions
@@ -70,7 +70,8 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `max_confidence`: of a finding; lower where the line has other reasons as well.  `class_if_alive`: the class where
     all culprits are known to have lived on.  `end_cause`: why a process ended whose last words it is, where the class
     does not tell whether another attempt is worth it.  `is_launcher_summary`: a launcher's line on an end of which
-    others know more, shown for information beside them.  `cases`: other meanings; the first that holds counts.
+    others know more, shown for information beside them.  `raised`: when its finding is the verdict although it is no
+    error.  `cases`: other meanings; the first that holds counts.
     """
 
     id: str  # "nccl.no_socket_interface"
@@ -88,6 +89,7 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     class_if_alive: FaultClass | None = None
     end_cause: EndCause | None = None
     is_launcher_summary: bool = False
+    raised: Raised | None = None
     cases: tuple[Case, ...] = field(name="when", default=())
     since: str = "0.1"
     title: str = ""

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from allready import __version__, model
 from allready.evidence.digest import digest
+from allready.judging.conclude import Conclusion, Known, Running, conclude
 from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
@@ -341,16 +342,15 @@ class Judge:
         self.fleet = model.Fleet(world=world, run_evidence=run, live=live, inapplicable=INAPPLICABLE)
         findings, unchecked = ask(self.fleet)
         self._keep_mismatches(run, findings)
-        self._settle(findings, run, wall_s, is_over=is_over)
+        done = self._settle(findings, run, wall_s, is_over=is_over)
         standing = self._standing
-        shown = standing.among(findings)
         silent = self._silent_nodes(live) if not is_over else ()
         return self._reports.build(
             now=datetime.fromtimestamp(wall_s, UTC),
             world=world,
             status=self._status((*crashed(unchecked), *silent), live, is_over=is_over),
-            verdict=standing.verdict,
-            findings=shown,
+            verdict=done.verdict,
+            findings=done.findings,
             not_checked=(*silent, *unchecked),
             summary=digest(run) if self._suspicion is not None or standing.finding is not None or is_over else None,
             notes=(*self._notes[-MAX_NOTES:], *run.notes[:MAX_NOTES]),
@@ -394,16 +394,16 @@ class Judge:
 
     def _settle(
         self, findings: Sequence[model.Finding], run: model.RunEvidence, wall_s: float, *, is_over: bool
-    ) -> None:
+    ) -> Conclusion:
         standing = self._standing
-        if self._suspicion is None and standing.is_fault and not standing.lasts and self._goes_on(is_over=is_over):
-            note = self._end_of(wall_s, "then the job went on by itself")
-            standing.clear()
-            standing.take(findings, wall_s=wall_s, visible_s=visible_of(run))
-            if not self._standing.is_fault:
-                self._notes.append(note)
-            return
-        standing.take(findings, wall_s=wall_s, visible_s=visible_of(run))
+        may_be_over = self._suspicion is None and standing.is_fault and not standing.lasts
+        is_over_it = may_be_over and self._goes_on(is_over=is_over)
+        note = self._end_of(wall_s, "then the job went on by itself") if is_over_it else None
+        running = Running(standing=standing, wall_s=wall_s, visible_s=visible_of(run), is_over_it=is_over_it)
+        done = conclude(findings, Known(rules=standing.rules, running=running))
+        if note is not None and not standing.is_fault:
+            self._notes.append(note)
+        return done
 
     def _end_of(self, wall_s: float, how: str) -> str:
         """What stands, as a note on what is over."""

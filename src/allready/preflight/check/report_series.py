@@ -8,18 +8,12 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.facts.exchange import to_json
-from allready.judging.arbiter import in_order
 from allready.judging.bisection import MIN_MEMBERS, in_rounds, search
+from allready.judging.conclude import Known, conclude
 from allready.judging.engine import crashed, each_once, judge
-from allready.judging.loading import load
+from allready.judging.loading import load_for
 from allready.judging.rank_traffic import traffic_findings
-from allready.judging.report_builder import (
-    ReportBuilder,
-    keep_first_detection,
-    status_of,
-    status_when_interrupted,
-    verdict_of,
-)
+from allready.judging.report_builder import ReportBuilder, status_of, status_when_interrupted
 from allready.model import (
     Collectives,
     Finding,
@@ -41,10 +35,6 @@ from allready.preflight.check.thinning import thin
 from allready.text.reasons import not_checked, reason
 from allready.units import size, time
 
-EXPECTATION = "BEN001"
-"""The rule that compares a bandwidth with published values."""
-COMPARISON = "BEN002"
-"""The rule that compares it with a run that was kept."""
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 
 
@@ -71,14 +61,15 @@ class ReportSeries:
             visible_since: when a fault could first be seen (the start of the last node present).
             unchecked_stages: stages that were asked for and not done -> why; they forbid "healthy".
         """
-        findings, unchecked = judge(fleet)
+        rules = load_for(fleet)
+        found, unchecked = judge(fleet, rules.values())
         traffic = traffic_findings(fleet.collectives, fleet.world)
-        if traffic:
-            findings = in_order([*findings, *traffic], load())
         stages = tuple(not_checked(name, why) for name, why in (unchecked_stages or {}).items())
         now = datetime.now(UTC)
-        verdict = verdict_of(findings, now=now, visible_since=visible_since)
-        self._verdict = keep_first_detection(verdict, self._verdict)
+        done = conclude(
+            found, Known(rules=rules, now=now, visible_since=visible_since, previous=self._verdict, traffic=traffic)
+        )
+        self._verdict, findings = done.verdict, done.findings
         unanswered = _bisect_left(fleet.collectives)
         reach, left_out = thin(fleet.reach) if fleet.reach is not None else (None, ())
         self.last = self._reports.build(
@@ -207,22 +198,30 @@ def _not_compared(collectives: Collectives | None) -> tuple[NotChecked, ...]:
     run = collectives.runs[0] if collectives is not None and collectives.runs else None
     if collectives is None or run is None or not collectives.baseline or not run.points:
         return ()
+    from allready.rules.bench.slower_than_baseline import slower_than_baseline
+
     own, before = ({(p.operation, p.dtype, p.size_bytes) for p in of} for of in (run.points, collectives.baseline))
     if own & before:
         return ()
-    return (not_checked(COMPARISON, reason(UncheckedKind.NOTHING_COMMON, source=collectives.baseline_source)),)
+    return (
+        not_checked(
+            slower_than_baseline.code, reason(UncheckedKind.NOTHING_COMMON, source=collectives.baseline_source)
+        ),
+    )
 
 
 def _no_expectation(fleet: Fleet, findings: Sequence[Finding]) -> tuple[NotChecked, ...]:
     """That nobody published what this hardware should give, where a benchmark measured it."""
+    from allready.rules.bench.busbw_expected import busbw_expected  # no check of one machine alone needs it
+
     run = fleet.collectives.runs[0] if fleet.collectives is not None and fleet.collectives.runs else None
     is_measured = run is not None and any(p.spread is not None and p.operation == "all_reduce" for p in run.points)
-    if run is None or not is_measured or any(f.code == EXPECTATION for f in findings):
+    if run is None or not is_measured or any(f.code == busbw_expected.code for f in findings):
         return ()
     gpus = [n.gpu for n in fleet.nodes.values() if isinstance(n.gpu, GpuFacts)]
     names = sorted({g.name for facts in gpus for g in facts.gpus if g.index in facts.visible})
     hardware = f"{run.backend}, {len(run.ranks)} x {', '.join(names) or 'CPU'}, {fleet.world.num_nodes} nodes"
-    return (not_checked(EXPECTATION, reason(UncheckedKind.NO_EXPECTATION, hardware=hardware)),)
+    return (not_checked(busbw_expected.code, reason(UncheckedKind.NO_EXPECTATION, hardware=hardware)),)
 
 
 def _odd(findings: Sequence[Finding]) -> dict[int, tuple[str, ...]]:

@@ -27,11 +27,14 @@ from allready.model import (
     WorldNode,
 )
 from allready.preflight.check.report_series import ReportSeries
+from allready.rules.env.devices_fail import devices_fail
+from allready.rules.env.devices_hang import devices_hang
+from allready.rules.env.import_fails import import_fails
+from allready.rules.env.import_hangs import import_hangs
 from allready.text.reasons import not_checked, reason
 
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")
 """Facts without which nobody may call a machine healthy."""
-HANGS = ("ENV013", "ENV021")
 LONGER_S = 60
 """Within which every import ends that ends at all; for `--timeout`."""
 ALONE = frozenset({"roll", "reach", "collectives"})
@@ -79,7 +82,8 @@ def judge(nodes: Sequence[NodeFacts], settings: Settings | None, *, command: str
     report = ReportSeries(command=command).judge(
         fleet, waiting=False, visible_since=None, unchecked_stages=_missing(several.values())
     )
-    known = {(node, f.values.get("module")) for f in report.findings if f.code in HANGS for node in f.culprits.nodes}
+    hangs = {import_hangs.code, devices_hang.code}
+    known = {(node, f.values.get("module")) for f in report.findings if f.code in hangs for node in f.culprits.nodes}
     return replace(report, not_checked=(*report.not_checked, *_slow_imports(several, known)))
 
 
@@ -87,12 +91,15 @@ def _slow_imports(nodes: Mapping[int, NodeFacts], known: Collection[tuple[int, o
     """Imports and devices whose end was not waited for, beside those that a finding names; most are only slow."""
     for number, facts in nodes.items():
         for one in facts.imports.modules if isinstance(facts.imports, ImportFacts) else ():
-            steps = ((f"import {one.module}", "ENV012", one), (f"devices of {one.module}", "ENV020", one.devices))
-            for what, code, step in steps:
+            steps = (
+                (f"import {one.module}", import_fails, one),
+                (f"devices of {one.module}", devices_fail, one.devices),
+            )
+            for what, rule, step in steps:
                 if step is not None and step.outcome == "silent" and (number, one.module) not in known:
                     seconds = f"{step.limit_s:.1f}"
                     why = reason(UncheckedKind.NO_END_YET, what=what, seconds=seconds, longer=f"{LONGER_S:g}")
-                    yield not_checked(code, why, node=number)
+                    yield not_checked(rule.code, why, node=number)
 
 
 def _missing(nodes: Iterable[NodeFacts]) -> Mapping[str, Reason]:

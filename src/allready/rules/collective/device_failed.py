@@ -2,8 +2,11 @@ import re
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stage_states import Kind, blame_first_run
 from allready.model import Collectives, FaultClass, Hit, RemedyStep, Severity, World
-from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, hit_of
+from allready.rules.collective._hits import hit_of
+
+BROKEN_DEVICE = r"(?i)ECC error|fallen off|hardware|unspecified launch failure|Xid"
 
 
 @Rule(

@@ -1,8 +1,9 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stage_states import Kind, blame_first_run
 from allready.model import Collectives, FaultClass, Hit, RemedyStep, Severity, World
-from allready.rules.collective._blame import Kind, blame_first_run, hit_of, pids
+from allready.rules.collective._hits import hit_of, pids
 
 
 @Rule(

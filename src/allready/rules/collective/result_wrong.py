@@ -5,7 +5,7 @@ from allready.judging.majority import is_minority
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import rank_labels, stage_label
-from allready.rules.collective._blame import evidence
+from allready.rules.collective._hits import evidence
 from allready.units import size
 
 

@@ -3,8 +3,9 @@ from collections.abc import Iterator
 from allready.judging.majority import is_minority
 from allready.judging.rank_traffic import carries_data
 from allready.judging.registry import Layer, Rule
+from allready.judging.stage_states import Blame, Kind, blame_first_run
 from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, StageResult, World
-from allready.rules.collective._blame import Blame, Kind, blame_first_run, hit_of
+from allready.rules.collective._hits import hit_of
 
 
 @Rule(

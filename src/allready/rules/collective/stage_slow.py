@@ -2,9 +2,10 @@ from collections.abc import Iterator
 
 from allready.judging.rank_traffic import carries_data, moving
 from allready.judging.registry import Layer, Rule
+from allready.judging.stage_states import Kind, blame_first_run
 from allready.judging.stated import stated
 from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity, World
-from allready.rules.collective._blame import Kind, blame_first_run, hit_of
+from allready.rules.collective._hits import hit_of
 from allready.units import bandwidth_with_unit
 
 

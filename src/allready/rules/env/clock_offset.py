@@ -2,7 +2,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from allready.judging.majority import is_minority
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE, listed, on_nodes
 from allready.model import ClockFacts, Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, World
@@ -15,6 +15,7 @@ LIMIT_S = 1.0
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="Clocks are not synchronized",
     message="the clocks differ by up to {largest_s} s (node minus node 0): {offsets}",
     remedy=(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import (
     Confidence,
@@ -24,6 +24,7 @@ from allready.model import (
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="Nothing keeps this machine's clock",
     message="node {node}: the kernel holds the clock to be unsynchronized, and no time service runs",
     remedy=(

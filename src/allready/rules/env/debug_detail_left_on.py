@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.signs import Sign
 from allready.model import EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity
 from allready.rules.env._variables import set_hit
@@ -14,6 +14,7 @@ NAME = "TORCH_DISTRIBUTED_DEBUG"
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     unless=(Sign.LINTED,),
     title="TORCH_DISTRIBUTED_DEBUG=DETAIL is set",
     message="TORCH_DISTRIBUTED_DEBUG=DETAIL on node {nodes}: before each collective all ranks compare their calls over "

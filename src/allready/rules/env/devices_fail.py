@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, ImportFacts, PerNode, RemedyStep, Severity
 from allready.rules.env._children import failure_values, has_failed, shown_failure
@@ -17,6 +17,7 @@ ASK = {"torch": "torch.cuda.init(); print(torch.cuda.device_count())", "jax": "p
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="torch or JAX fails when it is asked for its devices",
     message="node {node}: {module} can be imported; asking it for its devices [[raises {error}]]"
     "[[ends the interpreter with {signal}]][[ends the interpreter with exit code {exit_code}]]",

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.node_split import differing
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
 
@@ -10,6 +10,7 @@ from allready.model import FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Sever
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="Nodes have different GPU models",
     message="GPU models differ between nodes: {split}",
     remedy=RemedyStep(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, ImportFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.env._children import failure_values, has_failed, shown_failure
@@ -14,6 +14,7 @@ from allready.rules.env._children import failure_values, has_failed, shown_failu
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="torch or JAX is installed and cannot be imported",
     message="node {node}: import {module} [[raises {error}]][[ends the interpreter with {signal}]]"
     "[[ends the interpreter with exit code {exit_code}]]",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, ImportFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.env._children import hang_values, hangs, shown_hang, weight_of_hang
@@ -14,6 +14,7 @@ from allready.rules.env._children import hang_values, hangs, shown_hang, weight_
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="The import of torch or JAX hangs",
     message="node {node}: import {module} has not ended after {seconds} s and used {recent} s of CPU in the last second"
     "[[; it stands in {place}]]",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, SoftwareFacts, World
@@ -16,6 +16,7 @@ PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="JAX's CUDA plugin does not fit jaxlib",
     message="node {node}: {plugin} {version} is installed beside jaxlib {jaxlib}; JAX does not use it and "
     "computes on the CPU",

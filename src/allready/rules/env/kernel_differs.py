@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.node_split import differing
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import FaultClass, Hit, HostFacts, PerNode, RemedyStep, Severity, World
 
 
@@ -10,6 +10,7 @@ from allready.model import FaultClass, Hit, HostFacts, PerNode, RemedyStep, Seve
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="Nodes run different kernels",
     message="the kernel differs between nodes: {split}",
     remedy=RemedyStep(

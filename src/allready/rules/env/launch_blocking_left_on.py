@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.signs import Sign
 from allready.model import EnvFacts, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity
 from allready.rules.env._variables import is_on, set_hit
@@ -14,6 +14,7 @@ NAME = "CUDA_LAUNCH_BLOCKING"
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     unless=(Sign.LINTED,),
     title="CUDA_LAUNCH_BLOCKING is set",
     message="CUDA_LAUNCH_BLOCKING={value} on node {nodes}: every kernel launch blocks until the kernel ends, so "

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.node_split import differing
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import FaultClass, Hit, PerNode, RemedyStep, ScriptFacts, Severity, World
 
 DIGITS = 12
@@ -12,6 +12,7 @@ DIGITS = 12
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="Nodes would run different scripts",
     message="the content of {path} differs between nodes: {split}",
     remedy=RemedyStep(

@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import Confidence, FaultClass, Hit, LaunchFacts, PerNode, RemedyStep, ScriptFacts, Severity, World
 
@@ -10,6 +10,7 @@ from allready.model import Confidence, FaultClass, Hit, LaunchFacts, PerNode, Re
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="The script starts its ranks itself",
     message="{path} starts its ranks itself (line {call}): under torchrun or allready run each of the {nproc} ranks of "
     "a node would do so",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, ImportFacts, PerNode, RemedyStep, Severity, World
 
@@ -13,6 +13,7 @@ from allready.model import Culprits, FaultClass, Hit, ImportFacts, PerNode, Reme
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="torch loads another NCCL than it was built with",
     message="node {node}: torch {torch} was built with NCCL {built} and loads NCCL {loaded} from {path}",
     remedy=(

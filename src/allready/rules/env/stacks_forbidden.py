@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, LimitFacts, PerNode, RemedyStep, Severity, World
 
@@ -15,6 +15,7 @@ NOBODY, ADMINISTRATORS = 3, 2
     fault_class=FaultClass.ENV_LIMIT,
     since="0.2",
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="Stacks of running ranks cannot be read",
     message="node {node}: the kernel forbids reading the memory of other processes (ptrace_scope={scope}), so the "
     "stack of a rank that hangs cannot be shown",

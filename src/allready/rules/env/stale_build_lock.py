@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
 
@@ -17,6 +17,7 @@ OLD_S, VERY_OLD_S = 600.0, 3600.0
     fault_class=FaultClass.CPU_STUCK,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="A lock of an interrupted build of a torch extension",
     message="node {node}: {path} is {minutes} minutes old and no process of this machine holds it: every load of this "
     "extension waits for it",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import (
     Culprits,
@@ -27,6 +27,7 @@ TOO_MANY = 2
     fault_class=FaultClass.ENV_LIMIT,
     since="0.2",
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="More OpenMP threads than CPUs",
     message="node {node}: {nproc} ranks with OMP_NUM_THREADS={threads} each have more threads than the {cpus} "
     "available CPUs",

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.signs import Sign
 from allready.judging.values import nccl_nodes
 from allready.model import EnvFacts, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RdmaFacts, RemedyStep, Severity
@@ -16,6 +16,7 @@ INFINIBAND = "NCCL_IB_DISABLE"
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     unless=(Sign.LINTED,),
     title="A fast transport of NCCL is disabled",
     message="{name}={value} on node {nodes} disables a transport that this hardware has ({hardware})",

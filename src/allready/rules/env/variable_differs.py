@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.majority import Split
 from allready.judging.node_split import UNSET, assign, cut, differing
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity, World
 from allready.rules.env._variables import comparable, severity_of
@@ -15,6 +15,7 @@ MAX_HITS = 64
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="A variable differs between nodes",
     message="{name} differs between nodes: {split}",
     remedy=RemedyStep(

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.signs import Sign
 from allready.judging.values import seen
 from allready.model import Culprits, EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity
@@ -16,6 +16,7 @@ from allready.variables.versions import is_read
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     unless=(Sign.LINTED,),
     title="A variable has no effect: no library reads it",
     message="{name} is set ({split}) but has no effect: neither NCCL nor PyTorch, Gloo or JAX reads it",

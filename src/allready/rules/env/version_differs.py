@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import MISSING, differing
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import nccl_nodes
 from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, SoftwareFacts
 
@@ -27,6 +27,7 @@ COMPARE = {
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="Nodes have different versions",
     message="the version of {name} differs between nodes: {split}",
     remedy=RemedyStep(

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, Hit, RemedyStep, RunEvidence, Severity
+from allready.model import FaultClass, Hit, Raised, RemedyStep, RunEvidence, Severity, Situation
 from allready.rules.fabric._split import NOT_SET, ranks_differ
 
 OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "NCCL_TOPO_FILE", "NCCL_COMM_ID"}
@@ -13,6 +13,7 @@ OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "N
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    raised=Raised(where=Situation.FIRST_CALLS),
     title="A variable that NCCL read differs between ranks",
     message="[[{who} has {name} {odd}, the others {usual}]][[{name} differs between ranks: {split}]]",
     remedy=RemedyStep(

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.majority import is_minority
 from allready.judging.registry import Layer, Rule
-from allready.model import Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity, ranges
+from allready.model import Culprits, FaultClass, Hit, Raised, RemedyStep, RunEvidence, Severity, Situation, ranges
 from allready.rules.fabric._split import rank_evidence
 
 
@@ -11,6 +11,7 @@ from allready.rules.fabric._split import rank_evidence
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.READINESS,
+    raised=Raised(where=Situation.FIRST_CALLS, fault_class=FaultClass.ENV_MISMATCH),
     title="Some ranks use sockets where others use a faster network",
     message="ranks {slow} use {slow_net}, ranks {fast} use {fast_net}",
     remedy=RemedyStep(

@@ -14,6 +14,7 @@ from allready.judging.values import seen
     severity=model.Severity.BLOCKER,
     fault_class=model.FaultClass.DEAD,
     layer=Layer.PROCESS_END,
+    knows_least=True,
     title="Lost the connection to node 0",
     message="node {nodes} lost the connection to node 0 ({address}) after joining",
     remedy=model.RemedyStep(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, Volume, World
@@ -19,6 +19,7 @@ LOW_SHARE, FULL_SHARE = 0.02, 0.1
     fault_class=FaultClass.ENV_LIMIT,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="A file system that jobs write to is full",
     message="node {node}: of {total} behind {path}, {free} are free[[ and {inodes} inodes]]",
     remedy=(

@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import Culprits, FaultClass, Hit, HostFacts, LaunchFacts, PerNode, RemedyStep, Severity, World
 
@@ -10,6 +10,7 @@ from allready.model import Culprits, FaultClass, Hit, HostFacts, LaunchFacts, Pe
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="Fewer usable CPUs than ranks",
     message="node {node}: {nproc} ranks may use only {num_cpus} CPUs",
     remedy=(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
@@ -17,6 +17,7 @@ HIGH_SHARE = 0.9
     fault_class=FaultClass.ENV_LIMIT,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="The memory limit of the container is nearly reached",
     message="node {node}: {used} of the {limit} that its control group may use are in use, caches not counted",
     remedy=(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.cpus import cpus_of
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, Loader, PerNode, RemedyStep, Severity, UsageFacts, World
 
@@ -14,6 +14,7 @@ from allready.model import Culprits, FaultClass, Hit, Loader, PerNode, RemedySte
     fault_class=FaultClass.ENV_LIMIT,
     since="0.2",
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="More DataLoader workers than CPUs",
     message="node {node}: {workers} workers of DataLoader in {programs} running programs share "
     "{num_cpus} CPUs ({cpus})",

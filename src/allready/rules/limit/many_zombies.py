@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
 
@@ -15,6 +15,7 @@ MANY = 100
     fault_class=FaultClass.ENV_LIMIT,
     since="0.2",
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="Many processes have ended and are not reaped",
     message="node {node}: {count} processes are zombies; {own} of them are children of {parent}, "
     "which does not reap them",

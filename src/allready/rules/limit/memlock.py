@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready import model
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import nccl_worked, wants_nccl
 from allready.units import GIB, MIB, size
@@ -16,6 +16,7 @@ _ENOUGH_BYTES = 16 * GIB
     severity=model.Severity.ERROR,
     fault_class=model.FaultClass.ENV_LIMIT,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="The locked-memory limit (memlock) is too low for RDMA",
     message="node {node}: memlock is limited to {limit}, but NCCL must pin its buffers for the RDMA ports {ports}",
     remedy=(

@@ -2,7 +2,7 @@ import math
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import wants_nccl
 from allready.model import (
@@ -31,6 +31,7 @@ _P2P_CHANNELS = 2
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="The open-files limit (nofile) is low",
     message="node {node}: a process may open {soft} files (hard limit {hard}), but a rank of this job with "
     "{world_size} ranks may need {wanted}",

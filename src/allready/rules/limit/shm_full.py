@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import nccl_worked
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, LimitFacts, PerNode, RemedyStep, Severity
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, needed_bytes, shm_evidence
@@ -16,6 +16,7 @@ _LITTLE_SHARE = 0.05
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="The file system at /dev/shm is nearly full",
     message="node {node}: only {free} of {total} in /dev/shm are free; something else fills it",
     remedy=RemedyStep(

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready import model
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import nccl_worked, wants_nccl
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_bytes, shm_evidence
 from allready.units import size
@@ -13,6 +13,7 @@ from allready.units import size
     severity=model.Severity.ERROR,
     fault_class=model.FaultClass.ENV_LIMIT,
     layer=Layer.READINESS,
+    applies=Applies.FACTS,
     title="The size of /dev/shm is too small for this job",
     message="node {node}: /dev/shm has only {total} for {nproc} ranks and their DataLoader workers; it should have at "
     "least {wanted}",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
 
@@ -13,6 +13,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, PerNode, Remed
     fault_class=FaultClass.CPU_STUCK,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="A file system that jobs use does not answer",
     message="node {node}: the file system behind {paths} gave no answer within 1 s",
     remedy=(

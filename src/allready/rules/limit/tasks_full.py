@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, LimitFacts, PerNode, RemedyStep, Severity, World
@@ -17,6 +17,7 @@ MIN_PER_RANK = 8
     fault_class=FaultClass.ENV_LIMIT,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="The limit of processes and threads is nearly reached",
     message="node {node}: {used} of {limit} processes and threads of this container are in use; {nproc} ranks may"
     " need {wanted} more",

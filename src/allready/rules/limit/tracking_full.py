@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
@@ -16,6 +16,7 @@ HIGH_SHARE, FULL_SHARE = 0.8, 0.98
     fault_class=FaultClass.ENV_LIMIT,
     since="0.2",
     layer=Layer.ENVIRONMENT,
+    applies=Applies.FACTS,
     title="The table of tracked connections is nearly full",
     message="node {node}: the packet filter tracks {count} connections of {most} at most, and then drops new ones",
     remedy=(

@@ -13,7 +13,7 @@ from allready.judging.link_ends import (
     silent_nodes,
 )
 from allready.judging.link_paths import arrows, names
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity, SocketRow
 from allready.rules.link._paths import socket_name
@@ -26,7 +26,7 @@ HALF_OPEN = "SYN_RECV"
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     layer=Layer.LINK,
-    reads_checks=True,
+    applies=Applies.CONNECTIONS,
     title="Connections between ranks are never answered (SYN lost)",
     message="packets of node {links} are dropped: connections that ranks open (ports {ports}) are never answered, "
     "while the agents of these nodes respond; a firewall drops them",

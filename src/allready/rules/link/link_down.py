@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
@@ -12,7 +12,7 @@ from allready.rules.link._paths import broken_path, path_hit
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.LINK,
-    reads_checks=True,
+    applies=Applies.CONNECTIONS | Applies.ALONE,
     title="A network interface lost its link while the job runs",
     message="{interfaces} lost its link (no carrier): no data has passed between {who} and its peers for {for_s} s",
     remedy=RemedyStep(

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.link_paths import path_sizes
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
@@ -13,7 +13,7 @@ from allready.rules.link._paths import broken_path, path_hit
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     layer=Layer.LINK,
-    reads_checks=True,
+    applies=Applies.CONNECTIONS,
     title="Large packets between nodes are dropped silently (MTU black hole)",
     message="large packets to or from {who}[[ (node {links})]] are dropped silently: IP packets of {passed} B are "
     "answered, those of {lost} B are not; the data of the ranks has been unacknowledged for {for_s} s",

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
 
@@ -11,7 +11,7 @@ from allready.rules.link._paths import broken_path, path_hit
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.LINK,
-    reads_checks=True,
+    applies=Applies.CONNECTIONS,
     title="A node is cut off from the others while the job runs",
     message="{who} is cut off from the network, or down: it has acknowledged nothing that the other nodes sent for "
     "{for_s} s ({num} connections, {backoff} retransmission timeouts in a row)",

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
 
@@ -11,7 +11,7 @@ from allready.rules.link._paths import broken_path, path_hit
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.LINK,
-    reads_checks=True,
+    applies=Applies.CONNECTIONS,
     title="The path between two nodes is broken, while both reach others",
     message="the path between {who} is broken (node {links}): nothing has been answered for {for_s} s"
     "[[; data in segments of {segment} B is unacknowledged]]",

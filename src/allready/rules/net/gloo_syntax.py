@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import FaultClass, Hit, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import choice_hit, choices, has_nccl_syntax
 
@@ -13,6 +13,7 @@ from allready.rules.net._interfaces import choice_hit, choices, has_nccl_syntax
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.PATH,
+    applies=Applies.FACTS,
     title="GLOO_SOCKET_IFNAME uses NCCL's syntax",
     message="GLOO_SOCKET_IFNAME={values} on node {nodes}: ^ and = are NCCL's syntax; Gloo takes the value as an "
     "interface name and finds no such interface",

@@ -5,7 +5,7 @@ from allready.judging.addresses import all_loopback, is_private
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.rules.net._interfaces import (
     Chosen,
     choice_hit,
@@ -22,6 +22,7 @@ from allready.rules.net._interfaces import (
     severity=model.Severity.BLOCKER,
     fault_class=model.FaultClass.START_NAME,
     layer=Layer.PATH,
+    applies=Applies.FACTS,
     title="The chosen interface leads to no other machine",
     message="{library} on node {nodes} will use only {interfaces}, which leads to no other machine",
     remedy=model.RemedyStep(

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import Chosen, choice_hit, choices, has_nccl_syntax
@@ -15,6 +15,7 @@ from allready.text.choices import say_choice
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.PATH,
+    applies=Applies.FACTS,
     title="The interface set for NCCL or Gloo does not exist",
     message="{variable}={values} on node {nodes} matches no interface that is up and has an address; available: "
     "{existing}",

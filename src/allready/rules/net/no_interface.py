@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import FaultClass, Hit, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import Chosen, choice_hit, choices
 from allready.text.choices import say_choice
@@ -12,6 +12,7 @@ from allready.text.choices import say_choice
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     layer=Layer.PATH,
+    applies=Applies.FACTS,
     title="NCCL or Gloo finds no usable interface",
     message="{library} finds no usable interface on node {nodes}: {error}",
     remedy=(

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE, on_nodes
 from allready.model import Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
@@ -13,6 +13,7 @@ from allready.rules.net._interfaces import exports_on, holder, needed_choices, s
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     layer=Layer.NAME,
+    applies=Applies.FACTS,
     title="Several nodes would use the same address",
     message="{libraries} on nodes {nodes} would all publish {address} (interface {interface}) to their peers: each of "
     "them would connect to itself",

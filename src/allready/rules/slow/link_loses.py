@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import WORST_LOSS, blame
 from allready.rules.slow._traffic import LOST_TIME, flow_evidence
@@ -14,7 +14,7 @@ SURE_LOSS = 0.03
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
-    reads_checks=True,
+    applies=Applies.CONNECTIONS,
     explains=("COL014",),
     title="Packet loss on the path to or from one node",
     message="{where} loses packets: {loss} of its TCP segments ({num}), {others} on the other paths; "

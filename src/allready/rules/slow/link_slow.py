@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.link_paths import arrows
-from allready.judging.registry import Layer, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame
 from allready.rules.slow._traffic import flow_evidence
@@ -16,7 +16,7 @@ FAR_SLOWER = 4.0
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
-    reads_checks=True,
+    applies=Applies.CONNECTIONS,
     explains=("COL014",),
     title="The network of one node is slower than the others', and all ranks wait for it",
     message="{where} has a slow network: data {paths} is acknowledged at {rate} Mbit/s, elsewhere at {others} Mbit/s, "

@@ -12,9 +12,8 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.evidence.event_log import KIND, event_lags
+from allready.judging.conclude import Known, conclude
 from allready.judging.engine import judge
-from allready.judging.loading import load_area
-from allready.judging.report_builder import verdict_of
 from allready.model import EventLog, Fleet, Lag, LogBegin, Origin, RunEvidence, RuntimeCounts, Verdict, World
 from allready.runtime import recording
 from allready.runtime.exchange import tell_all
@@ -27,8 +26,6 @@ from allready.runtime.metrics.sinks import Sink
 from allready.runtime.session import current
 
 STOP = timedelta(seconds=5)
-ALWAYS_LAST = "SLW001"
-"""The rule about a rank for which all others wait."""
 
 _active: list[Recorder] = []
 os.register_at_fork(after_in_child=_active.clear)  # its threads are the parent's
@@ -162,7 +159,8 @@ def _as_log(own: _Own) -> EventLog:
 
 
 def _judged(lags: tuple[Lag, ...], world_size: int) -> Verdict | None:
+    from allready.rules.slow.always_last import always_last  # nobody who only counts needs a rule
+
     evidence = RunEvidence(lags=lags, expected_ranks=world_size)
-    rule = next(rule for rule in load_area("slow") if rule.code == ALWAYS_LAST)
-    findings, _ = judge(Fleet(world=World(num_nodes=1, world_size=world_size), run_evidence=evidence), [rule])
-    return verdict_of(findings, now=datetime.now(UTC), visible_since=None)
+    findings, _ = judge(Fleet(world=World(num_nodes=1, world_size=world_size), run_evidence=evidence), [always_last])
+    return conclude(findings, Known(rules={always_last.code: always_last}, now=datetime.now(UTC))).verdict
