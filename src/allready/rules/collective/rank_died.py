@@ -11,7 +11,7 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     fault_class=FaultClass.DEAD,
     layer=Layer.STAGE,
     title="A rank's process died",
-    message="rank {ranks} ended in stage {stage} ({how}); what the other ranks print is only its echo",
+    message="rank {ranks} ended in stage {stage} ({how}); what the other ranks print is only {ranks:its/their} echo",
     remedy=(
         RemedyStep(
             explanation="SIGKILL is mostly the kernel's OOM killer or the batch system; SIGBUS mostly a full "

@@ -17,7 +17,8 @@ from allready.rules.hang._hits import blamed, hit_of
     layer=Layer.STALL,
     applies=Applies.OFFLINE,
     title="A rank did not enter the operation that the others wait in",
-    message="{who} never entered {operation}[[: {doing}]][[ at {site}]]; {waiting} waited[[ {waited} s]] for it",
+    message="{who} never entered {operation}[[: {doing}]][[ at {site}]]; {waiting} waited[[ {waited} s]] for "
+    "{who:it/them}",
     remedy=(
         RemedyStep(
             explanation="look at what {who} did then[[: {site}]]. Raising the time-out does not help a rank that never "

@@ -26,7 +26,7 @@ TIMED_OUT = TIMEOUTS | {"gloo.recv_timeout", "torch.blocking_wait_timeout", "sto
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.ROOT_LINE, Sign.WAIT, Sign.AGREED),
     title="All ranks but one log that they waited or lost a peer",
-    message="{who} logs nothing; {victims} {what}",
+    message="{who} {who:logs/log} nothing; {victims} {what}",
     remedy=(
         model.RemedyStep(
             explanation="read the output of {who} after its last iteration: was it stopped, asleep, in other work, or "

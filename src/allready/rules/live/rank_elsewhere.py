@@ -20,7 +20,8 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
     fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     title="Ranks are blocked in different calls (deadlock)",
-    message="{who} has waited for others at {site} since {since}, and {waiting} waited {waited} s at another place "
+    message="{who} {who:has/have} waited for others at {site} since {since}, and {waiting} waited {waited} s at "
+    "another place "
     "({operation})",
     remedy=model.RemedyStep(
         explanation="every rank must make the same calls in the same order (for send and recv: matching peers "
