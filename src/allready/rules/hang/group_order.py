@@ -61,8 +61,8 @@ def _left_a_send_out(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     if found.kind is not HangKind.TURN or found.snapshot is None or found.wait is None:
         return
     sites = sites_of(case)
-    theirs = sorted({sites.get(c.rank) or c.site for c in found.causes} - {""})
-    its = next((sites[r] for r in found.ranks if r in sites and not found.wait.operation.site), "")
+    theirs = sorted({str(site) for c in found.causes if (site := sites.get(c.rank) or c.site) is not None})
+    its = next((sites[r] for r in found.ranks if r in sites and not found.wait.operation.site), None)
     yield Hit(
         culprits=Culprits(ranks=found.ranks),
         values={
