@@ -97,7 +97,7 @@ def _waits_for(joined: Joined, root: int) -> Iterator[str]:
             continue
         stuck = progress.positions[callers[0]].stuck
         assert stuck is not None
-        where = f", {Path(stuck.site).name.split(' ')[0]}" if stuck.site else ""
+        where = f", {Path(stuck.site.file).name}:{stuck.site.line}" if stuck.site else ""
         group = f"{progress.group}:{progress.label}" if progress.label else progress.group
         operation = f"#{stuck.seq} of {group} ({stuck.name} of {stuck.num_elements}{where})"
         who = f"rank {ranges(callers)} {'waits' if len(callers) == 1 else 'wait'}"

@@ -8,9 +8,9 @@ import functools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready import signatures
@@ -31,8 +31,7 @@ _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 MAX_EXAMPLES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """What is known about one code in one language.
 
     `sections`: heading and text, one line a paragraph; `examples`: lines of logs that mean it.

@@ -146,6 +146,7 @@ def test_a_late_process_and_a_process_0_that_does_not_come(tmp_path: Path) -> No
         job.wait()
         (one,), (other,) = (job.of(rank, "barrier failed") for rank in (0, 1))
         assert (one["code"], one["culprits"], one["text"]) == ("RTM005", [1], other["text"]), one
+        assert f"pid {job.processes[1].pid}) is alive" in one["text"]
 
 
 @pytest.mark.slow

@@ -231,7 +231,7 @@ class Feed:
             period_s=0.1,
             num_operations=0 if self.starting else max((m.enqueued for m in marks), default=0) + NUM_BEFORE,
             framework="jax" if self._is_jax() else "torch",
-            site=stack.site if stack is not None else "",
+            site=str(stack.site or "") if stack is not None else "",
             site_since_s=self.stuck_s,
             **self.gpus.get(rank, {}),
         )

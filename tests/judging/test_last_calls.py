@@ -7,7 +7,7 @@ from allready.evidence.flight.join import join_dumps
 from allready.evidence.stacks.read import read_stacks
 from allready.judging.calls import compare_dumps
 from allready.judging.last_calls import with_last_calls
-from allready.model import Death, Mismatch, Origin, RunEvidence
+from allready.model import CallSite, Death, Mismatch, Origin, RunEvidence
 from tests.cases import cases
 from tests.evidence.flight.make import dump, entry, loaded
 
@@ -61,7 +61,7 @@ def shown(
             rank=r,
             text="RuntimeError: Connection closed by peer",
             is_collective_error=True,
-            site=SITE.format(line),
+            site=CallSite.of(SITE.format(line)),
             call="all_reduce",
         )
         for r, line in lost.items()
@@ -107,7 +107,7 @@ def test_a_traceback_tells_the_line_of_a_ring_without_lines() -> None:
         one["frames"] = []
     found = shown(rings, (0, 1, 2), crashed={}, lost={0: GRADIENTS, 1: METRIC, 2: METRIC})
     assert found is not None
-    assert {r: o.site for r, o in found.by_rank.items()} == {
+    assert {r: str(o.site) for r, o in found.by_rank.items()} == {
         0: SITE.format(GRADIENTS), 1: SITE.format(METRIC), 2: SITE.format(METRIC)
     }  # fmt: skip
 
@@ -144,7 +144,7 @@ def test_a_group_that_nobody_has_used_yet_is_no_place_of_anything() -> None:
                     rank=r,
                     text=REFUSED,
                     is_collective_error=True,
-                    site=SITE.format(line),
+                    site=CallSite.of(SITE.format(line)),
                     call="all_reduce",
                 )
                 for r, line in ((0, METRIC), (1, GRADIENTS))
@@ -176,7 +176,7 @@ def test_a_rank_that_was_aborted_before_it_recorded_anything_votes_in_the_group_
         rank=1,
         text="killed by SIGABRT",
         last_words=REFUSED,
-        site=SITE.format(METRIC),
+        site=CallSite.of(SITE.format(METRIC)),
         is_collective_error=True,
     )
     rings = {0: calls(METRIC), 2: calls(GRADIENTS)}

@@ -5,6 +5,7 @@ from typing import Any
 
 from allready.judging.engine import Outcome
 from allready.model import (
+    CallSite,
     Death,
     Event,
     Fleet,
@@ -39,9 +40,14 @@ def ask(code: str, **changes: Any) -> Outcome:
     return check(code, run_fleet(**changes))
 
 
+def with_site(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with a place that is written as sentences have it."""
+    return fields | ({"site": CallSite.known(fields["site"])} if isinstance(fields.get("site"), str) else {})
+
+
 def operation(seq: int, name: str = "all_reduce", **changes: Any) -> Operation:
     known: dict[str, Any] = {"seq": seq, "name": name, "num_elements": 1024, "dtype": "float32"}
-    return Operation(**(known | changes))
+    return Operation(**with_site(known | changes))
 
 
 def at(enqueued: int, stuck: int | None = None, **changes: Any) -> Position:
@@ -81,7 +87,7 @@ def death(rank: int | None, kind: str = "exception", **changes: Any) -> Death:
         "text": "ValueError: bad sample" if kind == "exception" else "",
         "time_s": 1000.0,
     }
-    return Death(**(known | changes))
+    return Death(**with_site(known | changes))
 
 
 def event(
@@ -107,7 +113,7 @@ def stack(rank: int | None, activity: str, pid: int = 1, **changes: Any) -> Proc
         "activity": activity,
         "site": "train.py:12 step",
     }
-    return ProcessStack(**(known | changes))
+    return ProcessStack(**with_site(known | changes))
 
 
 def process(rank: int, **changes: Any) -> ProcessRecord:

@@ -67,6 +67,7 @@ def test_all_operations_go_on_with_large_tensors_among_those_that_are_left(tmp_p
         job.wait([0, 1, 3])
         assert agreed(job, [0, 1, 3])["members"] == [0, 1, 3]
         assert [job.last(r, "done")["steps"] for r in (0, 1, 3)] == [12] * 3
+        assert f"pid {job.processes[2].pid}) ended without leaving the job" in job.last(0, "failed")["text"]
 
 
 def test_a_call_that_differs_is_named_by_all_before_it_begins_and_all_go_on(tmp_path: Path) -> None:

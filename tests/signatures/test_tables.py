@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from allready.judging.loading import load as load_rules
 from allready.judging.registry import HEADINGS, placeholders
 from allready.model import Event, FaultClass, Origin, RemedyStep, Role, Severity
-from allready.model.fill import placeholders_of
+from allready.model.fill import agreeing, placeholders_of
 from allready.signatures import load, of_line
 from allready.signatures.case import Case
 from allready.signatures.conditions import hint_of
@@ -166,7 +166,7 @@ def assert_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
     assert wanted <= groups(signature) | {"who", "reporter"} | set(hint_of(signature.id, ""))
     assert placeholders(signature.title) == set()
     for template in (signature.message, *texts_of(signature.steps)):
-        template.format_map(dict.fromkeys(wanted, "x"))
+        agreeing(template, {}).format_map(dict.fromkeys(wanted, "x"))
 
 
 def assert_title_message_and_remedy_have_their_form(signature: Signature) -> None:

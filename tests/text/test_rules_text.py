@@ -7,7 +7,7 @@ from pathlib import Path
 
 from allready.judging.loading import AREAS, load
 from allready.judging.registry import HEADINGS, Rule, placeholders
-from allready.model.fill import plain
+from allready.model.fill import agreeing, plain
 from tests.cases import cases
 from tests.text.sources import TEXT
 
@@ -36,7 +36,8 @@ def test_the_english_text_has_its_form(rule: Rule) -> None:
     assert all(body_of(rule.page, heading) for heading in HEADINGS)
     assert placeholders(rule.title) == set(), "a title is the same for every hit"
     steps = (text for step in rule.steps for text in (step.explanation, step.command, step.where))
-    for template in (rule.message, *steps):
+    for written in (rule.message, *steps):
+        template = agreeing(written, {})
         assert not re.search(r"(?<!\{)\{\w*[^\w}{][^}]*\}(?!\})", template), "values are texts, {x:.1f} breaks on them"
         template.format_map(dict.fromkeys(placeholders(template), "x"))
         parts = re.findall(r"\[\[(.*?)\]\]", template)

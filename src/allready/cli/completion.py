@@ -3,7 +3,8 @@
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.cli.main import COMMANDS, EXIT_HEALTHY
 from allready.cli.parser import commands_of, parser_of
@@ -15,8 +16,7 @@ EPILOG = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One option as a shell needs it: one spelling of each length, its help, and what may follow."""
 
     spellings: tuple[str, ...]
@@ -25,8 +25,7 @@ class Option:
     choices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """One command (`env lint` has two words); `choices`: what its first argument may be."""
 
     words: tuple[str, ...]

@@ -57,7 +57,7 @@ def explain(args: argparse.Namespace) -> int:
     if args.json:
         entries: dict[str, Any] = {"schema": SCHEMA, "lines": [as_json(entry) for entry in explained]}
         if stacks:
-            entries["stacks"] = [{"activity": one.activity, "site": one.site} for one in stacks]
+            entries["stacks"] = [{"activity": one.activity, "site": str(one.site or "")} for one in stacks]
         deliver_json(args.json, entries if verdict is None else entries | {"together": _as_plain(verdict)})
     if args.json != "-":
         told = [] if verdict is None else [list(_rows_of_verdict(verdict, language))]
@@ -89,7 +89,7 @@ def stacks_of(lines: Sequence[str]) -> Iterator[ProcessStack]:
     text = "\n".join(lines).encode()
     for stack in read_stacks(text, "-").stacks if is_stacks(text) else ():
         activity = describe(stack)
-        yield replace(stack, activity=activity.kind, site=activity.site or "")
+        yield replace(stack, activity=activity.kind, site=activity.site)
 
 
 def _rows_of_stacks(stacks: Sequence[ProcessStack], language: str) -> Iterator[str]:

@@ -4,7 +4,8 @@ import argparse
 import difflib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from allready.cli.main import EXIT_HEALTHY
 from allready.cli.options import add_language

@@ -92,7 +92,7 @@ def _row(
         groups=say_positions(positions, "en"),
         group_counts={p.called: p.counts for p in positions if p.counts},
         phases_s=dict(p.phases_s),
-        activity=f"{stack.activity} {stack.site}".strip() if stack else "",
+        activity=f"{stack.activity} {stack.site or ''}".strip() if stack else "",
         ending=say_event(end, "en") if end is not None else "",
         last_line=(p.last_line or "")[:300],
         last_line_class=p.last_line_class or "",
@@ -100,7 +100,7 @@ def _row(
         end=end,
         positions=positions,
         activity_kind=stack.activity if stack else "",
-        site=stack.site if stack else "",
+        site=str(stack.site or "") if stack else "",
     )
 
 

@@ -98,7 +98,7 @@ def _slices(run: RunEvidence, dumps: Sequence[FlightDump]) -> Iterator[dict[str,
                     "args": {
                         "group": label,
                         "seq": ring.seq[i],
-                        "site": dump.sites[ring.site[i]] or "",
+                        "site": str(dump.sites[ring.site[i]] or ""),
                         "sizes": [list(s) for s in (shape.in_sizes or ())[:4]],
                     },
                 }

@@ -6,8 +6,8 @@ Ports are sets of 0 to 65535, as the bits of one integer: union is |, intersecti
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.model import DropRule
@@ -30,8 +30,7 @@ SERVICES = {"ssh": 22, "http": 80, "https": 443, "domain": 53, "ftp": 21, "telne
             "nfs": 2049}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """What a packet must have for a rule to apply.
 
     what: "interface", "state" and "status" (of the connection), "protocol", "family" (ipv4 or ipv6), "flags" (of TCP
@@ -44,8 +43,7 @@ class Condition:
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterRule:
+class FilterRule(Struct, frozen=True, kw_only=True):
     """One rule.  `never`: it cannot concern a new TCP connection from another machine."""
 
     verdict: str  # accept, drop, reject, jump, goto, return, none
@@ -58,8 +56,7 @@ class FilterRule:
     routine: bool = False  # drops only what every firewall drops (invalid packets, forged loopback)
 
 
-@dataclass(slots=True, kw_only=True)
-class FilterChain:
+class FilterChain(Struct, kw_only=True):
     """A chain; one with a hook is where the kernel begins."""
 
     name: str  # as its tool calls it
@@ -67,7 +64,7 @@ class FilterChain:
     hook: str | None = None
     family: str = "inet"
     policy: str = "accept"
-    rules: list[FilterRule] = field(default_factory=list)
+    rules: list[FilterRule] = []
 
 
 def filter_rule(
@@ -165,8 +162,7 @@ def port_ranges(bits: int) -> Iterator[tuple[int, int]]:
         low, bits = low + length, bits >> length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packet:
+class Packet(Struct, frozen=True, kw_only=True):
     """What is known of a new connection: the peer's address, and the interface by which it comes or goes."""
 
     peer: str | None = None

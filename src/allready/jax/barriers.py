@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.jax.presence import Presence
-from allready.model import CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
+from allready.model import CallPosition, FailureCause, MemberState, RankAtFailure, RankProcess, RuntimeFailure
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost
 
@@ -89,6 +89,9 @@ class _Decision:
     def _own_view(self) -> RuntimeFailure:
         presence, place = self._presence, self._place
         at = {int(n): msgspec.json.decode(text, type=_Place) for n, text in presence.all("at").items()}
+        processes = {
+            int(n): msgspec.json.decode(text, type=RankProcess) for n, text in presence.all("processes").items()
+        }
         missing = {n for n in self._members if at.get(n) != place}
         alive = presence.alive(missing)
         operation = f"barrier {place.label}"
@@ -102,7 +105,7 @@ class _Decision:
                 )
             elif n in alive:
                 call = CallPosition(entered=place.number - 1, completed=place.number - 1, operation=_last(at.get(n)))
-            ranks.append(RankAtFailure(rank=n, state=state, call=call))
+            ranks.append(RankAtFailure(rank=n, process=processes.get(n, RankProcess()), state=state, call=call))
         return RuntimeFailure(
             epoch=0,
             cause=FailureCause.DEADLINE,

@@ -3,11 +3,15 @@
 import atexit
 import contextlib
 import os
+import socket
 import threading
 from typing import Any
 
+import msgspec
+
 from allready.errors import UsageError
 from allready.launch.jax_rank import jax_state
+from allready.model import RankProcess
 
 ROOT = "allready/"
 HEARTBEAT_S = 1.0
@@ -39,6 +43,8 @@ class Presence:
         found = cls(client, state.process_id, state.num_processes)
         try:
             found.put(f"beats/{found.process}", "0")
+            own = RankProcess(host=socket.gethostname(), pid=os.getpid())
+            found.put(f"processes/{found.process}", msgspec.json.encode(own).decode())
         except TypeError:  # an older one, whose keys cannot be overwritten
             return
         found._thread.start()

@@ -159,7 +159,7 @@ def _described(stack: ProcessStack, identities: Identities) -> ProcessStack:
     if rank is None and stack.pid is not None and stack.role == "rank":
         rank = identities.rank_of(stack.origin.host, stack.pid)
     threads = tuple(replace(t, activity=kind) if (kind := kind_of_thread(t)) else t for t in stack.threads)
-    return replace(stack, rank=rank, activity=activity.kind, site=activity.site or "", threads=threads)
+    return replace(stack, rank=rank, activity=activity.kind, site=activity.site, threads=threads)
 
 
 def _when(event: Event) -> tuple[bool, float, str, int]:

@@ -220,7 +220,7 @@ def _described(death: Death) -> Evidence:
         who=called(death),
         how=how,
         code=death.exit_code,
-        site=death.site or None,
+        site=death.site,
         words=death.last_words or None,
     )
 

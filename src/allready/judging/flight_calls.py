@@ -23,7 +23,7 @@ from allready.judging.sequence import (
     out_of_turn,
     shift_of,
 )
-from allready.model import GroupProgress, Mismatch, Operation
+from allready.model import CallSite, GroupProgress, Mismatch, Operation
 from allready.model.run_evidence import LoopCount
 
 MAX_SHIFT = 64
@@ -183,7 +183,7 @@ def _other_sites(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
     """
     if len({t.hi for t in tracks.values()}) < 2:
         return None
-    numbers: dict[tuple[str, ...], int] = {}
+    numbers: dict[tuple[CallSite, ...], int] = {}
     sites: dict[int, KnownCalls] = {}
     for rank, track in tracks.items():
         ring, dump = track.ring, track.dump

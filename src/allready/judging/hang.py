@@ -25,7 +25,7 @@ from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, St
 from allready.judging.stall_files import CLOSED, stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
-from allready.model import Absence, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
+from allready.model import Absence, CallSite, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
 from allready.model.live import outsiders
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures.peers import has_lost_connection, is_closed_by_peer
@@ -497,12 +497,12 @@ def _has_no_group_yet(live: Live, rank: int) -> bool:
 
 def _odd_line(case: Analysis, live: Live, waiting: Sequence[int]) -> tuple[int, ...]:
     """The minority that stands in another line of the program."""
-    lines: dict[int, str] = {}
+    lines: dict[int, CallSite | None] = {}
     for rank in waiting:
         status, stack = status_of(live, rank), stack_of(case.run, rank)
-        lines[rank] = (status.site if status is not None else "") or (stack.site if stack is not None else "")
+        lines[rank] = (status.call_site if status is not None else None) or (stack.site if stack is not None else None)
     most = majority(lines)
-    return most.odd if most is not None and "" not in lines.values() else ()
+    return most.odd if most is not None and None not in lines.values() else ()
 
 
 # What files tell besides

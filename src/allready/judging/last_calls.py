@@ -17,7 +17,7 @@ from allready.judging.flight_calls import calls_of
 from allready.judging.majority import is_tie, majority
 from allready.judging.sequence import codes_before, out_of_turn
 from allready.judging.siblings import Joined, patterns
-from allready.model import Mismatch, Operation, ProcessStack, Recorder, RunEvidence
+from allready.model import CallSite, Mismatch, Operation, ProcessStack, Recorder, RunEvidence
 
 SIZES = ("op.preamble.length <= op.nbytes", "message truncated", "size mismatch", "received data size", "nbytes")
 """What libraries say when a peer's operation was of another size."""
@@ -34,7 +34,7 @@ class LastCall(Struct, frozen=True):
     """`name`: of torch.distributed's function, "" where the frames do not show it; `site`: the line that called it."""
 
     name: str
-    site: str
+    site: CallSite | None
 
     def may_be(self, operation: Operation) -> bool:
         """Whether the recorder writes such an operation for the function: `all_gather` for `all_gather_object`."""
@@ -73,7 +73,7 @@ class _Place(Struct, frozen=True):
         """Of one that recorded the line of the program, if there is one."""
         return max(self.at(seq).values(), key=lambda o: bool(o.site), default=None)
 
-    def beside(self, site: str) -> Iterator[Operation]:
+    def beside(self, site: CallSite | None) -> Iterator[Operation]:
         """What groups that are alike did about then at this line of the program."""
         for pattern in patterns(self.group, self.tracks, self.groups, self.seq, (site,)):
             yield from (o for o in pattern.values() if o.site == site)
@@ -173,7 +173,7 @@ def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:
     )
 
 
-def _site(place: _Place, rank: int, operation: Operation) -> str | None:
+def _site(place: _Place, rank: int, operation: Operation) -> CallSite | None:
     """The line of the program, if this is the last call of the rank."""
     call = place.calls.get(rank)
     is_it = call is not None and place.is_last_of(rank) and call.may_be(operation)

@@ -23,6 +23,7 @@ from allready.judging.link_ends import (
 from allready.judging.link_idle import is_stale, is_undecided
 from allready.judging.stated import said
 from allready.model import Live, PathSize, Phrase
+from allready.model.fill import joined
 
 
 def down_links(live: Live, node: int) -> tuple[str, ...]:
@@ -243,7 +244,7 @@ def node_label(live: Live, node: int) -> str:
 def names(live: Live, nodes: Iterable[int]) -> str:
     """Several of them, the first eight."""
     found = sorted(set(nodes))
-    return ", ".join(node_name(live, n) for n in found[:8]) + (", …" if len(found) > 8 else "")
+    return joined([*(node_name(live, n) for n in found[:8]), *(["…"] if len(found) > 8 else [])])
 
 
 def arrows(links: Iterable[tuple[int, int]]) -> str:

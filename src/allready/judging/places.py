@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from allready.judging.stated import said
 from allready.model import Phrase, ranges
-from allready.model.fill import NOBODY
+from allready.model.fill import NOBODY, Several, joined
 
 MAX_NAMED = 3
 """So many ranks are named each with its process."""
@@ -33,19 +33,27 @@ def ranks_at(ranks: Iterable[int], places: Mapping[int, Place]) -> str:
         return NOBODY
     known = [places[r] for r in named if r in places]
     if len(named) <= MAX_NAMED and any(place.pid is not None for place in known):
-        return ", ".join(f"rank {r}" + (f" ({at})" if (at := str(places.get(r, Place()))) else "") for r in named)
-    return f"rank {ranges(named)}" + (f" ({where})" if (where := _nodes(known)) else "")
+        return joined([f"rank {r}" + (f" ({at})" if (at := str(places.get(r, Place()))) else "") for r in named])
+    text = f"rank {ranges(named)}" + (f" ({where})" if (where := _nodes(known)) else "")
+    return Several(text) if len(named) > 1 else text
 
 
 def _nodes(places: Iterable[Place]) -> str:
     """Hosts; numbers of nodes where one has no name, or several have the same."""
-    hosts = {place.node: place.host for place in places if place.node is not None}
+    known = list(places)
+    if all(place.node is None for place in known):
+        return _first(sorted({place.host for place in known if place.host}))
+    hosts = {place.node: place.host for place in known if place.node is not None}
     order = sorted(node for node in hosts if node is not None)
     named = [hosts[node] for node in order]
     are_names = all(named) and len(set(named)) == len(named)
     shown = named if are_names else [str(node) for node in order]
-    text = ", ".join(shown[:MAX_NODES]) + (", …" if len(shown) > MAX_NODES else "")
+    text = _first(shown)
     return text if are_names or not text else f"node {text}"
+
+
+def _first(nodes: list[str]) -> str:
+    return ", ".join(nodes[:MAX_NODES]) + (", …" if len(nodes) > MAX_NODES else "")
 
 
 def num_ranks(ranks: Iterable[int]) -> Phrase | str:

@@ -73,7 +73,7 @@ def stack_evidence(stack: ProcessStack) -> Evidence:
         time=clock_time(stack.time_s),
         pid=stack.pid,
         activity=stack.activity or stack.error or None,
-        site=stack.site or None,
+        site=stack.site,
     )
 
 

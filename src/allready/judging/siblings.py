@@ -16,7 +16,7 @@ from allready.evidence.flight.tracks import Track, operation_at
 from allready.judging.majority import is_tie, majority
 from allready.judging.mismatch import UNMET
 from allready.judging.waits import Wait
-from allready.model import GroupProgress, Mismatch, Operation, Recorder, RunEvidence
+from allready.model import CallSite, GroupProgress, Mismatch, Operation, Recorder, RunEvidence
 
 MAX_COMPARED = 256
 """Calls before the one in question that must be the same, the last ones."""
@@ -62,7 +62,7 @@ def with_siblings(run: RunEvidence, groups: Joined) -> RunEvidence:
 
 
 def patterns(
-    group: Group, tracks: Mapping[int, Track], groups: Joined, seq: int, sites: Iterable[str | None]
+    group: Group, tracks: Mapping[int, Track], groups: Joined, seq: int, sites: Iterable[CallSite | None]
 ) -> list[dict[int, Operation]]:
     """The calls of each group that is like this one, around this number.
 
@@ -74,8 +74,8 @@ def patterns(
         sites: lines of the program at which they stand there: of groups that have made no call yet, nothing else shows
             that they are alike.
     """
-    told = set(sites) - {None, ""}
-    found = (_pattern(group, tracks, other, theirs, seq, told) for other, theirs in groups if other is not group)
+    known = set(sites) - {None}
+    found = (_pattern(group, tracks, other, theirs, seq, known) for other, theirs in groups if other is not group)
     return [pattern for pattern in found if pattern]
 
 
@@ -150,7 +150,7 @@ def _pattern(
     other: Group,
     theirs: Mapping[int, Track],
     seq: int,
-    sites: set[str | None],
+    sites: set[CallSite | None],
 ) -> dict[int, Operation]:
     """{} where it is not alike."""
     if not theirs or not are_siblings(group, other):

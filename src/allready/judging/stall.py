@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from allready.model import Confidence, Evidence, FaultClass
+from allready.model import CallSite, Confidence, Evidence, FaultClass, Phrase
 
 BUSY = {"cpu_work", "tokenize", "import_or_compile"}
 HELD_UP = {"io", "data_loading", "subprocess_wait", "network_wait"}
@@ -38,7 +38,8 @@ class StallCause(Struct, frozen=True, kw_only=True):
     """Why one rank does not come.
 
     `stays`: it does not go away by itself.  `doing`: in a word of the evidence, "" when no stack shows it; `site`:
-    where; `what`: the path, the child.  `began_s`: since when, on node 0's clock, as far as known.
+    where; `shown_by`: the sign where it is no
+    stack; `what`: the path, the child.  `began_s`: since when, on node 0's clock, as far as known.
     """
 
     rank: int
@@ -47,7 +48,8 @@ class StallCause(Struct, frozen=True, kw_only=True):
     stays: bool = False
     confidence: Confidence = Confidence.LIKELY
     doing: str = ""
-    site: str = ""
+    site: CallSite | None = None
+    shown_by: Phrase | None = None
     what: str = ""
     began_s: float | None = None
     evidence: tuple[Evidence, ...] = ()

@@ -6,15 +6,17 @@ from allready.evidence.stacks.meaning import frames_text
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.stall import BUSY, LEAVING, STUCK, StallCause, StallKind
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.judging.waits import WaitSnapshot
 from allready.model import (
     Absence,
+    CallSite,
     Confidence,
     Death,
     Event,
     Evidence,
     FaultClass,
+    Phrase,
     Recorder,
     Role,
     RunEvidence,
@@ -36,9 +38,10 @@ def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCa
     """Why a rank did not come, by its stack, its end, RAS and its silence: the first case that fits."""
     run = case.run
     doing, site, shown = _stack(run, rank)
+    shown_by: Phrase | None = None
     elsewhere = None if doing else left_early(run, rank) or _in_a_call_of_two(run, rank)
     if elsewhere is not None:
-        doing, site = elsewhere[:2]
+        doing, shown_by = elsewhere[:2]
         shown.append(elsewhere[2])
     silent = {p.absent[rank] for p in run.progress if rank in p.absent}
     shown += [
@@ -74,13 +77,14 @@ def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCa
         confidence=sure,
         doing=doing,
         site=site,
+        shown_by=shown_by,
         evidence=tuple(shown[:MAX_EVIDENCE]),
     )
 
 
-def _stack(run: RunEvidence, rank: int) -> tuple[str, str, list[Evidence]]:
+def _stack(run: RunEvidence, rank: int) -> tuple[str, CallSite | None, list[Evidence]]:
     """What its stacks show: a word, the place, and the frames."""
-    doing = site = ""
+    doing, site = "", None
     shown: list[Evidence] = []
     for stack in run.stacks:
         if stack.rank != rank or stack.role not in {"rank", "other"}:
@@ -100,12 +104,12 @@ def _stack(run: RunEvidence, rank: int) -> tuple[str, str, list[Evidence]]:
     return doing, site, shown
 
 
-def left_early(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] | None:
-    """(what, where, evidence) of a rank that had gone in order while others waited; None where nothing shows it."""
+def left_early(run: RunEvidence, rank: int) -> tuple[str, Phrase, Evidence] | None:
+    """(what, in words, evidence) of a rank that had gone in order while others waited; None where nothing shows it."""
     torn_down = _torn_down(run, rank)
     if torn_down is not None:
         shown = evidence(torn_down.origin, f"rank {rank}: {torn_down.text}", torn_down.time_s)
-        return "exit", "its communicator was torn down", shown
+        return "exit", said("its communicator was torn down"), shown
     signal = _not_signalled(run, rank)
     if signal is not None:
         pids = ", ".join(str(d.pid) for d in run.deaths if d.by_launcher and d.origin.source == signal.origin.source)
@@ -116,7 +120,7 @@ def left_early(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] | None:
             pids=pids,
             rank=rank,
         )
-        return "exit", "its process had ended with exit code 0", shown
+        return "exit", said("its process had ended with exit code 0"), shown
     return None
 
 
@@ -150,13 +154,15 @@ def _not_signalled(run: RunEvidence, rank: int) -> Death | None:
     return same[0] if pids and same and not any(d.pid in pids for d in signals) else None
 
 
-def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] | None:
+def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[str, Phrase, Evidence] | None:
     """The rank gave up in send or recv: for its first one to a peer torch makes a communicator of two, by a key of both
     ranks, and the peer did not come to it."""
     for death in run.deaths:
         if death.rank == rank and (match := _KEY_OF_TWO.search(death.text)) and str(rank) in match.groups():
             shown = evidence(death.origin, f"rank {rank}: {death.text[:300]}", death.time_s)
-            return CALL_OF_TWO, death.site or f"with rank {match[2] if match[1] == str(rank) else match[1]}", shown
+            peer = match[2] if match[1] == str(rank) else match[1]
+            form = "it waited in send or recv for rank {peer}[[ at {site}]]"
+            return CALL_OF_TWO, said(form, peer=peer, site=death.site), shown
     return None
 
 

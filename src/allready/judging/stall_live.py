@@ -100,7 +100,7 @@ class _Rank:
             rank=status.rank,
             kind=kind,
             fault_class=fault_class,
-            site=status.site or (stack.site if stack is not None else ""),
+            site=status.call_site or (stack.site if stack is not None else None),
             evidence=_shown(status.rank, status, self.seen, stack),
             **(usual | known),
         )

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from allready import model
 from allready.judging.stated import Text, evidence_of
+from allready.model.fill import Several
 from allready.units import size
 
 Key = TypeVar("Key")
@@ -49,7 +50,8 @@ def rank_label(world: model.World, rank: int, pid: int | None = None) -> str:
 
 def rank_labels(world: model.World, states: Iterable[model.RankState], *, most: int = 8) -> str:
     """Labels of the ranks in `states`, joined by commas; beyond `most` only how many are left."""
-    return listed([rank_label(world, s.rank, s.pid) for s in states], most)
+    labels = [rank_label(world, s.rank, s.pid) for s in states]
+    return Several(listed(labels, most)) if len(labels) > 1 else listed(labels, most)
 
 
 def stage_label(stage: model.StageResult) -> str:

@@ -23,7 +23,7 @@ def call_of(
         return said("operation #{seq}[[ ({group})]]", seq=operation.seq, group=group_name(run, wait) or None)
     name = described(replace(operation, site=None)) if with_arguments else operation.name
     group = group_name(run, wait)
-    known = [text for text in (group, operation.site if with_arguments else None) if text]
+    known = [str(part) for part in (group, operation.site if with_arguments else None) if part]
     return f"{name} #{operation.seq}" + (f" ({', '.join(known)})" if known else "")
 
 

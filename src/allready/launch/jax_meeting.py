@@ -5,7 +5,6 @@ Node 0's agent keeps it for the jobs of `allready run` (`agent.jax_meeting`), pr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -17,8 +16,7 @@ MAX_SHOWN = 8
 MAX_MISSING = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Patience:
+class Patience(Struct, frozen=True, kw_only=True):
     """How often it is tried, for how long each time, and the pauses between."""
 
     attempts: int

@@ -12,10 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.launch.jax_rendezvous import GiveUpError, Orders, meet, pause, say
 

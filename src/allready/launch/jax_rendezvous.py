@@ -13,8 +13,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct, structs
 
 SOCKET = "ranks.sock"
 """In the agent's run folder."""
@@ -32,8 +33,7 @@ class GiveUpError(Exception):
         self.missing = missing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
+class Orders(Struct, frozen=True, kw_only=True):
     """What the agent wants of this process.  `attempts`, `timeout_s`, `backoff` hold for JAX's own part as well.
 
     `address`: where the coordinator is planned.  `coordinator`, `bind`: what the script itself gives instead, or "".
@@ -50,7 +50,7 @@ class Orders:
     bind: str = ""
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(structs.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Orders":

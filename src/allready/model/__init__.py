@@ -4,6 +4,7 @@ Every public name of these modules is imported from here.
 """
 # ruff: noqa: F403
 
+from allready.model.call_site import *
 from allready.model.course import *
 from allready.model.events import *
 from allready.model.facts import *

@@ -1,4 +1,4 @@
-"""A line of a program and the function that it is in: the one form in which cells, dumps and logs hand it on."""
+"""A line of a program and the function that it is in."""
 
 from typing import Self
 
@@ -6,7 +6,10 @@ from msgspec import Struct
 
 
 class CallSite(Struct, frozen=True):
-    """Where a call is.  Its text is `train.py:31 step`, without what is not known; `of` reads that again."""
+    """Where a call is.  Its text is `train.py:31 step`, without what is not known.
+
+    Cells, statuses and reports hold that text; whoever compares reads it by `of`, or `known`.
+    """
 
     file: str
     line: int | None = None
@@ -26,3 +29,8 @@ class CallSite(Struct, frozen=True):
         if not (colon and line.isdecimal()):
             return cls(place, None, function)
         return cls(file, int(line), function)
+
+    @classmethod
+    def known(cls, text: str) -> Self | None:
+        """The same; None of an empty text."""
+        return cls.of(text) if text else None

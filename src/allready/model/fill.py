@@ -3,7 +3,8 @@
 Nobody can type a command with a question mark in it: what is unknown is left out with the brackets or the `port` that
 it stands in, and in a remedy the rest is named as people name what is to be filled in (`nc -vz HOST PORT`).
 
-A template says itself which part goes with a value: `raised {error}[[ at {site}]]`.
+A template says itself which part goes with a value: `raised {error}[[ at {site}]]`; and which words go with one rank or
+with several: `{who} {who:was/were} stopped`.
 """
 
 import re
@@ -46,6 +47,25 @@ _PARTS = re.compile(r"([,，、;；] ?)")
 _SAFE = re.compile(r"(?!-)[\w@%+=:,./\[\]~^-]*")
 _WHOLE = re.compile(r"\{\w+\}")
 _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+_NUMBER = re.compile(r"\{(\w+):([^/{}]*)/([^/{}]*)\}")
+"""Words for one and for several of what a value names."""
+
+
+class Several(str):
+    """A value that names more than one rank or node."""
+
+    __slots__ = ()
+
+
+def joined(names: Sequence[str], separator: str = ", ") -> str:
+    """The names in one text, which is `Several` where they are."""
+    text = separator.join(names)
+    return Several(text) if len(names) > 1 else text
+
+
+def agreeing(template: str, values: Mapping[str, object]) -> str:
+    """`template` with the words that go with how many its values name; for one where that is not known."""
+    return _NUMBER.sub(lambda found: found[3 if isinstance(values.get(found[1]), Several) else 2], template)
 
 
 def phrases_of(values: Mapping[str, object]) -> dict[str, tuple[Phrase, ...]]:
@@ -69,13 +89,13 @@ def in_english(value: object) -> str:
 
 
 def placeholders(template: str) -> set[str]:
-    """Names in braces in `template`."""
-    return {name for _, name, _, _ in string.Formatter().parse(template) if name}
+    """Names in braces in `template`: of values that are put there, not of those that only choose words."""
+    return {name for _, name, _, _ in string.Formatter().parse(agreeing(template, {})) if name}
 
 
 def plain(template: str) -> str:
-    """`template` without the marks of its optional parts, for people who read it as it is."""
-    return _OPTIONAL.sub(lambda found: found[1], template)
+    """`template` without the marks of its optional parts and the words for one, for people who read it."""
+    return _OPTIONAL.sub(lambda found: found[1], agreeing(template, {}))
 
 
 def fill(
@@ -97,6 +117,7 @@ def fill(
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
     """
+    template = agreeing(template, values)
     filled = {name: in_english(value) for name, value in values.items()}
     if filled.get("who") == NOBODY:
         template = _SUBJECT.sub("", template)
@@ -165,7 +186,7 @@ def _filled(step: RemedyStep, number: int, values: Mapping[str, object], row: Ma
     return Remedy(
         where=fill_place(step.where, filled) or step.elsewhere,
         command=fill(step.command, safe, is_command=True),
-        explanation=fill(step.explanation, filled, is_command=True),
+        explanation=fill(agreeing(step.explanation, values), filled, is_command=True),
         step=0 if step.shared else number,
         shared=step.shared,
         values={name: str(value) for name, value in row.items()},

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from allready.model.call_site import CallSite
 from allready.model.facts import Loss
 from allready.model.process import ProcessState
 
@@ -85,6 +86,11 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     outlives: tuple[
         str, ...
     ] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show
+
+    @property
+    def call_site(self) -> CallSite | None:
+        """`site`, which is text on the wire and in reports."""
+        return CallSite.known(self.site)
 
     @property
     def is_gone(self) -> bool:

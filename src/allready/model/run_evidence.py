@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from allready.model.call_site import CallSite
 from allready.model.events import Event, Origin, SourceRecord
 from allready.model.runtime import Misfit, RuntimeFailure
 
@@ -91,7 +92,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     """One operation of one rank as a recorder, a watchdog or a log line describes it.
 
     `seq` counts the group's operations from 1 in the source's own way.  `num_elements`, `sizes` are those of the input.
-    `site`: innermost frame outside the libraries, `file:line function`.
+    `site`: innermost frame outside the libraries.
     """
 
     seq: int
@@ -108,8 +109,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     completed_s: float | None = None
     ran_s: float | None = None  # a watchdog's "ran for"
     timeout_s: float | None = None
-    site: str | None = None
-    stack: tuple[str, ...] = ()
+    site: CallSite | None = None
     is_p2p: bool = False
 
 
@@ -263,7 +263,7 @@ class Death(Struct, frozen=True, kw_only=True):
     signal: str | None = None
     exit_code: int | None = None
     text: str = ""  # "ValueError: bad sample in shard 17"
-    site: str | None = None
+    site: CallSite | None = None
     call: str = ""  # of the library, at this site: "all_reduce"; "" when the traceback does not show it
     time_s: float | None = None
     by_launcher: bool = False
@@ -361,7 +361,7 @@ class ProcessStack(Struct, frozen=True, kw_only=True):
     error: str | None = None
     time_s: float | None = None
     activity: str = ""
-    site: str = ""
+    site: CallSite | None = None
 
 
 class CallShift(Struct, frozen=True, kw_only=True):

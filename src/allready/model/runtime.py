@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 REJOIN = "ALLREADY_REJOIN"
@@ -83,6 +84,13 @@ class Misfit(Struct, frozen=True, kw_only=True):
     num_expected: int
 
 
+class RankProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a rank runs, as its process says."""
+
+    host: Annotated[str, Meta(max_length=255)] = ""
+    pid: int | None = None
+
+
 class RankAtFailure(Struct, frozen=True, kw_only=True):
     """One rank; `call` where it answered, in the group that failed.  `rank` is the number that it had at the start.
 
@@ -92,6 +100,7 @@ class RankAtFailure(Struct, frozen=True, kw_only=True):
 
     rank: int
     state: MemberState
+    process: RankProcess = RankProcess()
     call: CallPosition | None = None
     cause: FailureCause | None = None  # what it reported itself
     error: str = ""

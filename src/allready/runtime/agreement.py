@@ -24,6 +24,7 @@ from allready.model import (
     GroupVoid,
     MemberState,
     RankAtFailure,
+    RankProcess,
     RuntimeFailure,
 )
 from allready.runtime import messages as m
@@ -84,6 +85,11 @@ class Agreement:
         self._called: dict[int, CallArguments] = {}
         self._joiners = Joiners()
         self._shut: set[int] = set()
+        self._processes: dict[int, RankProcess] = {}
+
+    def runs_at(self, rank: int, process: RankProcess) -> None:
+        """Where a rank runs: for those who read of a failure."""
+        self._processes[rank] = process
 
     def take(self, rank: int, message: m.FromRank, now_s: float) -> Out:
         """A message of a rank."""
@@ -407,6 +413,7 @@ class Agreement:
         state = self._gone.get(rank) or (MemberState.SILENT if position is None else MemberState.ANSWERED)
         return RankAtFailure(
             rank=rank,
+            process=self._processes.get(rank, RankProcess()),
             state=state,
             call=None if position is None else self._call_of(rank, position),
             cause=None if own is None else own.cause,

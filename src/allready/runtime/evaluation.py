@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, overload
 
+from msgspec import Struct
+
 from allready.errors import UsageError
 from allready.model import Verdict
 from allready.runtime import batches as cut
@@ -72,8 +74,7 @@ class Evaluation:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """Of `resilient_evaluation`, where they are explained."""
 
     communicates: bool = True
@@ -158,8 +159,7 @@ def _evaluate(fn: Callable[[Any], Any], batches: Batches, step: int, options: Op
     return found.evaluation
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(Struct, frozen=True):
     evaluation: Evaluation
     is_recorder: bool
 

@@ -14,9 +14,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.runtime import nccl
@@ -40,8 +41,7 @@ _LOOK_S_PER_RANK = 0.0002
 """Every look asks the store for all ranks: with many of them those that wait look less often."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Direct:
+class Direct(Struct, frozen=True, kw_only=True):
     """The sum over the default group as its process group takes it: torch.distributed's function around it costs more
     than all that the runtime library does beside.
 

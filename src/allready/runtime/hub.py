@@ -137,6 +137,7 @@ class Hub:
                 return None
             self._agreement.returned(hello.rank)
         self._seen.add(hello.rank)
+        self._agreement.runs_at(hello.rank, hello.process)
         self._writers[hello.rank] = writer
         writer.write(encode("Hello", None))
         return hello.rank

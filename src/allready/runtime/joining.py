@@ -1,6 +1,6 @@
 """Ranks outside of the present group that ask to be taken in: who waits, and when it is their turn.  Pure."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from allready.runtime import messages as m
 
@@ -9,8 +9,7 @@ PATIENCE_S = 0.3
 MAX_PATIENCE_S = 30.0
 
 
-@dataclass(frozen=True)
-class _Joiner:
+class _Joiner(Struct, frozen=True):
     at_s: float
     wish: m.Join
 

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from allready.model import CallArguments, CallPosition, FailureCause, RuntimeFailure
+from allready.model import CallArguments, CallPosition, FailureCause, RankProcess, RuntimeFailure
 
 Ranks: TypeAlias = tuple[int, ...]
 """Of a subgroup; empty: all members."""
@@ -16,6 +16,7 @@ class Hello(Struct, frozen=True, kw_only=True):
     rank: int
     secret: str
     again: bool = False
+    process: RankProcess = RankProcess()
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):

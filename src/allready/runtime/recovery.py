@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from allready.errors import ExchangeError, UsageError
 from allready.model import REJOIN, FailureCause
@@ -185,8 +186,7 @@ def recover(
     return recover_as(session, wish, error, cause_of(error))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wish:
+class Wish(Struct, frozen=True, kw_only=True):
     """What one rank wants of the next group; `admits`: ranks that ask to join may come in.  `late_s`: as in `Ready`."""
 
     min_ranks: int

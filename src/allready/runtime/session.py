@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import gc
 import os
+import socket
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import NoReturn, Protocol
 from msgspec.structs import replace
 
 from allready.errors import UsageError
-from allready.model import FailureCause
+from allready.model import FailureCause, RankProcess
 from allready.runtime import messages as m
 from allready.runtime import recording
 from allready.runtime.agreement import FREEZE_S
@@ -108,7 +109,12 @@ class Session:
         """
         link = Link(
             addresses,
-            m.Hello(rank=self.rank, secret=secret, again=again),
+            m.Hello(
+                rank=self.rank,
+                secret=secret,
+                again=again,
+                process=RankProcess(host=socket.gethostname(), pid=os.getpid()),
+            ),
             take=self._take,
             lost=self._lose,
             beat_s=self._answer_s / 4,

@@ -128,7 +128,7 @@ def test_the_exception_in_a_table_is_kept() -> None:
         "  KeyError: 'x'\n  \n===",
     )
     death = next(d for d in read(text).deaths if d.rank == 3)
-    assert (death.kind, death.text, death.site, death.exit_code) == (
+    assert (death.kind, death.text, str(death.site), death.exit_code) == (
         "exception",
         "KeyError: 'x'",
         "/home/user/train.py:9 main",
@@ -327,7 +327,7 @@ Thread 0x00007f3ad28b1b80 (most recent call first):
   File "/x/allready/live/beacon/main.py", line 105 in <module>
 """
     )
-    assert (death.signal, death.site) == ("SIGABRT", "/home/user/train.py:3 <module>")
+    assert (death.signal, str(death.site)) == ("SIGABRT", "/home/user/train.py:3 <module>")
 
 
 def test_a_c_abort_and_pythons_word_on_it_are_one_death() -> None:
@@ -369,7 +369,7 @@ def test_an_error_file_is_read() -> None:
     )
     for part in (text, text[: text.index('", "timestamp')]):
         death = read(part, "run_1/attempt_0/2/error.json").deaths[0]
-        assert (death.kind, death.local_rank, death.text, death.site) == (
+        assert (death.kind, death.local_rank, death.text, str(death.site)) == (
             "exception",
             2,
             "ValueError: bad",

@@ -312,7 +312,7 @@ def test_overlapping_blocks_are_read_once() -> None:
         ],
     )
     deaths = interpret(scanned, "x.log", mtime_s=MTIME_S).deaths
-    assert [(d.rank, d.text, d.site) for d in deaths] == [
+    assert [(d.rank, d.text, str(d.site)) for d in deaths] == [
         (0, "ValueError: zero", "/home/user/a.py:1 <module>"),
         (1, "ValueError: one", "/home/user/a.py:2 <module>"),
     ]

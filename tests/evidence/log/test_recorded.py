@@ -124,7 +124,7 @@ def test_deaths_are_those_that_happened(files: Mapping[str, Mapping[str, bytes]]
 def test_the_exception_has_its_place(files: Mapping[str, Mapping[str, bytes]]) -> None:
     data = files["exception"]["stdout.node1.log"]
     death = next(d for d in read_lines(data.splitlines(), mtime_s=MTIME_S).deaths if d.rank == 2)
-    assert death.site == "/home/user/train_job/victim.py:22 <module>"
+    assert str(death.site) == "/home/user/train_job/victim.py:22 <module>"
 
 
 @cases("run", NAMES, parts=2)

@@ -34,7 +34,7 @@ def death(text: str, source: str = "out.log") -> Death:
 
 def test_an_exception_is_a_death_with_its_words_and_its_place() -> None:
     found = death(ranked(2, PLAIN))
-    assert (found.kind, found.rank, found.text, found.site) == (
+    assert (found.kind, found.rank, found.text, str(found.site)) == (
         "exception",
         2,
         "ValueError: bad sample in shard 17",
@@ -47,7 +47,7 @@ def test_an_exception_is_a_death_with_its_words_and_its_place() -> None:
                                     "2026-11-20T12:00:18.000000001Z ", "(Worker pid=7, ip=10.0.0.2) "])  # fmt: skip
 def test_a_traceback_is_read_through_any_prefix(prefix: str) -> None:
     found = death("".join(prefix + line + "\n" for line in PLAIN.splitlines()))
-    assert (found.text, found.site) == ("ValueError: bad sample in shard 17", SITE)
+    assert (found.text, str(found.site)) == ("ValueError: bad sample in shard 17", SITE)
 
 
 def test_interleaved_tracebacks_are_taken_apart() -> None:
@@ -82,7 +82,7 @@ def test_other_output_between_the_lines_does_no_harm() -> None:
 def test_the_first_of_a_chain_is_the_cause(joint: str, is_ranked: bool) -> None:
     text = PLAIN + f"\n{joint}\n\n" + PLAIN.replace("ValueError", "RuntimeError").replace("line 22", "line 99")
     found = death(ranked(4, text) if is_ranked else text)
-    assert (found.text, found.site) == ("ValueError: bad sample in shard 17", SITE)
+    assert (found.text, str(found.site)) == ("ValueError: bad sample in shard 17", SITE)
 
 
 POOR = """\
@@ -131,7 +131,7 @@ def test_a_group_dies_of_its_first_member() -> None:
     +------------------------------------
 """
     )
-    assert (found.text, found.site) == ("ValueError: bad", SITE)
+    assert (found.text, str(found.site)) == ("ValueError: bad", SITE)
 
 
 def test_the_original_of_a_loader_is_the_cause() -> None:
@@ -155,7 +155,7 @@ FileNotFoundError: [Errno 2] No such file or directory: 'shard-17'
         )
     )
     assert found.text == "FileNotFoundError: [Errno 2] No such file or directory: 'shard-17'"
-    assert found.site == SITE
+    assert str(found.site) == SITE
 
 
 def test_a_spawned_child_is_named_by_its_parent() -> None:
@@ -177,7 +177,7 @@ Traceback (most recent call last):
 ValueError: bad
 """
     )
-    assert (found.local_rank, found.rank, found.text, found.site) == (3, None, "ValueError: bad", SITE)
+    assert (found.local_rank, found.rank, found.text, str(found.site)) == (3, None, "ValueError: bad", SITE)
 
 
 SPAWN = """
@@ -205,9 +205,9 @@ ValueError: bad
 def test_where_a_spawned_child_failed_is_told_by_its_own_traceback(parent: str, gap: str) -> None:
     text = SPAWN.replace("torch.multiprocessing.spawn.ProcessRaisedException: \n\n", f"{parent}{gap}")
     found = death(text)
-    assert (found.local_rank, found.text, found.site) == (3, "ValueError: bad", SITE)
+    assert (found.local_rank, found.text, str(found.site)) == (3, "ValueError: bad", SITE)
     found = death(text.removesuffix("ValueError: bad\n"))  # the file ends before the exception
-    assert (found.local_rank, found.text, found.site) == (3, "Exception", SITE)
+    assert (found.local_rank, found.text, str(found.site)) == (3, "Exception", SITE)
     found = death(text.partition('Traceback (most recent call last):\n  File "/usr')[0])
     assert (found.local_rank, found.text, found.site) == (3, "Exception", None)
     found = death(text.partition("\n--")[0])
@@ -217,7 +217,7 @@ def test_where_a_spawned_child_failed_is_told_by_its_own_traceback(parent: str, 
 def test_a_spawned_child_is_named_without_the_words_of_its_parent() -> None:
     lines = SPAWN.strip().splitlines()
     found = death("\n".join(lines[lines.index("-- Process 3 terminated with the following error:") :]))
-    assert (found.local_rank, found.text, found.site) == (3, "ValueError: bad", SITE)
+    assert (found.local_rank, found.text, str(found.site)) == (3, "ValueError: bad", SITE)
 
 
 def test_the_parent_of_a_spawned_child_raised_nothing_of_its_own() -> None:
@@ -229,7 +229,7 @@ def test_the_parent_of_a_spawned_child_raised_nothing_of_its_own() -> None:
         assert (found.kind, found.local_rank, found.signal, found.site) == ("signal", 0, "SIGKILL", None)
     # Its own mistake beside the children is its own.
     found = death(parent.replace("spawn.py", "other.py") + "ValueError: no such worker")
-    assert (found.text, found.site) == ("ValueError: no such worker", "/home/user/train.py:35 main")
+    assert (found.text, str(found.site)) == ("ValueError: no such worker", "/home/user/train.py:35 main")
 
 
 def test_a_boxed_traceback_is_read() -> None:
@@ -244,7 +244,7 @@ def test_a_boxed_traceback_is_read() -> None:
 ValueError: bad
 """
     )
-    assert (found.text, found.site) == ("ValueError: bad", SITE)
+    assert (found.text, str(found.site)) == ("ValueError: bad", SITE)
 
 
 def test_the_last_words_of_nccl_are_part_of_the_exception() -> None:
@@ -265,7 +265,7 @@ Bootstrap : no socket interface found
         )
     )
     assert found.text.endswith("NCCL version 2.28.9; last error: Bootstrap : no socket interface found")
-    assert (found.is_collective_error, found.site) == (True, SITE)
+    assert (found.is_collective_error, str(found.site)) == (True, SITE)
 
 
 @cases(
@@ -362,7 +362,7 @@ def test_a_traceback_behind_names_of_nodes_is_read() -> None:
         "[2026-11-20 12:00:18,000] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 7",
     ]
     found = death("".join(f"trainer-2: {line}\n" for line in lines))
-    assert (found.node, found.text, found.site) == ("trainer-2", "ValueError: bad sample in shard 17", SITE)
+    assert (found.node, found.text, str(found.site)) == ("trainer-2", "ValueError: bad sample in shard 17", SITE)
 
 
 def test_a_launcher_that_raises_for_its_child_tells_how_the_child_ended() -> None:
@@ -384,7 +384,7 @@ def test_a_command_that_the_program_itself_ran_is_an_exception_of_the_program() 
             "ValueError: bad", "subprocess.CalledProcessError: Command 'git' returned non-zero exit status 1."
         )
     )
-    assert (found.kind, found.site) == ("exception", SITE)
+    assert (found.kind, str(found.site)) == ("exception", SITE)
 
 
 def test_the_last_exception_of_a_launcher_counts_where_it_is_its_own() -> None:
@@ -465,9 +465,9 @@ CHECKPOINT = """
 def test_a_checkpoint_that_failed_on_one_rank_is_that_ranks_failure_whoever_tells_it() -> None:
     missing = "RuntimeError: Missing key in checkpoint state_dict: model.2.weight."
     found = death(CHECKPOINT)
-    assert (found.rank, found.text, found.site) == (2, missing, SITE)
+    assert (found.rank, found.text, str(found.site)) == (2, missing, SITE)
     found = death(CHECKPOINT.replace("[rank0]", "[rank3]"))
-    assert (found.rank, found.text, found.site) == (3, missing, SITE)
+    assert (found.rank, found.text, str(found.site)) == (3, missing, SITE)
     found = death(CHECKPOINT + CHECKPOINT.replace("[rank0]", "[rank1]"))
     assert (found.rank, found.text) == (2, missing)
     found = death(
@@ -475,7 +475,7 @@ def test_a_checkpoint_that_failed_on_one_rank_is_that_ranks_failure_whoever_tell
             '[rank0]:   File "/usr/lib/python3.12/site-packages/torch/distributed/checkpoint/utils.py", line 164'
         )[0]
     )
-    assert (found.rank, found.site) == (2, SITE)
+    assert (found.rank, str(found.site)) == (2, SITE)
     assert found.text.endswith("dict_keys([2, 3])")
 
 

@@ -44,7 +44,7 @@ def test_the_dump_with_call_sites_is_preferred_to_the_ring() -> None:
     one = RankEvidence(rank=3, status=ALIVE, ring=ring, dump=base64.b64encode(data).decode())
     [reading] = readings_of(answer(one))
     assert reading.dumps[0].rank == 3
-    assert any(site and "train.py:12" in site for site in reading.dumps[0].sites)
+    assert any(site and "train.py:12" in str(site) for site in reading.dumps[0].sites)
     broken = RankEvidence(rank=3, status=ALIVE, ring=ring, dump="????")
     [reading] = readings_of(answer(broken))
     assert (reading.dumps[0].rank, reading.source.path) == (3, "attempt0/node1/rank3/evidence/ring.json")

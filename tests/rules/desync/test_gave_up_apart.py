@@ -19,7 +19,7 @@ def ranks(**others: str) -> tuple[Death, ...]:
 def test_names_the_one_that_waited_in_another_call_than_all_others() -> None:
     [hit] = ask("DSY007", deaths=ranks(r2="eval.py:3 report")).hits
     assert (hit.culprits.ranks, hit.confidence) == ((2,), Confidence.LIKELY)
-    assert (hit.values["site"], hit.values["other"]) == ("eval.py:3 report", "train.py:9 step")
+    assert (str(hit.values["site"]), str(hit.values["other"])) == ("eval.py:3 report", "train.py:9 step")
     assert load()["DSY007"].fault_class is FaultClass.DESYNC_FLOW
 
 
@@ -57,7 +57,7 @@ def test_another_kind_of_call_in_the_same_function_is_another_call() -> None:
     """As with send_object and the collective behind it: the loop is one function."""
     calls = [gave_up(r, call="barrier" if r == 2 else "all_reduce") for r in range(4)]
     [hit] = ask("DSY007", deaths=tuple(calls)).hits
-    assert (hit.culprits.ranks, hit.values["site"]) == ((2,), "barrier at train.py:9 step")
+    assert (hit.culprits.ranks, str(hit.values["site"])) == ((2,), "barrier at train.py:9 step")
 
 
 def test_after_a_crash_over_sizes_stacks_show_where_ranks_stood() -> None:
@@ -74,7 +74,7 @@ def test_after_a_crash_over_sizes_stacks_show_where_ranks_stood() -> None:
     other = ThreadStack(name="MainThread", is_main=True, frames=(Frame(function="metric", file="train.py", line=17),))
     crashed, waits = stack(2, "in_collective", threads=(other,)), stack(0, "in_collective")
     [hit] = ask("DSY007", deaths=(refused, *lost), stacks=(crashed, waits)).hits
-    assert (hit.culprits.ranks, hit.values["site"], hit.values["other"]) == (
+    assert (hit.culprits.ranks, str(hit.values["site"]), str(hit.values["other"])) == (
         (2,),
         "train.py:17 metric",
         "train.py:12 step",

@@ -24,7 +24,7 @@ def hits(*deaths: Death, events: tuple[Event, ...] = (waited(),), **changes: Any
 def test_names_the_node_whose_ranks_had_ended_without_an_error() -> None:
     [hit] = hits(lost(), lost(1))
     assert (hit.culprits.nodes, hit.culprits.ranks, hit.confidence) == ((1,), (2, 3), Confidence.LIKELY)
-    assert (hit.values["left"], hit.values["site"]) == ("1", "train.py:9 step")
+    assert (hit.values["left"], str(hit.values["site"])) == ("1", "train.py:9 step")
     assert load()["DSY008"].fault_class is FaultClass.DESYNC_FLOW
 
 

@@ -23,7 +23,7 @@ def test_names_the_rank_that_called_something_else() -> None:
     [hit] = ask("DSY001", mismatches=(mismatch((3,), operation(64, "broadcast", site="train.py:9 f")),)).hits
     assert (hit.culprits.ranks, hit.confidence) == ((3,), Confidence.CERTAIN)
     assert "broadcast" in str(hit.values["odd"])
-    assert hit.values["site"] == "train.py:9 f"
+    assert str(hit.values["site"]) == "train.py:9 f"
 
 
 def test_a_call_more_shows_as_another_size_and_is_another_flow() -> None:

@@ -33,7 +33,7 @@ INIT = (place("graph/paths.cc:312", 3, 1), place("transport.cc:84", 3, 2), place
 
 def test_the_first_place_and_its_result_are_told_and_nobody_is_accused() -> None:
     [hit] = ask("RES005", events=INIT).hits
-    assert (hit.values["site"], hit.values["result"]) == ("graph/paths.cc:312", "ncclInternalError")
+    assert (str(hit.values["site"]), hit.values["result"]) == ("graph/paths.cc:312", "ncclInternalError")
     assert (hit.values["phase"], hit.confidence, hit.fault_class) == ("topology", Confidence.POSSIBLE, None)
     assert not hit.culprits
 
@@ -66,7 +66,7 @@ def test_a_connection_that_the_own_service_thread_closed_names_no_peer() -> None
     lines = (place("misc/socket.cc:373", 2, 1), of_service(2), closed(3), place("init.cc:784", 6, 4))
     assert ask("RES002", events=lines).state == "clear"
     [hit] = ask("RES005", events=lines).hits
-    assert (hit.values["site"], hit.fault_class) == ("misc/socket.cc:373", FaultClass.START_PATH)
+    assert (str(hit.values["site"]), hit.fault_class) == ("misc/socket.cc:373", FaultClass.START_PATH)
     [hit] = ask("RES002", events=(closed(1), *lines)).hits
     assert hit.values["peer"] == "10.9.9.9"
 
@@ -75,7 +75,7 @@ def test_who_lost_it_after_it_had_given_up_does_not_hide_it() -> None:
     other = Origin(source="out.log", line=9, host="gpu0", pid=8)
     lost = event("nccl.peer_closed", role=Role.CASCADE, origin=other, values={"peer": "gpu0"})
     [hit] = ask("RES005", events=(*INIT, lost)).hits
-    assert hit.values["site"] == "graph/paths.cc:312"
+    assert str(hit.values["site"]) == "graph/paths.cc:312"
     before = event("nccl.peer_closed", role=Role.CASCADE, origin=Origin(source="out.log", line=2, host="gpu0", pid=8))
     assert ask("RES005", events=(*INIT, before)).state == "clear"
     elsewhere = event("nccl.peer_closed", role=Role.CASCADE, origin=Origin(source="b.log", line=9, host="gpu1", pid=8))

@@ -23,7 +23,7 @@ def test_names_the_rank_that_did_not_enter_from_every_kind_of_evidence(source: s
 def test_its_stack_says_why(activity: str, fault_class: FaultClass) -> None:
     [hit] = ask("HNG001", progress=(one_missing(2),), stacks=(stack(2, activity),)).hits
     assert hit.fault_class is fault_class
-    assert (hit.values["site"], hit.values["doing"]) == ("train.py:12 step", doing_words(activity))
+    assert (str(hit.values["site"]), hit.values["doing"]) == ("train.py:12 step", doing_words(activity))
     assert len(hit.values[PROCESSES]) == 1  # type: ignore[arg-type]
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from allready.judging.engine import Outcome
 from allready.model import (
     Absence,
+    CallSite,
     ChildRow,
     Fleet,
     Frame,
@@ -108,7 +109,7 @@ def stack(rank: int, activity: str, site: str = "train.py:30 save", others: tupl
         pid=100 + rank,
         threads=tuple(threads),
         activity=activity,
-        site=site,
+        site=CallSite.known(site),
     )
 
 

@@ -5,7 +5,7 @@ LOADING = {2: {"phase": "loading", "site": "train.py:41 batches"}}
 
 def test_names_the_rank_that_waits_for_its_data_and_where() -> None:
     [hit] = ask("SLW004", (late(2),), ranks=LOADING).hits
-    assert (hit.culprits.ranks, hit.values["site"]) == ((2,), "train.py:41 batches")
+    assert (hit.culprits.ranks, str(hit.values["site"])) == ((2,), "train.py:41 batches")
 
 
 def test_when_all_load_as_long_it_is_not_the_loader() -> None:

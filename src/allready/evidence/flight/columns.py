@@ -12,6 +12,7 @@ from allready.evidence.flight.generations import Generations
 from allready.evidence.flight.given import Given, given_to
 from allready.evidence.flight.names import dtype_name, operation_name
 from allready.evidence.reading import FlightRing, FlightShape
+from allready.model import CallSite
 
 MAX_ENTRIES = 100_000
 MAX_GROUPS = 4_096
@@ -46,8 +47,8 @@ class Columns(Struct):
 
     rings: dict[str, FlightRing] = {}
     shapes: list[FlightShape] = []
-    sites: list[str | None] = field(default_factory=lambda: [None])
-    stacks: list[tuple[str, ...]] = field(default_factory=lambda: [()])
+    sites: list[CallSite | None] = field(default_factory=lambda: [None])
+    stacks: list[tuple[CallSite, ...]] = field(default_factory=lambda: [()])
     labels: dict[str, str] = {}
     ids: dict[int, str] = {}
     backends: list[str] = []
@@ -70,7 +71,7 @@ class _Tables:
         self.given = given
         self.shape_codes: dict[Any, tuple[int, int, int]] = {}
         self.by_identity: dict[tuple[int, ...], int] = {}
-        self.by_text: dict[tuple[str, ...], int] = {(): 0}
+        self.by_calls: dict[tuple[CallSite, ...], int] = {(): 0}
         self.num_tensors = 0
 
     def shape(self, entry: Mapping[str, Any], name: str, is_p2p: bool) -> tuple[int, int, int]:
@@ -126,14 +127,14 @@ class _Tables:
         identity = tuple(map(id, frames))  # the pickle shares equal frames; all of them live as long as the dump
         code = self.by_identity.get(identity)
         if code is None:
-            texts = tuple(_frame(f) for f in frames if type(f) is dict)
-            code = self.by_text.get(texts)
+            calls = tuple(_frame(f) for f in frames if type(f) is dict)
+            code = self.by_calls.get(calls)
             if code is None:
                 if len(self.columns.stacks) > MAX_CODES:
                     return 0
-                code = self.by_text[texts] = len(self.columns.stacks)
-                self.columns.stacks.append(texts)
-                self.columns.sites.append(site_of(texts))
+                code = self.by_calls[calls] = len(self.columns.stacks)
+                self.columns.stacks.append(calls)
+                self.columns.sites.append(site_of(calls))
             if len(self.by_identity) < MAX_CODES:
                 self.by_identity[identity] = code
         return code
@@ -333,16 +334,18 @@ def _shape(
     )
 
 
-def _frame(frame: Mapping[str, Any]) -> str:
+def _frame(frame: Mapping[str, Any]) -> CallSite:
     file, line, function = frame.get("filename"), frame.get("line"), frame.get("name")
-    where = f"{file if type(file) is str else '?'}"[:MAX_TEXT]
-    where += f":{line}" if type(line) is int and abs(line) < _BIG else ""
-    return f"{where} {function}"[: 2 * MAX_TEXT] if type(function) is str else where
+    return CallSite(
+        (file if type(file) is str else "?")[:MAX_TEXT],
+        line if type(line) is int and abs(line) < _BIG else None,
+        function[:MAX_TEXT] if type(function) is str else "",
+    )
 
 
-def site_of(stack: Sequence[str]) -> str | None:
+def site_of(stack: Sequence[CallSite]) -> CallSite | None:
     """The innermost frame that is the user's own; else what was typed in; else the outermost one that is not torch."""
-    outside = [f for f in stack if f[:1] not in {"<", "?"} and not _NOT_PYTHON.match(f)]
-    own = next((f for f in outside if not any(part in f for part in _LIBRARIES)), None)
-    typed_in = next((f for f in stack if f.startswith(("<stdin>", "<string>", "<ipython"))), None)
-    return own or typed_in or next((f for f in reversed(outside) if "/torch/" not in f), None)
+    outside = [f for f in stack if f.file[:1] not in {"<", "?"} and not _NOT_PYTHON.match(f.file)]
+    own = next((f for f in outside if not any(part in f.file for part in _LIBRARIES)), None)
+    typed_in = next((f for f in stack if f.file.startswith(("<stdin>", "<string>", "<ipython"))), None)
+    return own or typed_in or next((f for f in reversed(outside) if "/torch/" not in f.file), None)

@@ -221,7 +221,6 @@ def operation(group: Group, track: Track, first: int, last: int | None = None) -
         completed_s=_seconds(ring.completed_ns, last),
         timeout_s=shape.timeout_s,
         site=dump.sites[ring.site[first]] if len(ring.site) else None,
-        stack=dump.stacks[ring.site[first]] if len(ring.site) else (),
         is_p2p=shape.is_p2p,
     )
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from allready.evidence.flight.names import operation_name
 from allready.evidence.join.identity import MAX_RANKS, Identities
-from allready.model import Event, GroupProgress, Operation, Position, Recorder
+from allready.model import CallSite, Event, GroupProgress, Operation, Position, Recorder
 
 TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
 _WORLD = "0"
@@ -234,8 +234,7 @@ def _operation(event: Event) -> Operation:
         num_elements=_int(event.values.get("numel_in")),
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         ran_s=None if ran_ms is None else ran_ms / 1000,
-        site=event.values.get("site") or None,
-        stack=event.extra,
+        site=CallSite.known(event.values.get("site", "")),
     )
 
 

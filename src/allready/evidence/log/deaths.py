@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from allready.model import Death, Origin
+from allready.model import CallSite, Death, Origin
 
 _KINDS = ("exit", "signal", "abort", "exception", "oom")
 """A kind explains those before it in this list: an exception explains exit code 1."""
@@ -48,7 +48,7 @@ class DeathDraft(Struct, kw_only=True):
     signal: str | None = None
     exit_code: int | None = None
     text: str = ""
-    site: str | None = None
+    site: CallSite | None = None
     call: str = ""
     time_s: float | None = None
     by_launcher: bool = False

@@ -146,7 +146,7 @@ class _Extraction:
         frames = [(m[2], int(m[3]), m[1]) for text in stack if (m := _STACK_FRAME.match(text))]
         site = tracebacks.innermost(frames)
         event = collector[place]
-        values = dict(event.values) | ({} if site is None else {"site": site})
+        values = dict(event.values) | ({} if site is None else {"site": str(site)})
         collector.change(place, values=values, extra=(*event.extra, *stack))
 
     def _add_repeats(self) -> None:
@@ -253,7 +253,7 @@ def _extra(log: LogContext, at: int, stack: list[str]) -> tuple[tuple[str, ...],
     """The further lines of a message, and what they say: `last_error`, `site`."""
     block = log.blocks.of_error.get(at)
     if block is not None:
-        values = {} if block.root.site is None else {"site": block.root.site}
+        values = {} if block.root.site is None else {"site": str(block.root.site)}
         last_error = next((f.last_error for f in block.failures if f.last_error), None)
         return tuple(block.lines), _with_error(values, last_error)
     if not _has_more(log.lines[at].rest):

@@ -104,7 +104,7 @@ class Failure(Struct):
         return None
 
     @property
-    def site(self) -> str | None:
+    def site(self) -> CallSite | None:
         return innermost(self.frames[::-1])
 
     @property
@@ -153,11 +153,11 @@ def is_of_launcher(frames: Sequence[tuple[str, int, str]]) -> bool:
     return any(mark in file for file, _, _ in frames for mark in _LAUNCHERS)
 
 
-def innermost(frames: Sequence[tuple[str, int, str]]) -> str | None:
-    """`file:line function` of the first frame outside the libraries; frames innermost first."""
+def innermost(frames: Sequence[tuple[str, int, str]]) -> CallSite | None:
+    """The first frame outside the libraries; frames innermost first."""
     for file, line, function in frames:
         if not any(mark in file for mark in _LIBRARIES):
-            return str(CallSite(file, line, function))
+            return CallSite(file, line, function)
     return None
 
 

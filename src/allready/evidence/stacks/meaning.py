@@ -36,12 +36,12 @@ class Activity(Struct, frozen=True, kw_only=True):
     "import_or_compile", "tokenize", "cpu_work" (computing), "exit", "stopped" (SIGSTOP or a freezer), "user_idle"
     (waits in the user's own code: a sleep, a lock, a stopped process: Python's frames do not tell), "user_code" (is
     there, and the dump does not tell running from waiting: faulthandler), "unreadable".
-    `site`: the deciding frame, `file:line function`.
+    `site`: the deciding frame.
     `certain`: False where the frames only show that no library is entered; a built-in such as `.item()` has no frame.
     """
 
     kind: str
-    site: str | None = None
+    site: CallSite | None = None
     thread: str = ""
     certain: bool = True
 
@@ -87,8 +87,8 @@ def _main(threads: Sequence[ThreadStack]) -> ThreadStack | None:
     return marked if marked is not None else threads[0] if len(threads) == 1 else None
 
 
-def _site(frame: Frame) -> str:
-    return str(CallSite(frame.file or "?", frame.line, frame.function))
+def _site(frame: Frame) -> CallSite:
+    return CallSite(frame.file or "?", frame.line, frame.function)
 
 
 def _until_user(frames: Sequence[Frame]) -> Sequence[Frame]:
@@ -195,14 +195,14 @@ def meaning_of(frame: Frame) -> str | None:
     return None
 
 
-def library_call(stack: ProcessStack) -> tuple[str, str]:
+def library_call(stack: ProcessStack) -> tuple[str, CallSite | None]:
     """The function of torch.distributed that the main thread is in, and the line of the program that called it.
 
-    "" for what the frames do not show: gradients are reduced below `backward()`, without a call of Python.
+    "" and None for what the frames do not show: gradients are reduced below `backward()`, without a call of Python.
     """
     thread = _main(stack.threads)
     frames = thread.frames if thread is not None else ()
     user = next((f for f in frames if is_users(f)), None)
     called = (f for f in _until_user(frames) if f.file.endswith(CALLS) and not f.function.startswith("_"))
     call = next(called, None)
-    return call.function if call is not None else "", _site(user) if user is not None else ""
+    return call.function if call is not None else "", _site(user) if user is not None else None

@@ -6,11 +6,11 @@ The judge gives every `NodeStatus` to a `PaceBook` and asks it: who is late (`la
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
 import numpy as np
+from msgspec import Struct
 
 from allready.judging.lateness import lateness, period_of
 from allready.judging.sequence import KnownCalls, first_difference
@@ -45,8 +45,7 @@ LATE = 0.05
 """Share of the time for which others wait for a rank, from which on it is asked whether that is its own work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
+class Rhythm(Struct, frozen=True, kw_only=True):
     """Time of one iteration of the loop, or from one operation to the next where operations do not repeat, over the
     last half minute; and the longest time between two operations ever, on any rank."""
 
@@ -54,8 +53,7 @@ class Rhythm:
     longest_gap_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leading:
+class Leading(Struct, frozen=True, kw_only=True):
     """The record of one rank in the group with most ranks; `calls` of an iteration, None where they do not repeat."""
 
     group: str
@@ -65,13 +63,12 @@ class Leading:
     calls: int | None
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     members: tuple[int, ...] = ()
     label: str = ""
     generation: int = 0
-    lines: dict[int, Line] = field(default_factory=dict)
-    reference: dict[int, int] = field(default_factory=dict)  # number -> the digest that came first
+    lines: dict[int, Line] = {}
+    reference: dict[int, int] = {}  # number -> the digest that came first
     first_odd: int | None = None
     mismatch: Mismatch | None = None
 

@@ -4,8 +4,8 @@ import base64
 import binascii
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import UNFORESEEN
@@ -18,7 +18,6 @@ from allready.evidence.reading import Reading
 from allready.evidence.stacks.libraries import is_users
 from allready.evidence.stacks.read import read_stacks
 from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, RankStatus, Role, SourceRecord
-from allready.model.call_site import CallSite
 
 MAX_DUMP_BYTES = 16 << 20
 MAX_RING_BYTES = 8 << 20
@@ -33,8 +32,7 @@ END_S = 5.0
 """What such a library wrote in the last seconds belongs to the end; an earlier line may have been outlived."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whose:
+class Whose(Struct, frozen=True, kw_only=True):
     """Where a rank's evidence comes from, for names of sources."""
 
     node: int
@@ -63,13 +61,13 @@ def readings_of(answer: NodeEvidence) -> list[Reading]:
 def has_left_place(one: RankEvidence, before: RankStatus, time_s: float) -> bool:
     """Whether its stack shows that the main thread is elsewhere than `before`: at another line, if it stood still then,
     and else in none of the function's calls any more."""
-    if not before.site or not one.stack:
+    site = before.call_site
+    if site is None or not one.stack:
         return False
     reading = _guarded("stacks", "stacks.txt", lambda: _stacks(one, "stacks.txt", time_s))
     main = next((t for s in reading.stacks if s.role == "rank" for t in s.threads if t.is_main and t.frames), None)
     if main is None:
         return False
-    site = CallSite.of(before.site)
     own = [frame for frame in main.frames if _is_same_file(frame.file, site.file)]
     if before.site_since_s is None or time_s - before.site_since_s < STOOD_S:
         return all(frame.function != site.function for frame in own)

@@ -4,7 +4,8 @@ A suspicion accuses nobody.  It makes the judge ask all agents for evidence.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.live.waits import FLOOR_S, Word, pending
 from allready.model import NodeStatus
@@ -24,8 +25,7 @@ PLACE_S = 2.0
 AFTER_END_S = 0.4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspicion:
+class Suspicion(Struct, frozen=True, kw_only=True):
     """kind: "ended", "halted", "silent", "left", "waiting", "gil", "digests", "joining", "place"."""
 
     kind: str

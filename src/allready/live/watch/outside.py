@@ -97,7 +97,7 @@ class OutsideJudge:
         known = self._seen.get(rank.rank)
         if known is None or known.frames != main.frames:
             activity = describe(stacks[0])
-            self._seen[rank.rank] = _Seen(main.frames, activity.kind in WAITING, activity.site or "", now_s)
+            self._seen[rank.rank] = _Seen(main.frames, activity.kind in WAITING, str(activity.site or ""), now_s)
 
     def _with_places(self, status: NodeStatus) -> NodeStatus:
         ranks = []

@@ -24,7 +24,7 @@ from allready.model import (
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="A rank is slow by itself",
-    message="rank {ranks} is slow without the others: {what} {speed}, the others {others}",
+    message="rank {ranks} {ranks:is/are} slow without the others: {what} {speed}, the others {others}",
     remedy=(
         RemedyStep(
             explanation="see what limits its CPU, and what else runs there",

@@ -15,7 +15,7 @@ BROKEN_DEVICE = r"(?i)ECC error|fallen off|hardware|unspecified launch failure|X
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.STAGE,
     title="A rank cannot use its GPU",
-    message="rank {ranks} cannot use its GPU in stage {stage}[[: {error}]]",
+    message="rank {ranks} cannot use {ranks:its GPU/their GPUs} in stage {stage}[[: {error}]]",
     remedy=(
         RemedyStep(
             explanation="where GPUs are missing on node {nodes}: in a container, docker run --gpus all; after a "

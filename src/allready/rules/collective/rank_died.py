@@ -12,7 +12,7 @@ from allready.rules.collective._hits import hit_of
     fault_class=FaultClass.DEAD,
     layer=Layer.STAGE,
     title="A rank's process died",
-    message="rank {ranks} ended in stage {stage} ({how}); what the other ranks print is only its echo",
+    message="rank {ranks} ended in stage {stage} ({how}); what the other ranks print is only {ranks:its/their} echo",
     remedy=(
         RemedyStep(
             explanation="SIGKILL is mostly the kernel's OOM killer or the batch system; SIGBUS mostly a full "

@@ -12,7 +12,7 @@ from allready.rules.collective._hits import hit_of, pids
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STAGE,
     title="A rank's process is stopped",
-    message="rank {ranks} is stopped (state T) in stage {stage}; the other ranks wait for it",
+    message="rank {ranks} {ranks:is/are} stopped (state T) in stage {stage}; the other ranks wait for {ranks:it/them}",
     remedy=(
         RemedyStep(
             explanation="the check ends its own processes, but what stopped it on node {nodes} will stop the job too:"

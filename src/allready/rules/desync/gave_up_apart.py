@@ -79,7 +79,7 @@ class _Place(Struct, frozen=True, kw_only=True):
     """Where a rank waited, and what says so."""
 
     call: str
-    site: str
+    site: CallSite
     source: str
     text: str
     time_s: float | None
@@ -87,13 +87,12 @@ class _Place(Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        return f"{self.call} at {self.site}" if self.call else self.site
+        return f"{self.call} at {self.site}" if self.call else str(self.site)
 
     @property
     def function(self) -> str:
         """`train.py step all_reduce`: the place without its line, since one loop may call from two of them."""
-        site = CallSite.of(self.site)
-        return f"{site.file} {site.function} {self.call}"
+        return f"{self.site.file} {self.site.function} {self.call}"
 
 
 def _places(run: RunEvidence, ended: Sequence[Death]) -> dict[int, _Place]:

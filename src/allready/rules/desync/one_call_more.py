@@ -28,8 +28,9 @@ SIZE_ERRORS = (
     title="One rank made more collective calls than the others",
     message="{who} made {ahead} calls in group {group} where the others made {usual}, and the library found "
     "operations that do not match",
-    remedy="look for a collective that only {who} calls (a branch on rank, logging or evaluation on rank 0 only). A "
-    "flight-recorder dump of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1) shows the line",
+    remedy="look for a collective that only {who} {who:calls/call} (a branch on rank, logging or evaluation on rank 0 "
+    "only). A flight-recorder dump of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1) shows the "
+    "line",
 )
 def one_call_more(run: model.RunEvidence) -> Iterator[model.Hit]:
     """

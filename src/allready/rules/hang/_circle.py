@@ -13,7 +13,7 @@ from allready.judging.run_signs import who
 from allready.judging.siblings import out_of_order
 from allready.judging.stated import said
 from allready.judging.waits import Wait, WaitSnapshot
-from allready.model import Phrase, RunEvidence, ranges
+from allready.model import CallSite, Phrase, RunEvidence, ranges
 
 RECORD_S = 5.0
 """What records get to say which operations they are; of a running job first only their numbers are known."""
@@ -31,7 +31,7 @@ class Circle(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     odd: tuple[int, ...]
     others: tuple[int, ...]
-    sites: Mapping[int, str]
+    sites: Mapping[int, CallSite]
 
     @property
     def num_sides(self) -> int:
@@ -40,7 +40,7 @@ class Circle(Struct, frozen=True, kw_only=True):
 
     def label(self, wait: Wait) -> str:
         """Group, operation and the line of the program, where one is known."""
-        site = next((s for r in wait.waiting if r in self.ranks and (s := self.sites.get(r, ""))), "")
+        site = next((s for r in wait.waiting if r in self.ranks and (s := self.sites.get(r))), None)
         return wait_label(wait) + (f" ({site})" if site and not wait.operation.site else "")
 
     def sides(self, run: RunEvidence) -> tuple[Phrase, ...]:
@@ -83,12 +83,12 @@ def circle_of(case: Analysis) -> Circle | None:
     )
 
 
-def sites_of(case: Analysis) -> dict[int, str]:
+def sites_of(case: Analysis) -> dict[int, CallSite]:
     """Rank -> the line of the program at which it stands."""
     sites = {s.rank: s.site for s in case.run.stacks if s.rank is not None and s.role == "rank" and s.site}
-    sites |= {rank: call.site for rank, call in last_calls(case.run).items()}
+    sites |= {rank: call.site for rank, call in last_calls(case.run).items() if call.site is not None}
     if case.live is not None:
-        sites |= {r: status.site for r, status in case.live.ranks().items() if status.site}
+        sites |= {r: site for r, status in case.live.ranks().items() if (site := status.call_site) is not None}
     return sites
 
 

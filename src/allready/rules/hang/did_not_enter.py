@@ -17,7 +17,8 @@ from allready.rules.hang._hits import blamed, hit_of
     layer=Layer.STALL,
     applies=Applies.OFFLINE,
     title="A rank did not enter the operation that the others wait in",
-    message="{who} never entered {operation}[[: {doing}]][[ at {site}]]; {waiting} waited[[ {waited} s]] for it",
+    message="{who} never entered {operation}[[: {doing}]][[ at {site}]]; {waiting} waited[[ {waited} s]] for "
+    "{who:it/them}",
     remedy=(
         RemedyStep(
             explanation="look at what {who} did then[[: {site}]]. Raising the time-out does not help a rank that never "
@@ -47,7 +48,7 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     blame, _, _ = found
     first = blame.causes[0]
     classes = {cause.fault_class for cause in blame.causes}
-    values = {"doing": doing_words(first.doing), "site": first.site or UNKNOWN}
+    values = {"doing": first.shown_by or doing_words(first.doing), "site": first.site or UNKNOWN}
     has_ended = {cause.kind for cause in blame.causes} <= {StallKind.LEAVING, StallKind.DIED}
     are_gone = has_ended and not any(stack.rank in blame.ranks for stack in case.run.stacks)
     yield hit_of(

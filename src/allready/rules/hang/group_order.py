@@ -15,7 +15,8 @@ from allready.rules.hang._circle import circle_of, sites_of, wait_label
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     title="A rank uses its groups in another order than the others",
-    message="{who} left the order in which all use their groups: it waits in {its}, {others} in {theirs}, each for the "
+    message="{who} left the order in which all use their groups: {who:it waits/they wait} in {its}, {others} in "
+    "{theirs}, each for the "
     "other",
     remedy="put the calls of the groups in the same order on {who} as on the others, or finish one group's operation "
     "before the next begins",
@@ -60,8 +61,8 @@ def _left_a_send_out(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     if found.kind is not HangKind.TURN or found.snapshot is None or found.wait is None:
         return
     sites = sites_of(case)
-    theirs = sorted({sites.get(c.rank) or c.site for c in found.causes} - {""})
-    its = next((sites[r] for r in found.ranks if r in sites and not found.wait.operation.site), "")
+    theirs = sorted({str(site) for c in found.causes if (site := sites.get(c.rank) or c.site) is not None})
+    its = next((sites[r] for r in found.ranks if r in sites and not found.wait.operation.site), None)
     yield Hit(
         culprits=Culprits(ranks=found.ranks),
         values={

@@ -17,7 +17,7 @@ from allready.rules.hang._hits import blamed, hit_of
     applies=Applies.OFFLINE,
     title="A whole node became unreachable",
     message="every rank of node {nodes} ({who}) became unreachable during {operation}; {waiting} waited[[ {waited} s]] "
-    "for it; no process is known to have ended",
+    "for {who:it/them}; no process is known to have ended",
     remedy=(
         RemedyStep(
             explanation="look at the network of node {nodes} and at its switch port, then check the paths between the"

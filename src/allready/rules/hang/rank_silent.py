@@ -17,7 +17,7 @@ from allready.rules.hang._hits import blamed, hit_of
     layer=Layer.STALL,
     applies=Applies.OFFLINE,
     title="One rank is silent while all others wait",
-    message="{who} is silent ({why}); {waiting} waited[[ {waited} s]] for it in {operation}",
+    message="{who} {who:is/are} silent ({why}); {waiting} waited[[ {waited} s]] for {who:it/them} in {operation}",
     remedy=(PROCESS_STATE, KILLED_BY, RemedyStep(explanation="give the log of rank {ranks} to diagnose too")),
 )
 def rank_silent(case: Analysis) -> Iterator[Hit]:

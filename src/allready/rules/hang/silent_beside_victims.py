@@ -26,7 +26,7 @@ TIMED_OUT = TIMEOUTS | {"gloo.recv_timeout", "torch.blocking_wait_timeout", "sto
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.ROOT_LINE, Sign.WAIT, Sign.AGREED),
     title="All ranks but one log that they waited or lost a peer",
-    message="{who} logs nothing; {victims} {what}",
+    message="{who} {who:logs/log} nothing; {victims} {what}",
     remedy=(
         model.RemedyStep(
             explanation="read the output of {who} after its last iteration: was it stopped, asleep, in other work, or "
@@ -125,7 +125,8 @@ def _is_of_a_part(run: model.RunEvidence) -> bool:
 def _is_apart(run: model.RunEvidence, victims: set[int]) -> bool:
     """Victims waited at different places of the program, so that one of them may be the one who is out of step."""
     sites = {d.site for d in run.deaths if d.rank in victims and d.is_collective_error and d.site is not None}
-    sites |= {e.values["site"] for e in run.events if e.signature in TIMED_OUT and e.values.get("site")}
+    logged = (e.values.get("site", "") for e in run.events if e.signature in TIMED_OUT)
+    sites |= {model.CallSite.of(site) for site in logged if site}
     return len(sites) > 1
 
 

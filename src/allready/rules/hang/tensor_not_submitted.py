@@ -17,7 +17,8 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Ru
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS),
     title="Horovod waited to the end for ranks that did not submit a tensor",
-    message="{missing} had not submitted {tensor}{more} to Horovod, and the other ranks waited for it to the end",
+    message="{missing} had not submitted {tensor}{more} to Horovod, and the other ranks waited for {missing:it/them} "
+    "to the end",
     remedy=(
         RemedyStep(
             explanation="look at what {who} did then: ended, loading data, saving, evaluating, or on another branch "

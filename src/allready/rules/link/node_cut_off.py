@@ -13,7 +13,8 @@ from allready.rules.link._paths import broken_path, path_hit
     layer=Layer.LINK,
     applies=Applies.CONNECTIONS,
     title="A node is cut off from the others while the job runs",
-    message="{who} is cut off from the network, or down: it has acknowledged nothing that the other nodes sent for "
+    message="{who} {who:is/are} cut off from the network, or down: {who:it has/they have} acknowledged nothing that "
+    "the other nodes sent for "
     "{for_s} s ({num} connections, {backoff} retransmission timeouts in a row)",
     remedy=(
         RemedyStep(

@@ -14,8 +14,8 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="Native code holds the GIL",
-    message="{who} has run no Python since {since}: native code called at {site} holds the GIL ({what}); "
-    "{waiting} waited {waited} s for it[[ in {operation}]]",
+    message="{who} {who:has/have} run no Python since {since}: native code called at {site} holds the GIL ({what}); "
+    "{waiting} waited {waited} s for {who:it/them}[[ in {operation}]]",
     remedy=(
         RemedyStep(
             explanation="the call at {site} goes into native code that keeps the GIL: release it there "

@@ -10,7 +10,6 @@ from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
 from allready.judging.wait_words import call_of
-from allready.model.call_site import CallSite
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
 
@@ -20,7 +19,8 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
     fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     title="Ranks are blocked in different calls (deadlock)",
-    message="{who} has waited for others at {site} since {since}, and {waiting} waited {waited} s at another place "
+    message="{who} {who:has/have} waited for others at {site} since {since}, and {waiting} waited {waited} s at "
+    "another place "
     "({operation})",
     remedy=model.RemedyStep(
         explanation="every rank must make the same calls in the same order (for send and recv: matching peers "
@@ -110,7 +110,7 @@ def _with_site(live: model.Live, found: HangBlame) -> model.Operation:
     """What they wait in, with the line of the program at which one of them stands, where no recorder has it."""
     assert found.wait is not None
     operation = found.wait.operation
-    standing = (status.site for r in found.waiting if (status := live.ranks().get(r)) is not None)
+    standing = (status.call_site for r in found.waiting if (status := live.ranks().get(r)) is not None)
     return replace(operation, site=operation.site or next((site for site in standing if site), None))
 
 
@@ -135,7 +135,7 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
 
 def _exchanges(run: model.RunEvidence, rank: int, calls: frozenset[str] = P2P) -> bool:
     sites = (s.site for s in run.stacks if s.rank == rank and s.role == "rank")
-    return any(CallSite.of(site).function in calls for site in sites)
+    return any(site is not None and site.function in calls for site in sites)
 
 
 def _is_wrong_peer(live: model.Live, run: model.RunEvidence, ranks: Iterable[int]) -> bool:

@@ -19,7 +19,8 @@ MIN_WAIT_S = 2.0
     fault_class=FaultClass.CPU_BUSY,
     layer=Layer.STALL,
     title="All other ranks wait for one rank that has not reached the collective",
-    message="{who} is at {site}[[ ({doing})]] since {since}; {waiting} waited {waited} s for it[[ in {operation}]]",
+    message="{who} {who:is/are} at {site}[[ ({doing})]] since {since}; {waiting} waited {waited} s for "
+    "{who:it/them}[[ in {operation}]]",
     remedy=(
         RemedyStep(
             explanation="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs "

@@ -21,8 +21,8 @@ ALONE_S = 2.0
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="Some ranks were ended by a termination signal, others were not",
-    message="{who} was terminated by {doing} at {since}[[; {spared} did not get it]]"
-    "[[; {waiting} waited for it in {operation}]]",
+    message="{who} {who:was/were} terminated by {doing} at {since}[[; {spared} did not get it]]"
+    "[[; {waiting} waited for {who:it/them} in {operation}]]",
     remedy=(
         RemedyStep(
             explanation="find who sent the signal: a scheduler that evicts, kill, a limit of that node",

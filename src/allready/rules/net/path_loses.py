@@ -23,7 +23,8 @@ HOPELESS = 0.2
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PATH,
     title="Packets between nodes are lost at random",
-    message="{who} loses packets: {share} of the small test packets on {num_links} directions ({links}) did not arrive "
+    message="{who} {who:loses/lose} packets: {share} of the small test packets on {num_links} directions ({links}) "
+    "did not arrive "
     "({num} of {total}), and TCP sent {resent} of its segments again, {others} on the other paths; {rate} arrive",
     remedy=(
         RemedyStep(

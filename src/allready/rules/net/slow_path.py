@@ -17,7 +17,8 @@ from allready.units import path_speed
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.READINESS,
     title="Some paths are far slower than the others",
-    message="{who} is far slower than the others: TCP {what} {worst}, elsewhere {median} at the median ({num_links} "
+    message="{who} {who:is/are} far slower than the others: TCP {what} {worst}, elsewhere {median} at the median "
+    "({num_links} "
     "directions: {links})",
     remedy=(
         *IPERF,

@@ -12,7 +12,7 @@ from allready.model import FaultClass, Hit, RunEvidence, Severity
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="The OOM killer terminated a rank: host or container out of memory",
-    message="{who} was terminated by the OOM killer (SIGKILL): {text}",
+    message="{who} {who:was/were} terminated by the OOM killer (SIGKILL): {text}",
     remedy="give the job more memory (Slurm --mem, Kubernetes limits.memory, docker --memory) or need less: fewer "
     "DataLoader workers, a smaller prefetch_factor, no dataset copy per rank (memory-map it), save checkpoints sharded",
 )

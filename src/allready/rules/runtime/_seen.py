@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from allready.judging.majority import majority
 from allready.judging.mismatch import described
 from allready.judging.overdue import missed
+from allready.judging.places import Place, num_ranks, ranks_at
 from allready.judging.stated import stated
 from allready.model import (
     Begun,
@@ -68,18 +69,18 @@ def hit_of_differing(failure: RuntimeFailure, called: Mapping[int, str], **more:
     shown = odd or tuple(rank for rank, call in called.items() if call == first)
     rest = tuple(rank for rank in called if rank not in shown)
     values = {
-        "who": _named(shown),
+        "who": _named(failure, shown),
         "odd": _each(called, shown),
         "usual": "?" if usual is None else usual.value,
-        "rest": "?" if odd else _named(rest),
+        "rest": "?" if odd else _named(failure, rest),
         "of_rest": "?" if odd else _each(called, rest),
     }
     confidence = Confidence.CERTAIN if odd else Confidence.LIKELY
     yield hit_of(failure, [r for r in failure.ranks if r.rank in odd], confidence=confidence, **values, **more)
 
 
-def _named(ranks: Iterable[int]) -> str:
-    return ", ".join(f"rank {r}" for r in ranks)
+def _named(failure: RuntimeFailure, ranks: Iterable[int]) -> str:
+    return ranks_at(ranks, {r.rank: Place(host=r.process.host, pid=r.process.pid) for r in failure.ranks})
 
 
 def _each(called: Mapping[int, str], ranks: Iterable[int]) -> str:
@@ -106,6 +107,7 @@ def hit_of(
     ranks = tuple(r.rank for r in culprits)
     last = failure.furthest if failure.number is None else failure.number
     inside, plain = failure.waiting, missed(failure)
+    waiting = {r.rank for r in inside} - {*ranks}
     operation = next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
     errors = [r.error for r in failure.ranks if (r.rank in ranks or not ranks) and r.error]
     return Hit(
@@ -113,10 +115,10 @@ def hit_of(
         confidence=confidence,
         fault_time=failure.time or None,
         values={
-            "who": _named(ranks),
+            "who": _named(failure, ranks),
             "number": str(last),
             "call": f"{operation} #{last}" if operation else "?",
-            "waiting": ", ".join(str(r.rank) for r in inside if r.rank not in ranks) or "?",
+            "waiting": num_ranks(waiting) if waiting else "?",
             "error": errors[0] if errors else "?",
             **values,
         },

@@ -11,7 +11,7 @@ from allready.rules.runtime._seen import hit_of, in_state
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank's process ended during collectives",
-    message="{who} ended without leaving the job[[; rank {waiting} waited for it in {call}]]",
+    message="{who} ended without leaving the job[[; {waiting} waited for {who:it/them} in {call}]]",
     remedy=(
         RemedyStep(
             explanation="read the end of the log of {who}: a crash, an exit, a signal (SIGKILL is mostly the kernel's"

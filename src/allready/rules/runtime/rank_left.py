@@ -11,10 +11,9 @@ from allready.rules.runtime._seen import hit_of, in_state
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     title="A rank left the job while others still called collectives",
-    message="{who} left the job while others still called collectives[[ ({call})]][[; waiting: rank {waiting}]]",
+    message="{who} left the job while others still called collectives[[ ({call})]][[; waiting: {waiting}]]",
     remedy="let all ranks make the same number of collective calls before the end; compare the lengths of their "
-    "data sets "
-    "and loops",
+    "data sets and loops",
 )
 def rank_left(runtime: RuntimeFailure) -> Iterator[Hit]:
     """

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.overdue import late, missed
+from allready.judging.places import num_ranks
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.model import Confidence, FaultClass, Hit, RemedyStep, RuntimeFailure, Severity
@@ -13,10 +14,11 @@ from allready.rules.runtime._seen import hit_of
     fault_class=FaultClass.CPU_BUSY,
     layer=Layer.STALL,
     title="A rank did not enter the collective in time",
-    message="{who} is alive and did not enter {call} in time; waiting: rank {waiting}",
+    message="{who} {who:is/are} alive and did not enter {call} in time; waiting: {waiting}",
     remedy=(
         RemedyStep(
-            explanation="if {who} does something legitimate instead (evaluation, checkpoint), give that phase its own"
+            explanation="if {who} {who:does/do} something legitimate instead (evaluation, checkpoint), give that "
+            "phase its own"
             " timeout: with allready.phase(...), in JAX the timeout of the barrier"
         ),
         RemedyStep(shared="stack"),
@@ -47,5 +49,5 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
         ranks,
         confidence=Confidence.LIKELY,
         call=said("plain collective #{number} of group {group}", number=plain.number, group=plain.begun.group),
-        waiting=", ".join(map(str, plain.waiting)),
+        waiting=num_ranks(plain.waiting),
     )

@@ -11,7 +11,7 @@ from allready.rules.runtime._seen import hit_of, raised
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank raised an exception outside of the collective",
-    message="{who} raised an exception[[: {error}]][[; rank {waiting} waited for it in {call}]]",
+    message="{who} raised an exception[[: {error}]][[; {waiting} waited for {who:it/them} in {call}]]",
     remedy="fix the error of {who}; the other ranks failed because of it",
 )
 def rank_raised(runtime: RuntimeFailure) -> Iterator[Hit]:

@@ -11,8 +11,8 @@ from allready.rules.runtime._seen import hit_of, in_state
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     title="A rank sends no heartbeat",
-    message="{who} sends no heartbeat: stopped, without CPU time, or cut off from the network[[; rank {waiting} "
-    "waited for it in {call}]]",
+    message="{who} {who:sends/send} no heartbeat: stopped, without CPU time, or cut off from the network"
+    "[[; {waiting} waited for {who:it/them} in {call}]]",
     remedy=(
         RemedyStep(explanation="check that the node of {who} answers at all"),
         RemedyStep(shared="process_state"),

@@ -16,8 +16,10 @@ from allready.rules.slow._pace import percent
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="CPU contention slows one rank, and all ranks wait for it",
-    message="{who} shares its CPUs: processes on its node wait for a free CPU {pressure} of the time, on the other "
-    "nodes hardly ever; the others wait for this rank {share} of the time, by {late} ms at the median",
+    message="{who} {who:shares its/share their} CPUs: processes on {who:its node/their nodes} wait for a free CPU "
+    "{pressure} of the time, on the other "
+    "nodes hardly ever; the others wait for {who:this rank/these ranks} {share} of the time, by {late} ms at the "
+    "median",
     remedy=RemedyStep(
         explanation="find what else runs on its CPUs, move it away, or bind the rank to CPUs of its own",
         where="node {node}",

@@ -14,7 +14,8 @@ from allready.rules.slow._blame import blame, rank_hit
     fault_class=FaultClass.SLOW_NOCULPRIT,
     layer=Layer.PACE,
     title="One rank has slightly more work than the others (load imbalance)",
-    message="{who} has more work per step; the others wait for it {share} of the time, which is no fault",
+    message="{who} {who:has/have} more work per step; the others wait for {who:it/them} {share} of the time, which is "
+    "no fault",
     remedy=RemedyStep(
         explanation="if this time matters, move work away from {who}: logging, checkpoints, evaluation, a larger share "
         "of the data"

@@ -13,7 +13,8 @@ from allready.rules.slow._pace import percent, share_in, usual_site
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="One rank waits for its data, and all others wait for it",
-    message="{who} is in data loading in {loading} of samples ({site}); the others wait for it {share} of the time",
+    message="{who} {who:is/are} in data loading in {loading} of samples ({site}); the others wait for {who:it/them} "
+    "{share} of the time",
     remedy=(
         RemedyStep(explanation="see where the loader waits", where="node {node}", command="py-spy dump --pid {pid}"),
         RemedyStep(

@@ -13,7 +13,8 @@ from allready.rules.slow._pace import paused_share, percent
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="One rank is stopped and continued repeatedly, and all others wait for it",
-    message="{who} is stopped {paused} of the time (SIGSTOP and SIGCONT); the others wait for it {share} of the time",
+    message="{who} {who:is/are} stopped {paused} of the time (SIGSTOP and SIGCONT); the others wait for {who:it/them} "
+    "{share} of the time",
     remedy=RemedyStep(
         explanation="find what stops it (a batch system that suspends, a debugger, a checkpointing or power tool)",
         where="node {node}",

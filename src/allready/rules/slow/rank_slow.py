@@ -13,7 +13,8 @@ from allready.rules.slow._pace import usual_site
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="One rank has a consistently longer compute time per iteration",
-    message="{who} computes longer than the others ({site}); they wait for it {share} of the time, by {late} ms at the "
+    message="{who} {who:computes/compute} longer than the others ({site}); they wait for {who:it/them} {share} of the "
+    "time, by {late} ms at the "
     "median; no cause outside of the process was found",
     remedy=(
         RemedyStep(

@@ -13,7 +13,8 @@ from allready.rules.slow._pace import percent, throttled_share
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="A CPU quota throttles one rank, and all others wait for it",
-    message="{who} is throttled {throttled} of the time by the CPU quota of its cgroup; the others wait for it {share} "
+    message="{who} {who:is/are} throttled {throttled} of the time by the CPU quota of {who:its cgroup/their cgroups}; "
+    "the others wait for {who:it/them} {share} "
     "of the time",
     remedy=(
         RemedyStep(

@@ -14,8 +14,9 @@ from allready.rules.slow._pace import others_queued, percent, queued_share
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="One rank waits in the run queue for a CPU, and all others wait for it",
-    message="{who} waits in the run queue: its main thread is runnable and gets no CPU {queued} of the time (the "
-    "others: {rest}); the others wait for it {share} of the time, by {late} ms at the median",
+    message="{who} {who:waits/wait} in the run queue: {who:its main thread is runnable and gets/their main threads "
+    "are runnable and get} no CPU {queued} of the time (the "
+    "others: {rest}); the others wait for {who:it/them} {share} of the time, by {late} ms at the median",
     remedy=(
         RemedyStep(
             explanation="find what else runs on its CPUs and move it away, or bind the rank to CPUs of its own",

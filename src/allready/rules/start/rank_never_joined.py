@@ -16,7 +16,7 @@ from allready.judging.stated import stated
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
     title="Ranks never joined the communicator that the others wait for",
-    message="{who} of {nranks} never started to initialize the communicator; {waiting} waited for it",
+    message="{who} of {nranks} never started to initialize the communicator; {waiting} waited for {who:it/them}",
     remedy=(
         model.RemedyStep(
             explanation="read the output of rank {absent}: was it started, did its imports or its data preparation "
