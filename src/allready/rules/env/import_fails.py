@@ -15,8 +15,8 @@ from allready.rules.env._children import failure_values, has_failed, shown_failu
     since="0.2",
     layer=Layer.ENVIRONMENT,
     title="torch or JAX is installed and cannot be imported",
-    message="node {node}: import {module} [[raises {error}]][[ends the interpreter with {signal}]]"
-    "[[ends the interpreter with exit code {exit_code}]]",
+    message="node {node}: import {module} [[raises {error}|ends the interpreter with {signal}|ends the interpreter "
+    "with exit code {exit_code}]]",
     remedy=(
         RemedyStep(
             explanation="see the whole traceback, and which file is imported",

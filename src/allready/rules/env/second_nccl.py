@@ -14,7 +14,7 @@ from allready.model import Culprits, FaultClass, Hit, ImportFacts, PerNode, Reme
     since="0.2",
     layer=Layer.ENVIRONMENT,
     title="torch loads another NCCL than it was built with",
-    message="node {node}: torch {torch} was built with NCCL {built} and loads NCCL {loaded} from {path}",
+    message="node {node}: torch[[ {torch}]] was built with NCCL {built} and loads NCCL {loaded}[[ from {path}]]",
     remedy=(
         RemedyStep(
             explanation="see what puts it in front",

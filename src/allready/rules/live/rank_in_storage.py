@@ -14,8 +14,8 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank is blocked in the kernel on storage that does not answer",
-    message="{who} has waited for storage since {since}: {what}, at {site}; {waiting} "
-    "waited {waited} s for it[[ in {operation}]]",
+    message="{who} has waited for storage since {since}[[: {what}]][[, at {site}]][[; {waiting} waited {waited} s "
+    "for it in {operation}|; {waiting} waited {waited} s for it|; {waiting} waited for it]]",
     remedy=(
         RemedyStep(
             explanation="look at the file server or the disk behind that path, and at the kernel log",

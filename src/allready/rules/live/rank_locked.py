@@ -14,8 +14,8 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank waits for a lock that is never released",
-    message="{who} has waited for a lock at {site} since {since}, and none of its threads runs; {waiting} "
-    "waited {waited} s for it[[ in {operation}]]",
+    message="{who} has waited for a lock[[ at {site}]] since {since}, and none of its threads runs[[; {waiting} "
+    "waited {waited} s for it in {operation}|; {waiting} waited {waited} s for it|; {waiting} waited for it]]",
     remedy=(
         RemedyStep(
             explanation="see both stacks in the evidence: threads that take two locks must take them in one "

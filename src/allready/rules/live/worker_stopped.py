@@ -14,7 +14,8 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank waits for a child process that is stopped or dead",
-    message="{who} waits at {site} for its child process {what}; {waiting} waited {waited} s for it[[ in {operation}]]",
+    message="{who} waits[[ at {site}]] for its child process[[ {what}]][[; {waiting} waited {waited} s for it in "
+    "{operation}|; {waiting} waited {waited} s for it|; {waiting} waited for it]]",
     remedy=(
         RemedyStep(
             explanation="look at that child: if it was stopped, kill -CONT it; if it was killed, see the "

@@ -16,8 +16,8 @@ from allready.text.choices import say_choice
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.PATH,
     title="The interface set for NCCL or Gloo does not exist",
-    message="{variable}={values} on node {nodes} matches no interface that is up and has an address; available: "
-    "{existing}",
+    message="{variable}={values} on node {nodes} matches no interface that is up and has an address[[; available: "
+    "{existing}]]",
     remedy=RemedyStep(
         explanation="set an interface that exists", where="node {on}", command="{command}", each="exports"
     ),

@@ -26,7 +26,7 @@ MAX_LETTERS = 300
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank was killed by a signal",
-    message="{who} was terminated by {signal}; its last output: {words}",
+    message="{who} was terminated by [[{signal}|a signal]][[; its last output: {words}]]",
     remedy=(
         RemedyStep(each=HOSTS, where="{on}", command="{hint}", explanation="find who sent the signal, or why"),
         RemedyStep(

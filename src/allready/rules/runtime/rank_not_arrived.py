@@ -13,7 +13,7 @@ from allready.rules.runtime._seen import hit_of
     fault_class=FaultClass.CPU_BUSY,
     layer=Layer.STALL,
     title="A rank did not enter the collective in time",
-    message="{who} is alive and did not enter {call} in time; waiting: rank {waiting}",
+    message="{who} is alive and did not enter [[{call}|the call]] in time[[; waiting: rank {waiting}]]",
     remedy=(
         RemedyStep(
             explanation="if {who} does something legitimate instead (evaluation, checkpoint), give that phase its own"
