@@ -8,6 +8,8 @@ AllreadyError
 └── LabError            the fault laboratory cannot do what was asked on this machine
 """
 
+from collections.abc import Iterable
+
 
 class AllreadyError(Exception):
     """Base of all errors that allready raises on purpose."""
@@ -25,7 +27,21 @@ class UsageError(AllreadyError):
 
 
 class FactUnavailable(AllreadyError):  # noqa: N818 - reads as the answer it is: a state, not a mistake
-    """One fact of one machine cannot be read; the message is one line saying why."""
+    """One fact of one machine cannot be read; the message is one line saying why.
+
+    `template` is that line in English with a `{name}` for each of `values`, to be said in another language; a value may
+    be the FactUnavailable that it comes from.  What another program said is a value: `FactUnavailable("{error}", ...)`.
+    """
+
+    def __init__(self, template: str, **values: object) -> None:
+        super().__init__(template.format(**values) if values else template)
+        self.template, self.values = template, values
+
+    @classmethod
+    def all_of(cls, errors: Iterable["FactUnavailable"]) -> "FactUnavailable":
+        """Several in one."""
+        named = {f"e{number}": error for number, error in enumerate(errors)}
+        return cls("; ".join(f"{{{name}}}" for name in named), **named)
 
 
 class ExchangeError(AllreadyError):

@@ -16,13 +16,16 @@ from allready.text.catalog import evidence_forms, say, say_evidence, say_source
 from tests.text.sources import nodes, trees
 
 FOLDERS = ("judging/", "rules/", "text/choices.py")
+REASONS = ("facts/", "agent/", "cli/", "jax/", "live/", "model/fleet.py", "preflight/", "report/facts_table.py")
+"""Where it is said why a fact is not known."""
 OWN_LETTERS = re.compile(r"[A-Za-z]")
 OWN_WORDS = re.compile(r"[A-Za-z]{4,}")
 TERMS = frozenset({"rank"})
 """Terms that Chinese texts keep."""
 FIRST_FORM = {"stated": 1, "said": 0, "Phrase": 0}
 """Where their calls have the form."""
-PASSED_ON = frozenset({"form"})
+FIRST_REASON = {"said": 0, "FactUnavailable": 0, "FactMissing": 0, "NotApplicable": 0, "none": 0}
+PASSED_ON = frozenset({"form", "why", "template"})
 """Functions hand on what their caller says."""
 
 
@@ -77,14 +80,27 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 def forms() -> Iterator[tuple[str, set[str]]]:
     """Where evidence is stated, and its possible forms."""
     for name, tree in modules():
-        known = assigned(tree)
-        for node in nodes(tree, ast.Call):
-            given = [k.value for k in node.keywords if k.arg == "form"]
-            if (at := FIRST_FORM.get(called(node))) is not None:
-                given = given or node.args[at : at + 1]
-            found = strings(given[0], known) if given else set()
-            if found or (given and getattr(given[0], "id", "") not in PASSED_ON):
-                yield f"{name}:{node.lineno}", found
+        yield from forms_of(name, tree, FIRST_FORM)
+    for name, tree in trees().items():
+        if name.startswith(REASONS):
+            yield from forms_of(name, tree, FIRST_REASON)
+
+
+def forms_of(name: str, tree: ast.Module, first: Mapping[str, int]) -> Iterator[tuple[str, set[str]]]:
+    """Those of one module, by the calls that have a form and where they have it."""
+    known = assigned(tree)
+    for node in nodes(tree, ast.Call):
+        given = [k.value for k in node.keywords if k.arg == "form" and (first is FIRST_FORM or called(node) in first)]
+        if (at := first.get(called(node))) is not None:
+            given = given or node.args[at : at + 1]
+        found = strings(given[0], known) if given else set()
+        if found or (given and not is_passed_on(given[0])):
+            yield f"{name}:{node.lineno}", found
+
+
+def is_passed_on(node: ast.expr) -> bool:
+    """Whether a form was given elsewhere, where it is found."""
+    return getattr(node, "id", "") in PASSED_ON or called(node) == "said" or getattr(node, "attr", "") == "template"
 
 
 def test_every_sentence_of_evidence_has_its_chinese_with_the_same_values() -> None:

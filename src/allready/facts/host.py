@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from allready.errors import FactUnavailable
+from allready.model.fill import said
+from allready.model.finding import Phrase
+from allready.model.fleet import FactMissing
 
 
 class Host(Protocol):
@@ -48,6 +51,17 @@ class Host(Protocol):
     def resolve(self, name: str, *, timeout_s: float) -> tuple[str, ...]:
         """Addresses of a host name in the resolver's order, each once, without %zone; never blocks for longer."""
         ...
+
+
+def missing(error: FactUnavailable) -> FactMissing:
+    """The fact that could not be read."""
+    return FactMissing.because(_phrase_of(error))
+
+
+def _phrase_of(error: FactUnavailable) -> Phrase:
+    values = {name: getattr(value, "phrase", value) for name, value in error.values.items()}
+    inner = {name: _phrase_of(value) for name, value in values.items() if isinstance(value, FactUnavailable)}
+    return said(error.template, **(values | inner)) if values else said("{error}", error=error.template)
 
 
 def text_of(host: Host, path: str) -> str:

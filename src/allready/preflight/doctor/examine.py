@@ -27,7 +27,7 @@ from allready.model import (
     WorldNode,
 )
 from allready.preflight.check.report_series import ReportSeries
-from allready.text.reasons import not_checked, reason
+from allready.text.reasons import fact_missing, not_checked, reason
 
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")
 """Facts without which nobody may call a machine healthy."""
@@ -101,7 +101,7 @@ def _missing(nodes: Iterable[NodeFacts]) -> Mapping[str, Reason]:
         for name in NECESSARY:
             value = getattr(facts, name)
             if isinstance(value, FactMissing) and not isinstance(value, NotApplicable):
-                found[name] = reason(UncheckedKind.FACT_MISSING, why=value.why)
+                found[name] = fact_missing(value)
     return found
 
 
