@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from allready.errors import FactUnavailable
-from allready.model.fill import said
-from allready.model.finding import Phrase
 from allready.model.fleet import FactMissing
+from allready.text.stated_errors import phrase_of
 
 
 class Host(Protocol):
@@ -55,13 +54,7 @@ class Host(Protocol):
 
 def missing(error: FactUnavailable) -> FactMissing:
     """The fact that could not be read."""
-    return FactMissing.because(_phrase_of(error))
-
-
-def _phrase_of(error: FactUnavailable) -> Phrase:
-    values = {name: getattr(value, "phrase", value) for name, value in error.values.items()}
-    inner = {name: _phrase_of(value) for name, value in values.items() if isinstance(value, FactUnavailable)}
-    return said(error.template, **(values | inner)) if values else said("{error}", error=error.template)
+    return FactMissing.because(phrase_of(error))
 
 
 def text_of(host: Host, path: str) -> str:

@@ -67,6 +67,9 @@ class FactMissing(Struct, frozen=True, omit_defaults=True, rename={"why": "missi
 class NotApplicable(FactMissing, frozen=True, omit_defaults=True, rename={"why": "not_applicable"}):
     """A fact that this node cannot have (node 0 has no contact with itself); not worth reporting as unchecked."""
 
+    why: str
+    said: Phrase | None = None
+
 
 def fact_from_json(name: str, value: Any) -> Any:
     """The fact of this name from plain JSON values: of its own type, FactMissing or NotApplicable."""

@@ -178,15 +178,15 @@ def say_evidence(item: Evidence, language: str) -> str:
 
 def say_phrase(phrase: Phrase, language: str) -> str:
     """A phrase that this program made, in `language`; English where that lacks it."""
-    return phrase_or(None, phrase, language)
+    return in_english(phrase) if language == "en" else joined_or("", (phrase,), language) or in_english(phrase)
 
 
-def phrase_or(english: str | None, phrase: Phrase, language: str) -> str:
-    """The same, for one that may come from elsewhere: then its English came with it, and its template is not filled."""
+def joined_or(english: str, phrases: Iterable[Phrase], language: str) -> str:
+    """Phrases that may come from elsewhere, in `language`; where that lacks one, the English that came with them."""
     if language != "en":
         with contextlib.suppress(KeyError, ValueError, IndexError):
-            return _phrase(phrase, language)
-    return in_english(phrase) if english is None else english
+            return _joined(phrases, language)
+    return english
 
 
 def _phrase(phrase: Phrase, language: str, depth: int = 0) -> str:

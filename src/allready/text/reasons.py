@@ -1,7 +1,7 @@
 """Why something was not checked, as a sentence in either language."""
 
-from allready.model import FactMissing, NotChecked, Reason, UncheckedKind
-from allready.text.catalog import phrase_or, with_phrases
+from allready.model import FactMissing, NotChecked, Reason, SourceRecord, UncheckedKind
+from allready.text.catalog import joined_or, with_phrases
 from allready.text.ui import ui
 
 
@@ -17,7 +17,14 @@ def fact_missing(fact: FactMissing) -> Reason:
 
 def say_missing(fact: FactMissing, language: str) -> str:
     """Why a fact is not there; as it was written where `language` lacks that."""
-    return phrase_or(fact.why, fact.phrase, language)
+    return joined_or(fact.why, (fact.phrase,), language)
+
+
+def say_problems(source: SourceRecord, language: str) -> str:
+    """Why a source could not be read, or only in part; empty where it was."""
+    if source.problem is None or language == "en" or not source.problems:
+        return source.problem or ""
+    return joined_or(source.problem, source.problems, language)
 
 
 def not_checked(code: str, why: Reason, *, node: int | None = None) -> NotChecked:

@@ -7,6 +7,8 @@ import functools
 import os
 from collections.abc import Iterable, Sequence
 
+from allready.errors import StatedError
+
 
 def choose_language(asked: str | None, environ: dict[str, str] | None = None) -> str:
     """The language of people-facing text: `asked`, else ALLREADY_LANG, LC_ALL, LC_MESSAGES, LANG, else English."""
@@ -55,8 +57,18 @@ def speak(language: str) -> None:
 
 def usage_text(template: str, **values: object) -> str:
     """`template` in the process's language, with `values` filled in."""
-    translated = translations(_language).get(template, template)
-    return translated.format(**values) if values else translated
+    translated = translations(_language).get(template) or _reason(template)
+    known = {n: usage_text(v.template, **v.values) if isinstance(v, StatedError) else v for n, v in values.items()}
+    return translated.format(**known) if known else translated
+
+
+def _reason(template: str) -> str:
+    """One that reports have as well: why a file cannot be read."""
+    if _language == "en":
+        return template
+    from allready.text.catalog import evidence_forms
+
+    return evidence_forms(_language).get(template, template)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
