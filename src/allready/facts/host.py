@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from allready.errors import FactUnavailable
+from allready.model.fill import phrase_of
 from allready.model.fleet import FactMissing
-from allready.text.stated_errors import phrase_of
 
 
 class Host(Protocol):

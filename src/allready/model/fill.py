@@ -12,7 +12,7 @@ word in capitals for what is not known (`nc -vz HOST PORT`), as people name what
 
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from allready.model.finding import Phrase, Remedy, RemedyStep
 
@@ -45,6 +45,24 @@ def said(form: str, **values: object) -> Phrase:
     plain = {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
     phrases = {name: parts[0] if len(parts) == 1 else parts for name, parts in phrases_of(values).items()}
     return Phrase(form, {**plain, **phrases})
+
+
+@runtime_checkable
+class Templated(Protocol):
+    """An error of `allready.errors` that has its message as data."""
+
+    @property
+    def template(self) -> str: ...
+
+    @property
+    def values(self) -> Mapping[str, object]: ...
+
+
+def phrase_of(error: Templated) -> Phrase:
+    """What an error says."""
+    values = {name: getattr(value, "phrase", value) for name, value in error.values.items()}
+    inner = {name: phrase_of(value) for name, value in values.items() if isinstance(value, Templated)}
+    return said(error.template, **(values | inner))
 
 
 def in_english(value: object) -> str:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from allready.model import Evidence, Finding, NotChecked, Phrase, Remedy, RemedyStep
 from allready.model.fill import MAX_PHRASE_DEPTH, NOBODY, fill, fill_place, in_english, phrases_of, steps_of
+from allready.text.forms import evidence_forms as evidence_forms
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, table, ui
 from allready.text.usage import choose_language as choose_language
@@ -137,15 +138,6 @@ def say_source(item: Evidence, language: str) -> str:
 def source_name(source: str, language: str) -> str:
     """A kind of source in `language`; a file or a command as it is."""
     return words(language).get("source", {}).get(source, source)
-
-
-@functools.cache
-def evidence_forms(language: str) -> Mapping[str, str]:
-    """The templates of evidence in `language` by the English one; empty for English."""
-    if language == "en":
-        return {}
-    file = resources.files("allready.text") / FOLDERS[language] / "rules" / "evidence.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 @functools.cache

@@ -7,8 +7,6 @@ import functools
 import os
 from collections.abc import Iterable, Sequence
 
-from allready.errors import StatedError
-
 
 def choose_language(asked: str | None, environ: dict[str, str] | None = None) -> str:
     """The language of people-facing text: `asked`, else ALLREADY_LANG, LC_ALL, LC_MESSAGES, LANG, else English."""
@@ -58,15 +56,21 @@ def speak(language: str) -> None:
 def usage_text(template: str, **values: object) -> str:
     """`template` in the process's language, with `values` filled in."""
     translated = translations(_language).get(template) or _reason(template)
-    known = {n: usage_text(v.template, **v.values) if isinstance(v, StatedError) else v for n, v in values.items()}
+    known = {name: _said(value) for name, value in values.items()}
     return translated.format(**known) if known else translated
+
+
+def _said(value: object) -> object:
+    """A value that is an error with a message of its own says that."""
+    template = getattr(value, "template", None)
+    return value if template is None else usage_text(template, **getattr(value, "values", {}))
 
 
 def _reason(template: str) -> str:
     """One that reports have as well: why a file cannot be read."""
     if _language == "en":
         return template
-    from allready.text.catalog import evidence_forms
+    from allready.text.forms import evidence_forms
 
     return evidence_forms(_language).get(template, template)
 

@@ -17,9 +17,8 @@ from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import FlightDump, FlightShape, Reading
 from allready.model import Origin, SourceRecord
 from allready.model.events import troubled
-from allready.model.fill import said
+from allready.model.fill import phrase_of, said
 from allready.model.finding import Phrase
-from allready.text.stated_errors import phrase_of
 
 MAX_DUMPS = 4_096  # of one file
 MAX_JSON_BYTES = 12 << 20

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 from allready.evidence.inputs.codecs import CHUNK, Feed
 from allready.evidence.inputs.limits import Budget, DamagedError, TooMuchError
-from allready.model.fill import said
+from allready.model.fill import phrase_of, said
 from allready.model.finding import Phrase
-from allready.text.stated_errors import phrase_of
 
 _MIN_HOLE_BYTES = 1 << 20
 CUT = "it ends in the middle of a member: it was cut"

@@ -14,9 +14,8 @@ from allready.evidence.inputs.limits import LIMITS, Budget, DamagedError, Limits
 from allready.evidence.inputs.source import HEAD_BYTES, Source
 from allready.model import SourceRecord
 from allready.model.events import troubled
-from allready.model.fill import said
+from allready.model.fill import phrase_of, said
 from allready.model.finding import Phrase
-from allready.text.stated_errors import phrase_of
 
 
 def unpack(
