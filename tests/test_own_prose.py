@@ -99,7 +99,6 @@ FOREIGN = (
     Foreign("live/watch/choose.py", "source", "what started a job: a launcher's name"),
     Foreign("live/watch/foreign.py", "source", "what started a job: a launcher's name"),
     Foreign("live/watch/screen.py", "source", "what started a job: a launcher's name"),
-    Foreign("model/fill.py", "command", "a shell command with places to fill in"),
     Foreign("preflight/check/staging.py", "versions", "names of packages, and the version of each"),
     Foreign("preflight/collectives/meetings.py", "group", "the ranks of a group"),
     Foreign("judging/stage_states.py", "error", "the exception that a rank ended by"),

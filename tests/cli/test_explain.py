@@ -138,5 +138,5 @@ def test_commands_that_many_remedies_share_have_names_for_what_a_finding_fills_i
             left = named_in(page_of(rule, language).remedy) - own
             assert not left, f"{rule.code} ({language}): {left}"
     page = page_of(rules["HNG001"], "en").remedy
-    assert "find the process of rank N: pgrep -af python" in page
+    assert "find the process of the rank: pgrep -af python" in page
     assert "py-spy dump --pid PID" in page

@@ -63,7 +63,7 @@ def test_ends_at_its_deadline_whatever_hangs() -> None:
     started = Stopwatch()
     found = collect(host, LAUNCH, script="train.py", deadline_s=1)
     assert started.s < 2.5
-    assert found.gpu == FactMissing("gpu: not read in time")
+    assert str(found.gpu) == "gpu: not read in time"
     assert isinstance(found.host, HostFacts)
 
 
@@ -74,7 +74,7 @@ class BrokenHost(SavedHost):
 
 def test_a_mistake_of_ours_costs_one_fact_and_names_itself(caplog: pytest.LogCaptureFixture) -> None:
     found = collect(BrokenHost({"files": {"/proc/sys/kernel/hostname": "a"}}), LAUNCH, script=None, deadline_s=5)
-    assert found.gpu == FactMissing("ZeroDivisionError: a mistake of ours")
+    assert str(found.gpu) == "ZeroDivisionError: a mistake of ours"
     assert isinstance(found.host, HostFacts)
     assert "facts gpu failed" in caplog.text
 

@@ -49,7 +49,7 @@ def test_the_keys_are_those_of_the_contract_in_its_order() -> None:
         "evidence",
     ]
     assert list(body["findings"][0]["evidence"][0])[:3] == ["source", "text", "time"]
-    assert list(json.loads(encode(unknown_report()))["not_checked"][0]) == ["code", "node", "why", "kind", "values"]
+    assert list(json.loads(encode(unknown_report()))["not_checked"][0])[:5] == ["code", "node", "why", "kind", "values"]
 
 
 def test_links_are_pairs() -> None:

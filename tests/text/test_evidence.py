@@ -2,10 +2,12 @@
 
 import ast
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
+import pytest
 
 from allready.judging.engine import finding_of
 from allready.judging.loading import load
@@ -16,13 +18,21 @@ from allready.text.catalog import evidence_forms, say, say_evidence, say_source
 from tests.text.sources import nodes, trees
 
 FOLDERS = ("judging/", "rules/", "text/choices.py")
+REASONS = (
+    "facts/", "agent/", "cli/", "evidence/", "jax/", "live/", "model/fleet.py", "preflight/", "report/facts_table.py",
+)  # fmt: skip
+"""Where it is said why a fact is not known, or a source could not be read."""
 OWN_LETTERS = re.compile(r"[A-Za-z]")
 OWN_WORDS = re.compile(r"[A-Za-z]{4,}")
 TERMS = frozenset({"rank"})
 """Terms that Chinese texts keep."""
 FIRST_FORM = {"stated": 1, "said": 0, "Phrase": 0}
 """Where their calls have the form."""
-PASSED_ON = frozenset({"form"})
+FIRST_REASON = {
+    "said": 0, "FactUnavailable": 0, "FactMissing": 0, "NotApplicable": 0, "none": 0, "DamagedError": 0,
+    "TooMuchError": 0, "RefusedError": 0,
+}  # fmt: skip
+PASSED_ON = frozenset({"form", "why", "template", "CUT"})
 """Functions hand on what their caller says."""
 
 
@@ -77,27 +87,53 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 def forms() -> Iterator[tuple[str, set[str]]]:
     """Where evidence is stated, and its possible forms."""
     for name, tree in modules():
-        known = assigned(tree)
-        for node in nodes(tree, ast.Call):
-            given = [k.value for k in node.keywords if k.arg == "form"]
-            if (at := FIRST_FORM.get(called(node))) is not None:
-                given = given or node.args[at : at + 1]
-            found = strings(given[0], known) if given else set()
-            if found or (given and getattr(given[0], "id", "") not in PASSED_ON):
-                yield f"{name}:{node.lineno}", found
+        yield from forms_of(name, tree, FIRST_FORM)
+    for name, tree in trees().items():
+        if name.startswith(REASONS):
+            yield from forms_of(name, tree, FIRST_REASON)
 
 
-def test_every_sentence_of_evidence_has_its_chinese_with_the_same_values() -> None:
+def forms_of(name: str, tree: ast.Module, first: Mapping[str, int]) -> Iterator[tuple[str, set[str]]]:
+    """Those of one module, by the calls that have a form and where they have it."""
+    known = assigned(tree)
+    for node in nodes(tree, ast.Call):
+        given = [k.value for k in node.keywords if k.arg == "form" and (first is FIRST_FORM or called(node) in first)]
+        if (at := first.get(called(node))) is not None:
+            given = given or node.args[at : at + 1]
+        found = strings(given[0], known) if given else set()
+        if found or (given and not is_passed_on(given[0])):
+            yield f"{name}:{node.lineno}", found
+
+
+def is_passed_on(node: ast.expr) -> bool:
+    """Whether a form was given elsewhere, where it is found."""
+    return getattr(node, "id", "") in PASSED_ON or called(node) == "said" or getattr(node, "attr", "") == "template"
+
+
+def test_the_chinese_of_evidence_and_reasons_has_the_same_values() -> None:
     chinese = evidence_forms("zh")
     found = list(forms())
     texts = {text for _, some in found for text in some}
     assert len(texts) > 50
-    said = {text for text in texts if OWN_LETTERS.search(re.sub(r"\{\w+\}", "", text))}
-    wrong = [f"{where}: no Chinese: {text}" for where, some in found for text in sorted((some & said) - {*chinese})]
-    wrong += [f"{where}: its form is not found" for where, some in found if not some]
+    wrong = [f"{where}: its form is not found" for where, some in found if not some]
     wrong += [f"no rule says: {text}" for text in chinese if text not in texts]
     wrong += [f"other values: {a}" for a, b in chinese.items() if placeholders(a) != placeholders(b)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_forms_without_chinese_are_listed_and_a_release_has_none() -> None:
+    """Such a sentence is shown in English: a contribution needs no Chinese."""
+    chinese = evidence_forms("zh")
+    said = ((place, form) for place, some in forms() for form in sorted(some))
+    missing = [
+        f"{place}: {form}"
+        for place, form in said
+        if form not in chinese and OWN_LETTERS.search(re.sub(r"\{\w+\}", "", form))
+    ]
+    if os.environ.get("ALLREADY_RELEASE") == "1":
+        assert not missing, "\n".join(["text/zh_CN/rules/evidence.toml, a release needs the Chinese of:", *missing])
+    elif missing:
+        pytest.skip(f"shown in English until a release, {len(missing)}: {'; '.join(missing[:10])}")
 
 
 def words_of(call: ast.Call) -> set[str]:

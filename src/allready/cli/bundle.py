@@ -283,6 +283,7 @@ def _shown(manifest: "Manifest", target: Path | None, language: str) -> "Iterato
     from allready import units
     from allready.report.pieces import Gap, Grid, Line, Piece
     from allready.report.safe import plain
+    from allready.text.catalog import source_name
 
     columns = ("member", "size", "redacted", "cut", "source")
     rows = [
@@ -291,7 +292,7 @@ def _shown(manifest: "Manifest", target: Path | None, language: str) -> "Iterato
             Piece(units.size(entry.size_bytes)),
             Piece(str(entry.num_redacted or "")),
             Piece(units.size(entry.cut_bytes) if entry.cut_bytes else ""),
-            Piece(plain(entry.source, most=200), "dim"),
+            Piece(plain(source_name(entry.source, language), most=200), "dim"),
         )
         for entry in manifest.entries
     ]
@@ -299,7 +300,11 @@ def _shown(manifest: "Manifest", target: Path | None, language: str) -> "Iterato
     yield Grid(head=head, rows=tuple(rows), right=(False, True, True, True, False))
     yield Gap()
     for item in manifest.left_out[:20]:
-        pieces = (Piece(f"{plain(item.source, most=200)}{ui('report.colon', language)}{plain(item.why)}"),)
+        pieces = (
+            Piece(
+                f"{plain(source_name(item.source, language), most=200)}{ui('report.colon', language)}{plain(item.why)}"
+            ),
+        )
         yield Line(pieces, lead=Piece(ui("bundle.left_out", language), "warn"))
     if manifest.num_left_out > 20:
         yield Line((Piece(ui("bundle.more_left_out", language, count=manifest.num_left_out - 20), "dim"),))

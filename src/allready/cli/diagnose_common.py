@@ -8,7 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from allready.cli.main import exit_code_of
-from allready.errors import UsageError
+from allready.errors import StatedError, UsageError
+from allready.model.events import troubled
+from allready.model.fill import said
 
 if TYPE_CHECKING:
     from allready.cli.diagnose_judge import Question
@@ -36,14 +38,16 @@ def found_in(paths: Sequence[str], within: Sequence[str] | None) -> "Iterator[Fo
         if not within or any(os.path.commonpath((root, real)) == root for root in roots):
             yield item
         elif isinstance(item, Found):
-            yield SourceRecord(path=item.label, kind="unread", problem="it lies outside of what may be read")
+            yield troubled(SourceRecord(path=item.label, kind="unread"), said("it lies outside of what may be read"))
 
 
 def refuse_nothing(readings: "Sequence[Reading]", option: str = "") -> None:
     """Raises UsageError when none of what was named is there."""
     missing = [r.source for r in readings if r.source.kind == "missing"]
     if missing and len(missing) == len(readings):
-        raise UsageError(option + "; ".join(f"{s.path}: {s.problem}" for s in missing[:8]))
+        why = [StatedError(problem.form, **problem.values) for s in missing[:8] for problem in s.problems[:1]]
+        named = [StatedError("{path}: {why}", path=s.path, why=one) for s, one in zip(missing, why, strict=False)]
+        raise UsageError("{option}{missing}", option=option, missing=StatedError.all_of(named))
 
 
 def report_on(

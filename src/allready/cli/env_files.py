@@ -13,6 +13,8 @@ from allready.evidence.inputs import Found, Limits, Source, unpack, waits_for_ev
 from allready.evidence.inputs.codecs import codec_of
 from allready.evidence.inputs.tar import is_tar
 from allready.evidence.inputs.zip import is_zip
+from allready.model.fill import in_english, said
+from allready.model.finding import Phrase
 from allready.variables.sources.parsed import NAME
 from allready.variables.sources.read import MAX_BYTES
 
@@ -28,7 +30,7 @@ class Unreadable(Struct, frozen=True):
     """A source, or a part of it, that could not be read as what it is."""
 
     place: str
-    why: str
+    why: Phrase
 
 
 def read_files(names: Sequence[str], unreadable: list[Unreadable]) -> Iterator[tuple[str, str]]:
@@ -79,11 +81,11 @@ def _members(name: str, unreadable: list[Unreadable]) -> Iterator[tuple[str, str
     num_texts = num_others = 0
     for item in unpack(Found(path=name, label=name), limits=LIMITS):
         if not isinstance(item, Source):
-            if item.problem and item.problem not in {entry.why for entry in unreadable}:
-                unreadable.append(Unreadable(item.path, item.problem))
+            known = {in_english(entry.why) for entry in unreadable}
+            unreadable += [Unreadable(item.path, why) for why in item.problems if in_english(why) not in known]
             continue
         if num_texts >= MAX_MEMBERS:
-            unreadable.append(Unreadable(name, f"only the first {MAX_MEMBERS} files in it are read"))
+            unreadable.append(Unreadable(name, said("only the first {most} files in it are read", most=MAX_MEMBERS)))
             return
         with item.open() as stream:
             data = stream.read(MAX_BYTES + 1)
@@ -96,7 +98,8 @@ def _members(name: str, unreadable: list[Unreadable]) -> Iterator[tuple[str, str
             num_texts += 1
             yield item.label, text
     if not num_texts:
-        why = f"none of the {num_others} files in it is a text" if num_others else "an archive without a file"
+        none = said("none of the {num} files in it is a text", num=num_others)
+        why = none if num_others else said("an archive without a file")
         if not any(entry.place.startswith(name) for entry in unreadable):
             unreadable.append(Unreadable(name, why))
 

@@ -36,13 +36,14 @@ from allready.model import (
     World,
     WorldNode,
 )
+from allready.model.fill import in_english, said
 from allready.redaction import masked_all, redact
 from allready.report.blocks import SEVERITY_STYLE
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
 from allready.report.terminal import show_blocks
 from allready.report.words import phrase, steps
-from allready.text.catalog import choose_language, remedy_parts, remedy_text, say, say_remedies
+from allready.text.catalog import choose_language, remedy_parts, remedy_text, say, say_phrase, say_remedies
 from allready.text.ui import ui
 from allready.variables import table
 from allready.variables.sources.parsed import Parsed, read_environment
@@ -155,7 +156,7 @@ def _bundle(name: str) -> Bundle | None:
 def _saved(name: str, bundle: Bundle, unreadable: list[Unreadable]) -> Parsed:
     """The environment in one bundle of several, which come from as many machines."""
     if bundle.variables is None:
-        unreadable.append(Unreadable(name, "the bundle has no environment"))
+        unreadable.append(Unreadable(name, said("the bundle has no environment")))
     found = read_environment(bundle.variables or {}, name)
     settings = [replace(setting, kind=SourceKind.DUMP) for setting in found.settings]
     return Parsed(source=name, kind=SourceKind.DUMP, settings=settings)
@@ -172,7 +173,7 @@ def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Ju
     source = read_environment(bundle.variables or {}, ENVIRONMENT)
     settings = replace(settings_in(source, machine), missing_files=frozenset(), is_here=True)
     findings, not_checked = judge(_fleet(settings, machine), load_area("variables"))
-    unreadable = () if bundle.variables is not None else (Unreadable(name, "the bundle has no environment"),)
+    unreadable = () if bundle.variables is not None else (Unreadable(name, said("the bundle has no environment")),)
     return Judged(
         sources=(name,),
         num_settings=sum(s.name in table.load() for s in source.settings),
@@ -198,14 +199,18 @@ def _order(finding: Finding) -> tuple[int, str, int, str]:
 def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None:
     """What a file assigns; None where it cannot be read."""
     if not is_text(text):
-        unreadable.append(Unreadable(name, "it is no text"))
+        unreadable.append(Unreadable(name, said("it is no text")))
         return None
     try:
         parsed = read_text(name, text)
     except YamlMissingError as error:
-        unreadable.append(Unreadable(name, str(error)))
+        unreadable.append(Unreadable(name, said("{error}", error=error)))
         return None
-    unreadable += [Unreadable(f"{m.source}:{m.line}", m.text) for m in parsed.malformed if m.slip is Slip.UNREADABLE]
+    unreadable += [
+        Unreadable(f"{m.source}:{m.line}", said("{text}", text=m.text))
+        for m in parsed.malformed
+        if m.slip is Slip.UNREADABLE
+    ]
     return parsed
 
 
@@ -258,7 +263,7 @@ def _blocks(judged: Judged, language: str, *, verbose: bool) -> Iterator[Block]:
     for finding in judged.findings:
         yield from _finding(finding, language, verbose=verbose)
     for item in judged.unreadable:
-        text = ui("env.lint_unreadable", language, place=plain(item.place), why=plain(item.why))
+        text = ui("env.lint_unreadable", language, place=plain(item.place), why=plain(say_phrase(item.why, language)))
         yield Line((Piece(text),), lead=Piece(ui("env.lint_not_checked", language), "warn"))
     for fact, why in judged.missing.items():
         text = ui("env.lint_fact_missing", language, fact=fact, why=plain(why))
@@ -327,7 +332,7 @@ def _body(judged: Judged) -> dict[str, Any]:
         "not_checked": [
             *({"code": item.code, "why": item.why} for item in judged.not_checked),
             *({"code": f"facts.{fact}", "why": why} for fact, why in judged.missing.items()),
-            *({"code": "source", "why": f"{item.place}: {item.why}"} for item in judged.unreadable),
+            *({"code": "source", "why": f"{item.place}: {in_english(item.why)}"} for item in judged.unreadable),
         ],
     }
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, missing
 from allready.facts.tasks import Task
 from allready.model import FactMissing, HostFacts, LimitFacts, NetFacts, NodeFacts, SoftwareFacts
 from allready.variables.here import Here
@@ -138,7 +138,7 @@ def _result(task: Task[object], until: float) -> object:
     try:
         return task.result(timeout_s=until - time.monotonic())
     except FactUnavailable as error:
-        return FactMissing(str(error))
+        return missing(error)
     except DeadlineExceeded:
         return FactMissing("not read in time")
 

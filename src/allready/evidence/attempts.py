@@ -4,6 +4,8 @@ import msgspec
 
 from allready.evidence.reading import Reading
 from allready.model import AttemptRecord, Closing, ClosingKind, EndCause, Origin, SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import said
 
 KIND = "attempts"
 
@@ -22,13 +24,9 @@ def read_attempts(data: bytes, label: str) -> Reading:
             attempts.append((number, _decoder.decode(line)))
         except msgspec.DecodeError:
             num_damaged += 1
-    record = SourceRecord(
-        path=label,
-        kind=KIND,
-        num_lines=num_lines,
-        num_understood=len(attempts),
-        problem=f"{num_damaged} of {num_lines} lines are damaged" if num_damaged else None,
-    )
+    record = SourceRecord(path=label, kind=KIND, num_lines=num_lines, num_understood=len(attempts))
+    if num_damaged:
+        record = troubled(record, said("{num} of {all} lines are damaged", num=num_damaged, all=num_lines))
     if not attempts or num_damaged:
         return Reading(source=record)
     number, last = attempts[-1]

@@ -25,6 +25,7 @@ from allready.model import (
     Recorder,
     RuntimeFailure,
 )
+from allready.model.fill import said
 
 KIND = "event log"
 LONGEST_LINE = 4 << 20
@@ -121,7 +122,7 @@ class _Reader:
     def reading(self) -> Reading:
         """Everything that was read."""
         times = {"first_time_s": self._first_s, "last_time_s": self._last_s}
-        problem = None if self._begin is not None else "no line says whose events these are"
+        problem = None if self._begin is not None else said("no line says whose events these are")
         record = self._tally.record(self._source, KIND, self._num_bytes, self._num_lines, problem=problem, **times)
         begin = self._begin
         if begin is None:

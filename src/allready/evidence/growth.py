@@ -12,6 +12,8 @@ from allready.evidence.inputs import Found, Source, open_plain, unpack
 from allready.evidence.readers import DEFAULT, ReaderContext, ReadOptions, kind_of_source, read_found, scan_range
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import said
 
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Limits, Scanned
@@ -60,8 +62,9 @@ class Growth:
             elif item.identity in self._files or len(self._files) < MAX_FILES:
                 num_new += self._read_new(item)
             else:
-                records["(more)"] = SourceRecord(
-                    path="(more)", kind="unread", problem=f"only the first {MAX_FILES:,} files are followed"
+                records["(more)"] = troubled(
+                    SourceRecord(path="(more)", kind="unread"),
+                    said("only the first {most} files are followed", most=f"{MAX_FILES:,}"),
                 )
         if records.keys() - self._records.keys():
             num_new += 1
@@ -112,9 +115,8 @@ class Growth:
             limits = self._limits()
             more = scan_range(file.found, file.offset, stop, self._context, limits=limits)
         except OSError as error:
-            file.readings = [
-                Reading(source=SourceRecord(path=file.found.label, kind="unread", problem=str(error.strerror or error)))
-            ]
+            record = SourceRecord(path=file.found.label, kind="unread")
+            file.readings = [Reading(source=troubled(record, said("{error}", error=error.strerror or error)))]
             return 0
         file.readings = []
         num_new, file.offset = stop - file.offset, stop

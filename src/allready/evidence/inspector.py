@@ -10,6 +10,8 @@ from allready.evidence.reading import InspectorSummary, Reading, Tally
 from allready.evidence.untyped import as_dict, as_int, as_text
 from allready.evidence.waits import lag_of
 from allready.model import Lag, Origin, Recorder
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 LONGEST_OBJECT = 1 << 20
 MAX_KEPT = 1_000
@@ -72,11 +74,11 @@ def _objects(stream: BinaryIO, reader: "_Reader") -> Iterator[tuple[int, bytes]]
                 continue
         held += text + b"\n"
         if len(held) > LONGEST_OBJECT:
-            reader.note_unknown(held, "an object is too large")
+            reader.note_unknown(held, said("an object is too large"))
             held = b""
         elif text.startswith(b'{"header"') and held.count(b"\n") > 1:
             # The object before was never finished.
-            reader.note_unknown(held[: -len(text) - 1], "an object was not finished")
+            reader.note_unknown(held[: -len(text) - 1], said("an object was not finished"))
             held = b"" if _is_whole(text) else text + b"\n"
             begin = number
             if not held:
@@ -86,7 +88,7 @@ def _objects(stream: BinaryIO, reader: "_Reader") -> Iterator[tuple[int, bytes]]
             held = b""
     reader.num_lines = number + bool(held)
     if held:
-        reader.note_unknown(held, "the last object is cut off")
+        reader.note_unknown(held, said("the last object is cut off"))
 
 
 def _is_whole(text: bytes) -> bool:
@@ -99,12 +101,12 @@ class _Reader:
         self.size = 0
         self.num_lines = 0
         self.tally = Tally()
-        self.problem: str | None = None
+        self.problem: Phrase | None = None
         self.first_s: float | None = None
         self.last_s: float | None = None
         self.found: dict[tuple[str, int], InspectorSummary] = {}
 
-    def note_unknown(self, text: bytes, problem: str | None = None) -> None:
+    def note_unknown(self, text: bytes, problem: Phrase | None = None) -> None:
         """Something that is no record."""
         self.problem = problem or self.problem
         self.tally.add_unknown(text[:200].decode("utf-8", "replace"))
@@ -117,7 +119,7 @@ class _Reader:
         try:
             item = json.loads(text)
         except (ValueError, RecursionError):
-            self.note_unknown(text, "an object is broken")
+            self.note_unknown(text, said("an object is broken"))
             return
         if self._record(item, number):
             self.tally.num_known += 1
@@ -190,8 +192,8 @@ class _Reader:
 
     def reading(self) -> Reading:
         """Everything that was read."""
-        more = {"problem": self.problem, "first_time_s": self.first_s, "last_time_s": self.last_s}
-        record = self.tally.record(self.source, "inspector", self.size, self.num_lines, **more)
+        more = {"first_time_s": self.first_s, "last_time_s": self.last_s}
+        record = self.tally.record(self.source, "inspector", self.size, self.num_lines, self.problem, **more)
         return Reading(source=record, inspections=list(self.found.values()))
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from allready.evidence.operation_names import known_operation
 from allready.evidence.reading import Reading, Tally
 from allready.model import BenchRow, BenchRun, Origin, ProcessRecord
+from allready.model.fill import said
 
 MAX_ROWS = 10_000
 MAX_DEVICES = 100_000
@@ -63,7 +64,7 @@ def read_nccl_tests(data: bytes, source: str) -> Reading:
     for number, line in enumerate(io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace"), 1):
         reader.take(_PREFIX.sub("", line[:4096], count=1).rstrip(), number)
     reader.close()
-    problem = "the last table has no end" if reader.is_cut else None
+    problem = said("the last table has no end") if reader.is_cut else None
     record = reader.tally.record(source, "nccl-tests", len(data), number, problem=problem)
     return Reading(source=record, benches=reader.benches, processes=reader.processes)
 

@@ -4,6 +4,8 @@ import msgspec
 
 from allready.evidence.reading import Reading
 from allready.model import Death, NodeEvidence, Origin, ProcessRecord, RankStatus, SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import said
 
 _decoder = msgspec.json.Decoder(NodeEvidence)
 
@@ -23,8 +25,8 @@ def read_node_status(data: bytes, label: str) -> Reading:
     try:
         evidence = _decoder.decode(data)
     except msgspec.DecodeError as error:
-        damage = f"not a node's status: {str(error)[:200]}"
-        return Reading(source=SourceRecord(path=label, kind="node status", problem=damage))
+        damage = said("not a node's status: {error}", error=str(error)[:200])
+        return Reading(source=troubled(SourceRecord(path=label, kind="node status"), damage))
     host, ranks = evidence.status.name or None, evidence.status.ranks
     ends = [r.ended_s for r in ranks if _is_bad(r) and r.ended_s is not None]
     first_s = min(ends, default=None)

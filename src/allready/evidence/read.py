@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from allready import garbage
 from allready.evidence import sniff
@@ -31,6 +30,9 @@ from allready.evidence.readers import (
 from allready.evidence.reading import Reading
 from allready.evidence.sharing import Shared
 from allready.model import SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Scanned
@@ -131,8 +133,8 @@ class _Results(Struct):
         if num_bytes:
             self.reports_bytes += num_bytes
             if self.reports_bytes > _MAX_REPORTS_BYTES:
-                why = f"left out: the reports before it take {_MAX_REPORTS_BYTES >> 20} MiB"
-                reading.reports, reading.source = (), replace(record, problem=record.problem or why)
+                why = said("left out: the reports before it take {most} MiB", most=_MAX_REPORTS_BYTES >> 20)
+                reading.reports, reading.source = (), troubled(record, None if record.problem else why)
                 record = reading.source
         is_bare = not any(getattr(reading, name) for name in Reading.__struct_fields__ if name != "source")
         if is_bare:
@@ -254,10 +256,8 @@ class ReaderPool:
         if isinstance(answer, Lost):
             task = answer.task
             if task.part is None:
-                record = SourceRecord(
-                    path=task.found.label, kind="unread", size_bytes=task.found.size_bytes, problem=answer.why
-                )
-                self._results.add(task.order, Reading(source=record))
+                record = SourceRecord(path=task.found.label, kind="unread", size_bytes=task.found.size_bytes)
+                self._results.add(task.order, Reading(source=troubled(record, answer.why)))
                 return
             index, whole = task.order, self._parts.take(task, None, answer.why)
         elif isinstance(answer, _Part):
@@ -272,8 +272,8 @@ class ReaderPool:
             return unpacked(sent)
         except msgspec.ValidationError as error:
             name = _name(self._first[index]) if index < len(self._first) else f"(source {index + 1})"
-            problem = f"what was read of it did not arrive: {error}"
-            return Reading(source=SourceRecord(path=name, kind="unread", problem=problem))
+            problem = said("what was read of it did not arrive: {error}", error=error)
+            return Reading(source=troubled(SourceRecord(path=name, kind="unread"), problem))
 
     def _tasks(self, index: int, found: Found) -> Iterator[_Task]:
         """One task, or one for each part of a log that is too long for one worker."""
@@ -293,7 +293,7 @@ class _Split(Struct):
     source: Source
     num_missing: int
     scanned: dict[int, "Scanned"] = {}
-    problem: str | None = None
+    problem: Phrase | None = None
 
 
 class _Parts:
@@ -320,13 +320,14 @@ class _Parts:
         self._splits[index] = _Split(first, len(ranges))
         return ranges
 
-    def take(self, task: _Task, scanned: "Scanned | None", why: str = "") -> Reading | None:
+    def take(self, task: _Task, scanned: "Scanned | None", why: Phrase | None = None) -> Reading | None:
         """One part, None for a part that is lost; the reading when this was the last one that was missing."""
         assert task.part is not None
         number, start, stop = task.part
         split = self._splits[task.order]
         if scanned is None:
-            split.problem = f"bytes {start:,} to {stop:,} are missing: {why}"
+            form = "bytes {start} to {stop} are missing: {why}"
+            split.problem = said(form, start=f"{start:,}", stop=f"{stop:,}", why=why)
         else:
             split.scanned[number] = scanned
         split.num_missing -= 1

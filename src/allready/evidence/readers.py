@@ -17,6 +17,9 @@ from allready.evidence import sniff
 from allready.evidence.inputs import LIMITS, Found, Limits, Source, open_plain, unpack
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Scanned
@@ -129,25 +132,19 @@ def read_source(source: Source, context: ReaderContext) -> Reading | None:
         with source.open() as stream:
             reading = _READERS[kind](stream, source, context)
     except MemoryError:
-        reading, problem = Reading(source=empty), "there was not enough memory to read it"
+        reading, problem = Reading(source=empty), said("there was not enough memory to read it")
     except Exception as error:  # noqa: BLE001 - whatever a file makes a reader do, the other files are read
         text = " ".join(str(error).split())[:300]
-        reading, problem = Reading(source=empty), f"its reader failed: {type(error).__name__}: {text}"
+        what = f"{type(error).__name__}: {text}"
+        reading, problem = Reading(source=empty), said("its reader failed: {error}", error=what)
     return with_record(reading, source, kind, problem)
 
 
-def with_record(reading: Reading, source: Source, kind: str, problem: str | None) -> Reading:
+def with_record(reading: Reading, source: Source, kind: str, problem: Phrase | None) -> Reading:
     """The reading with what is known of its source from outside."""
-    problems = [p for p in (reading.source.problem, source.problem, problem) if p]
     size = source.size_bytes if source.size_bytes is not None else source.num_read
-    record = replace(
-        reading.source,
-        path=source.label,
-        kind=kind,
-        size_bytes=size,
-        problem="; ".join(dict.fromkeys(problems)) or None,
-    )
-    reading.source = record
+    record = replace(reading.source, path=source.label, kind=kind, size_bytes=size)
+    reading.source = troubled(record, source.problem, problem)
     return reading
 
 
@@ -287,8 +284,7 @@ def _whole(read: Callable[[bytes, str], Reading], most: int = MAX_WHOLE_BYTES) -
 
 def _with_cut(reading: Reading, num_bytes: int, most: int) -> Reading:
     if num_bytes > most:
-        cut = f"only its first {most >> 20} MiB were read"
-        reading.source = replace(reading.source, problem="; ".join(filter(None, (reading.source.problem, cut))))
+        reading.source = troubled(reading.source, said("only its first {most} MiB were read", most=most >> 20))
     return reading
 
 

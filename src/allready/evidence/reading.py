@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from allready import model
+from allready.model.events import troubled
+from allready.model.finding import Phrase
 
 if TYPE_CHECKING:
     Column = array[int]
@@ -124,7 +126,7 @@ class FlightDump(Struct, kw_only=True):
     is_whole: bool = False
     is_cut: bool = False
     completes_by_retirement: bool = False
-    problem: str | None = None  # "the file ends after 812 bytes, after 12 entries", ...
+    problems: tuple[Phrase, ...] = ()  # "the file ends after 812 bytes, after 12 entries", ...
 
 
 class RasAnswer(Struct, kw_only=True):
@@ -135,7 +137,7 @@ class RasAnswer(Struct, kw_only=True):
     groups: list[model.GroupProgress] = []  # group = commId hash; members are ranks in the communicator
     hosts: Mapping[tuple[str, int], tuple[str, int | None]] = {}  # (group, rank) -> host, pid
     dead: list[tuple[str, int]] = []  # (host, pid) considered dead
-    problem: str | None = None
+    problem: Phrase | None = None
 
 
 class InspectorSummary(Struct, kw_only=True):
@@ -170,9 +172,11 @@ class Tally(Struct):
         self.num_unknown += other.num_unknown
         self.examples += other.examples[: _MAX_EXAMPLES - len(self.examples)]
 
-    def record(self, path: str, kind: str, num_bytes: int, num_lines: int, **more: Any) -> model.SourceRecord:
+    def record(
+        self, path: str, kind: str, num_bytes: int, num_lines: int, problem: Phrase | None = None, **more: Any
+    ) -> model.SourceRecord:
         """The record of the source; `more`: its other fields."""
-        return model.SourceRecord(
+        record = model.SourceRecord(
             path=path,
             kind=kind,
             size_bytes=num_bytes,
@@ -182,6 +186,7 @@ class Tally(Struct):
             unknown_examples=tuple(self.examples),
             **more,
         )
+        return troubled(record, problem)
 
 
 class Reading(Struct, kw_only=True, omit_defaults=True):

@@ -25,7 +25,7 @@ def collect_bus(host: Host, *, timeout_s: float = BUS_S) -> BusFacts:
         gpus = msgspec.convert(answer["gpus"][:MAX_GPUS], tuple[PciGpu, ...])
         redirects = {str(row["address"]): row["redirects"] for row in answer["bridges"]}
     except (KeyError, TypeError, ValueError) as error:
-        raise FactUnavailable(f"the list of PCI devices is not readable: {type(error).__name__}") from error
+        raise FactUnavailable("the list of PCI devices is not readable: {error}", error=type(error).__name__) from error
     return BusFacts(
         gpus=gpus,
         redirecting=tuple(name for name, does in redirects.items() if does),

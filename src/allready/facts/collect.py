@@ -11,7 +11,7 @@ from allready.facts.bus import BUS_S, collect_bus
 from allready.facts.env import collect_env, nccl_conf
 from allready.facts.firewall import collect_firewall
 from allready.facts.gpu import collect_gpu
-from allready.facts.host import Host, number, text_of
+from allready.facts.host import Host, missing, number, text_of
 from allready.facts.imports import collect_imports
 from allready.facts.limits import collect_limits
 from allready.facts.net import collect_net
@@ -107,12 +107,12 @@ def _result(name: str, task: Task[Any], until: float) -> Any:
     try:
         return task.result(timeout_s=until - time.monotonic())
     except FactUnavailable as error:
-        return FactMissing(str(error))
+        return missing(error)
     except DeadlineExceeded:
-        return FactMissing(f"{name}: not read in time")
+        return missing(FactUnavailable("{name}: not read in time", name=name))
     except Exception as error:  # noqa: BLE001 - a mistake of ours must not stop the check
         _log.warning("reading the facts %s failed", name, exc_info=True)
-        return FactMissing(f"{type(error).__name__}: {error}")
+        return missing(FactUnavailable("{error}", error=f"{type(error).__name__}: {error}"))
 
 
 def collect_names(host: Host, master_name: str, *, timeout_s: float) -> NameFacts:

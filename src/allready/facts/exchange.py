@@ -46,7 +46,9 @@ def fleet_from_report(report: Report) -> Fleet:
     """
     alone = report.world.num_nodes == 1
     parts = ("roll", "reach", "collectives")
-    not_run = {i.code: Reason(kind=i.kind, values=i.values or {"why": i.why}) for i in report.not_checked}
+    not_run = {
+        i.code: Reason(kind=i.kind, values=i.values or {"why": i.why}, phrases=i.phrases) for i in report.not_checked
+    }
     return Fleet(
         world=report.world,
         nodes={int(node): from_json(facts) for node, facts in sorted(report.facts.items())},

@@ -12,11 +12,11 @@ def opened(path: str) -> "Reader":
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise FactUnavailable(f"{path}: {words_of(error)}") from error
+        raise FactUnavailable("{path}: {error}", path=path, error=words_of(error)) from error
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
         os.close(fd)
-        raise FactUnavailable(f"{path}: {'a directory' if stat.S_ISDIR(mode) else 'not a regular file'}")
+        raise FactUnavailable("{path}: a directory" if stat.S_ISDIR(mode) else "{path}: not a regular file", path=path)
     return Reader(fd, path)
 
 
@@ -41,7 +41,7 @@ class Reader:
                 parts.append(part)
                 left -= len(part)
         except OSError as error:
-            raise FactUnavailable(f"{self._path}: {words_of(error)}") from error
+            raise FactUnavailable("{path}: {error}", path=self._path, error=words_of(error)) from error
         return b"".join(parts)
 
 

@@ -47,10 +47,11 @@ def collect_firewall(host: Host, *, timeout_s: float, peers: Sequence[str] = ())
     """
     if not _may_read(host):
         manager = _manager_by_files(host)
-        raise FactUnavailable(
-            f"reading the packet filter needs root (CAP_NET_ADMIN){f'; {manager} is in use here' if manager else ''}"
-        )
-    why: list[str] = []
+        if not manager:
+            raise FactUnavailable("reading the packet filter needs root (CAP_NET_ADMIN)")
+        form = "reading the packet filter needs root (CAP_NET_ADMIN); {manager} is in use here"
+        raise FactUnavailable(form, manager=manager)
+    why: list[FactUnavailable] = []
     nft = _read_nft(host, timeout_s / 2, why)
     chains, tool = dict(nft or {}), "nft"
     # Tables that iptables keeps inside nftables are listed by nft with holes; those of old kernels not at all.
@@ -63,7 +64,7 @@ def collect_firewall(host: Host, *, timeout_s: float, peers: Sequence[str] = ())
             kept = {k: c for k, c in chains.items() if not _is_iptables(k)} if tool == "nft" else chains
             tool, chains = "iptables", kept | own
     if nft is None and len(why) > len(commands):
-        raise FactUnavailable("; ".join(why))
+        raise FactUnavailable.all_of(why)
     names = (line.partition(":")[0].strip() for line in text_of(host, "/proc/net/dev").splitlines()[2:])
     return summary(chains, tool, _packets_of(host, peers[:MAX_PEERS], timeout_s / 2) if peers else (), names)
 
@@ -117,7 +118,7 @@ def _interface_to(address: str, routes: Iterable[Route]) -> str | None:
     return max(fitting)[2] if fitting else None
 
 
-def _read_nft(host: Host, timeout_s: float, why: list[str]) -> dict[str, FilterChain] | None:
+def _read_nft(host: Host, timeout_s: float, why: list[FactUnavailable]) -> dict[str, FilterChain] | None:
     """nftables' chains.  The text is what people know and what reports show; JSON says without doubt what it means."""
     listed: list[str] = []
 
@@ -135,13 +136,17 @@ def _read_nft(host: Host, timeout_s: float, why: list[str]) -> dict[str, FilterC
 
 
 def _read(
-    host: Host, command: str, timeout_s: float, parse: Callable[[str], dict[str, FilterChain]], why: list[str]
+    host: Host,
+    command: str,
+    timeout_s: float,
+    parse: Callable[[str], dict[str, FilterChain]],
+    why: list[FactUnavailable],
 ) -> dict[str, FilterChain] | None:
     """What a command lists; None, and a line more in `why`, when it does not."""
     try:
         return parse(host.run(command.split(), timeout_s=timeout_s))
     except FactUnavailable as error:
-        why.append(str(error))
+        why.append(error)
         return None
 
 

@@ -59,11 +59,11 @@ def collect_gpu(host: Host, *, timeout_s: float) -> GpuFacts:
             num_amd=amd,
         )
     except FactUnavailable as error:
-        why = str(error)
+        silent = error
     try:
         gpus, driver = parse_smi(host, host.run(SMI_GPUS, timeout_s=timeout_s * 0.2), _smi_processes(host, timeout_s))
     except FactUnavailable as error:
-        raise FactUnavailable(f"{why}; {error}") from error
+        raise FactUnavailable.all_of((silent, error)) from error
     return GpuFacts(
         gpus=gpus,
         driver_version=driver,
@@ -130,7 +130,7 @@ def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts
         silent = [row for row in answer["gpus"][:MAX_GPUS] if "error" in row]
         rows = [row for row in answer["gpus"][:MAX_GPUS] if "error" not in row]
         for row in silent if not rows else ():
-            raise FactUnavailable(f"GPU {row['index']}: {row['error']}")
+            raise FactUnavailable("GPU {gpu}: {error}", gpu=row["index"], error=row["error"])
         lost = {int(row["index"]): str(row["error"])[:200] for row in silent if row["is_lost"] is True}
         gpus = tuple(
             replace(
@@ -152,7 +152,7 @@ def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts
             pairs=msgspec.convert(answer.get("pairs", ()), tuple[GpuPair, ...]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise FactUnavailable(f"NVML's answer is not readable: {type(error).__name__}") from error
+        raise FactUnavailable("NVML's answer is not readable: {error}", error=type(error).__name__) from error
 
 
 def parse_smi(host: Host, text: str, processes: str) -> tuple[tuple[Gpu, ...], str]:
@@ -179,9 +179,9 @@ def parse_smi(host: Host, text: str, processes: str) -> tuple[tuple[Gpu, ...], s
                 )
             )
         except ValueError as error:
-            raise FactUnavailable(f"{SMI}: GPU {index[:8]} does not answer with numbers") from error
+            raise FactUnavailable("{tool}: GPU {gpu} does not answer with numbers", tool=SMI, gpu=index[:8]) from error
     if not gpus:
-        raise FactUnavailable(f"{SMI}: no GPU in its answer")
+        raise FactUnavailable("{tool}: no GPU in its answer", tool=SMI)
     return tuple(gpus[:MAX_GPUS]), driver
 
 

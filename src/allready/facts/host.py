@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from allready.errors import FactUnavailable
+from allready.model.fill import phrase_of
+from allready.model.fleet import FactMissing
 
 
 class Host(Protocol):
@@ -48,6 +50,11 @@ class Host(Protocol):
     def resolve(self, name: str, *, timeout_s: float) -> tuple[str, ...]:
         """Addresses of a host name in the resolver's order, each once, without %zone; never blocks for longer."""
         ...
+
+
+def missing(error: FactUnavailable) -> FactMissing:
+    """The fact that could not be read."""
+    return FactMissing.because(phrase_of(error))
 
 
 def text_of(host: Host, path: str) -> str:

@@ -35,7 +35,7 @@ def import_in_child(question: str, environ: Mapping[str, str], *, timeout_s: flo
     try:
         started = begin(question, environ, limit_s=timeout_s)
     except (OSError, ValueError) as error:
-        raise FactUnavailable(f"{question}: {words_of(error)}") from error
+        raise FactUnavailable("{what}: {error}", what=question, error=words_of(error)) from error
     return outcome_of(started, timeout_s=timeout_s)
 
 

@@ -48,4 +48,4 @@ def _asked(host: Host, name: str, question: str, timeout_s: float) -> Import:
     try:
         return msgspec.convert({**answer, "module": name}, Import)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise FactUnavailable(f"the answer about importing {name} is not readable") from error
+        raise FactUnavailable("the answer about importing {name} is not readable", name=name) from error

@@ -21,7 +21,7 @@ def collect_limits(host: Host, *, timeout_s: float = 2.0) -> LimitFacts:
     try:
         memlock, nofile = rows["Max locked memory"], rows["Max open files"]
     except KeyError as error:
-        raise FactUnavailable(f"/proc/self/limits has no row {error}") from error
+        raise FactUnavailable("/proc/self/limits has no row {row}", row=error) from error
     total, free = _shm(host, timeout_s)
     tasks = _tasks(host)
     return LimitFacts(

@@ -34,14 +34,14 @@ class LiveHost:
         with opened(path) as fd:
             data = fd.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise FactUnavailable(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
+            raise FactUnavailable("{path}: larger than {most} MiB", path=path, most=MAX_FILE_BYTES >> 20)
         return data.decode(errors="replace")
 
     def listdir(self, path: str) -> tuple[str, ...]:
         try:
             return tuple(sorted(os.listdir(path)))  # noqa: PTH208 - names, not paths
         except (OSError, ValueError) as error:
-            raise FactUnavailable(f"{path}: {words_of(error)}") from error
+            raise FactUnavailable("{path}: {error}", path=path, error=words_of(error)) from error
 
     def run(self, argv: Sequence[str], *, timeout_s: float) -> str:
         return self._run(argv, Path(argv[0]).name, timeout_s)
@@ -50,7 +50,7 @@ class LiveHost:
         """Args: name: of the command, as an error calls it."""
         program = self._program(argv[0])
         if program is None:
-            raise FactUnavailable(f"{argv[0]}: not installed")
+            raise FactUnavailable("{tool}: not installed", tool=argv[0])
         from subprocess import TimeoutExpired
 
         from allready.proc.command import run_command
@@ -58,14 +58,16 @@ class LiveHost:
         try:
             done = run_command([program, *argv[1:]], timeout_s=timeout_s, env={**self._environ, "LC_ALL": "C"})
         except TimeoutExpired:
-            raise FactUnavailable(f"{name}: no answer within {timeout_s:.1f} s") from None
+            seconds = f"{timeout_s:.1f}"
+            raise FactUnavailable("{what}: no answer within {seconds} s", what=name, seconds=seconds) from None
         except (OSError, ValueError) as error:
-            raise FactUnavailable(f"{name}: {words_of(error)}") from error
+            raise FactUnavailable("{what}: {error}", what=name, error=words_of(error)) from error
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         if code := done.returncode:
             words = err.strip().splitlines() or out.splitlines()[-1:]
-            how = f"exit code {code}" if code > 0 else f"signal {-code}"
-            raise FactUnavailable(f"{name}: {how}{': ' + words[-1].strip()[:300] if words else ''}")
+            form = "{what}: exit code {code}" if code > 0 else "{what}: signal {code}"
+            said = {"error": words[-1].strip()[:300]} if words else {}
+            raise FactUnavailable(form + ": {error}" if said else form, what=name, code=abs(code), **said)
         return out
 
     def probe(self, name: str, *, timeout_s: float) -> Any:
@@ -94,11 +96,12 @@ class LiveHost:
         try:
             rows = asked.result(timeout_s=timeout_s)
         except DeadlineExceeded:
-            raise FactUnavailable(f"no answer from the resolver within {timeout_s:.1f} s") from None
+            seconds = f"{timeout_s:.1f}"
+            raise FactUnavailable("no answer from the resolver within {seconds} s", seconds=seconds) from None
         except socket.gaierror as error:
-            raise FactUnavailable(error.strerror or str(error)) from error
+            raise FactUnavailable("{error}", error=error.strerror or error) from error
         except (OSError, ValueError) as error:  # UnicodeError is a ValueError: not a possible host name
-            raise FactUnavailable(words_of(error)) from error
+            raise FactUnavailable("{error}", error=words_of(error)) from error
         return tuple(dict.fromkeys(str(row[4][0]).partition("%")[0] for row in rows))
 
     def _program(self, name: str) -> str | None:
@@ -123,4 +126,4 @@ class Answered(LiveHost):
             return self._files[path]
         if path.startswith(("/proc/", "/sys/")):
             return super().read(path)
-        raise FactUnavailable(f"{path}: not read")
+        raise FactUnavailable("{path}: not read", path=path)

@@ -122,7 +122,7 @@ def parse_interfaces(rows: Any, wireless: set[str]) -> list[Interface]:
     try:
         return [_interface(row, wireless) for row in rows]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FactUnavailable(f"the list of interfaces is not readable: {type(error).__name__}") from error
+        raise FactUnavailable("the list of interfaces is not readable: {error}", error=type(error).__name__) from error
 
 
 def parse_routes(text: str) -> Iterator[Route]:

@@ -36,7 +36,7 @@ def interfaces(*, timeout_s: float) -> list[dict[str, Any]]:
             links = dict(_link(body) for body in dump(sock, RTM_GETLINK, bytes(16) + SKIP_STATS, RTM_NEWLINK, until))
             rows = [_address(body) for body in dump(sock, RTM_GETADDR, bytes(8), RTM_NEWADDR, until)]
     except (OSError, struct.error, ValueError) as error:
-        raise FactUnavailable(f"rtnetlink: {error}") from error
+        raise FactUnavailable("rtnetlink: {error}", error=error) from error
     found: dict[str, dict[str, Any]] = {}
     for index, label, address in rows:
         link = links.get(index)
@@ -65,7 +65,7 @@ def routing_rules(*, timeout_s: float) -> list[dict[str, Any]]:
                 body = struct.pack("=B11x", family)
                 found += [_rule(answer) for answer in dump(sock, RTM_GETRULE, body, RTM_NEWRULE, until)]
     except (OSError, struct.error, ValueError) as error:
-        raise FactUnavailable(f"rtnetlink: {error}") from error
+        raise FactUnavailable("rtnetlink: {error}", error=error) from error
     return found
 
 
@@ -80,7 +80,7 @@ def shared_routes(*, timeout_s: float) -> list[dict[str, Any]]:
             body = struct.pack("=B11x", socket.AF_INET)
             found = [_shared(answer) for answer in dump(sock, RTM_GETROUTE, body, RTM_NEWROUTE, until)]
     except (OSError, struct.error, ValueError) as error:
-        raise FactUnavailable(f"rtnetlink: {error}") from error
+        raise FactUnavailable("rtnetlink: {error}", error=error) from error
     return [route for route in found if route is not None]
 
 

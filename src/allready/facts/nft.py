@@ -83,7 +83,7 @@ def parse_nft_json(listed: str, texts: Mapping[tuple[str, int], str]) -> dict[st
         items = json.loads(listed)["nftables"]
         return _chains_of_json([item for item in items if isinstance(item, dict)], texts)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise FactUnavailable(f"nft -j list ruleset: {type(error).__name__}: {error}") from error
+        raise FactUnavailable("{error}", error=f"nft -j list ruleset: {type(error).__name__}: {error}") from error
 
 
 def _chains_of_json(items: Sequence[Any], texts: Mapping[tuple[str, int], str]) -> dict[str, FilterChain]:

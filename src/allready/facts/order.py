@@ -9,6 +9,7 @@ from allready.errors import ExchangeError
 from allready.facts.exchange import from_json
 from allready.facts.files import words_of
 from allready.model import LaunchFacts, NodeFacts
+from allready.model.fill import said
 
 
 class Also(Struct, frozen=True, kw_only=True):
@@ -53,4 +54,4 @@ def answer_in(line: bytes) -> Found:
 
 def none_found(error: Exception) -> Found:
     """No facts, and why."""
-    return Found(facts=NodeFacts.none(f"the facts were not read in time ({words_of(error)})"))
+    return Found(facts=NodeFacts.none(said("the facts were not read in time ({error})", error=words_of(error))))

@@ -38,8 +38,8 @@ def answer(name: str, *, timeout_s: float) -> Any:
                 call, what = _MAY_HANG[kind]
                 return _with_deadline(functools.partial(call, argument), what.format(argument), timeout_s)
     except OSError as error:
-        raise FactUnavailable(f"{argument or kind}: {error.strerror or error}") from error
-    raise FactUnavailable(f"{name}: no such probe")
+        raise FactUnavailable("{what}: {error}", what=argument or kind, error=error.strerror or error) from error
+    raise FactUnavailable("{name}: no such probe", name=name)
 
 
 def parse_child(text: str) -> Any:
@@ -49,7 +49,7 @@ def parse_child(text: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise FactUnavailable("the child's answer is not JSON") from error
     if isinstance(found, dict) and set(found) == {"unavailable"}:
-        raise FactUnavailable(str(found["unavailable"]))
+        raise FactUnavailable("{error}", error=found["unavailable"])
     return found
 
 
@@ -60,7 +60,7 @@ def _with_deadline(call: Any, what: str, timeout_s: float) -> Any:
     try:
         return Task(call, "probe").result(timeout_s=timeout_s)
     except DeadlineExceeded:
-        raise FactUnavailable(f"{what}: no answer within {timeout_s:.1f} s") from None
+        raise FactUnavailable("{what}: no answer within {seconds} s", what=what, seconds=f"{timeout_s:.1f}") from None
 
 
 def _interfaces(timeout_s: float) -> list[dict[str, Any]]:
@@ -196,7 +196,8 @@ def _digest(path: str) -> dict[str, Any]:
             head = head or part
             size += len(part)
             if size > MAX_SCRIPT_BYTES:
-                raise FactUnavailable(f"{path}: larger than {MAX_SCRIPT_BYTES >> 20} MiB, not a script")
+                most = MAX_SCRIPT_BYTES >> 20
+                raise FactUnavailable("{path}: larger than {most} MiB, not a script", path=path, most=most)
     return {"sha256": digest.hexdigest(), "size_bytes": size, "text": head.decode("utf-8", "replace")}
 
 
@@ -220,7 +221,7 @@ def _user(uid: str) -> str:
     try:
         return pwd.getpwuid(int(uid)).pw_name
     except (KeyError, ValueError, OverflowError) as error:
-        raise FactUnavailable(f"no user with the id {uid}") from error
+        raise FactUnavailable("no user with the id {uid}", uid=uid) from error
 
 
 MAX_KERNEL_LINES = 200_000

@@ -49,9 +49,9 @@ def collect_rdma(host: Host, *, watch_s: float = 0.0) -> RdmaFacts:
     """
     try:
         devices = host.listdir(ROOT)
-    except FactUnavailable as error:
+    except FactUnavailable:
         if "infiniband" in names_in(host, "/sys/class"):
-            raise FactUnavailable(str(error)) from error
+            raise
         return RdmaFacts(ports=(), others=_others(host))
     ports = tuple(port for device in devices[:MAX_DEVICES] for port in _ports(host, device))
     if not ports:

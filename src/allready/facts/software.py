@@ -66,7 +66,7 @@ def collect_script(host: Host, path: str, *, timeout_s: float) -> ScriptFacts:
             spawns=spawns(str(answer.get("text", ""))),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FactUnavailable(f"{path}: no digest") from error
+        raise FactUnavailable("{path}: no digest", path=path) from error
 
 
 def spawns(source: str) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def collect_transport(
     conf: the variables of NCCL's configuration files; None: to be read.
     """
     if isinstance(net, FactMissing):
-        raise FactUnavailable(f"interfaces: {net.why}")
+        raise FactUnavailable("interfaces: {why}", why=net)
     own = () if isinstance(names, FactMissing) else names.own_addresses
     # NCCL's configuration files fill in what the environment leaves open.
     environ = {**(nccl_conf(host) if conf is None else conf), **host.environ}

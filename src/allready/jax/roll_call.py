@@ -252,7 +252,7 @@ async def _resolve(name: str) -> tuple[str, ...]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise FactUnavailable(str(getattr(error, "strerror", None) or error)) from None
+        raise FactUnavailable("{error}", error=getattr(error, "strerror", None) or error) from None
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 

@@ -18,7 +18,7 @@ from allready.judging.signs import SIGNS
 from allready.judging.values import hosts_of, processes_of
 from allready.model.fill import fill, fill_steps, in_english, phrases_of
 from allready.text.catalog import remedy_text
-from allready.text.reasons import not_checked, reason
+from allready.text.reasons import fact_missing, not_checked, reason
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def _reported(
 ) -> Iterator[model.NotChecked]:
     for node, fact in missing.items():
         if node not in besides and not isinstance(fact, model.NotApplicable):
-            yield not_checked(code, reason(model.UncheckedKind.FACT_MISSING, why=fact.why), node=node)
+            yield not_checked(code, fact_missing(fact), node=node)
 
 
 def judge(

@@ -69,7 +69,7 @@ def stack_evidence(stack: ProcessStack) -> Evidence:
     """What a process was doing, by its stack."""
     return stated(
         str(stack.origin),
-        "pid {pid}: {activity}[[ at {site}]]",
+        "pid {pid}[[: {activity} at {site}|: {activity}|, at {site}]]",
         time=clock_time(stack.time_s),
         pid=stack.pid,
         activity=stack.activity or stack.error or None,

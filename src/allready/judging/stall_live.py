@@ -362,17 +362,12 @@ def _shown(
             site=status.site or None,
         )
     ]
-    if seen is not None and (seen.wchan or seen.syscall):
+    if seen is not None and seen.syscall:
         form = "system call {call}[[ on {file}]][[, kernel function {function}]]"
-        found.append(
-            stated(
-                f"rank {rank} /proc",
-                form if seen.syscall else "kernel function {function}",
-                call=seen.syscall,
-                file=seen.open_file or None,
-                function=seen.wchan or None,
-            )
-        )
+        file, function = seen.open_file or None, seen.wchan or None
+        found.append(stated(f"rank {rank} /proc", form, call=seen.syscall, file=file, function=function))
+    elif seen is not None and seen.wchan:
+        found.append(stated(f"rank {rank} /proc", "kernel function {function}", function=seen.wchan))
     if stack is not None and stack.threads:
         main = next((t for t in stack.threads if t.is_main), stack.threads[0])
         others = [t for t in stack.threads if t is not main and t.frames][:3]

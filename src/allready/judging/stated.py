@@ -5,15 +5,8 @@ Every form has its Chinese in `text/zh_CN/rules/evidence.toml`, found by the Eng
 
 from allready.model import Evidence, Phrase
 from allready.model.fill import UNKNOWN, fill, in_english, phrases_of
+from allready.model.fill import said as said
 from allready.text.ui import table
-
-
-def said(form: str, **values: object) -> Phrase:
-    """A value, a source or a text that `form` says, a template as of a rule's message; None is a value not known."""
-    plain = {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
-    phrases = {name: parts[0] if len(parts) == 1 else parts for name, parts in phrases_of(values).items()}
-    return Phrase(form, {**plain, **phrases})
-
 
 _MORE_DOING = {
     "gil": "holds the GIL",

@@ -6,6 +6,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from allready.model.fill import in_english
+from allready.model.finding import Phrase
 
 
 class Role(StrEnum):
@@ -88,7 +92,8 @@ class SourceRecord(Struct, frozen=True, kw_only=True):
 
     kind: "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector", "report", "archive", "empty", "binary".
     `num_understood`: lines (or records) that a reader knew; `num_unknown`: that it did not, with a few of them in
-    `unknown_examples`.  `problem`: why it could not be read, or only in part.  `rank`: whose output it is, by its name;
+    `unknown_examples`.  `problem`: why it could not be read, or only in part, in
+    English; `problems`: the same as phrases (`troubled`).  `rank`: whose output it is, by its name;
     `last_line`: how that ends, "" where `rank` is None.
     """
 
@@ -100,10 +105,20 @@ class SourceRecord(Struct, frozen=True, kw_only=True):
     num_unknown: int = 0
     unknown_examples: tuple[str, ...] = ()
     problem: str | None = None
+    problems: tuple[Phrase, ...] = ()
     first_time_s: float | None = None
     last_time_s: float | None = None
     rank: int | None = None
     last_line: str = ""
+
+
+MAX_PROBLEM = 1000
+
+
+def troubled(record: SourceRecord, *problems: Phrase | None) -> SourceRecord:
+    """The record with these problems besides those that it has, each once."""
+    known = {in_english(phrase): phrase for phrase in (*record.problems, *problems) if phrase is not None}
+    return replace(record, problem="; ".join(known)[:MAX_PROBLEM] or None, problems=tuple(known.values()))
 
 
 def clock_time(time_s: float | None) -> str | None:

@@ -1,16 +1,19 @@
 """Values put into a rule's sentences, also where one of them is not known.
 
-Nobody can type a command with a question mark in it: what is unknown is left out with the brackets or the `port` that
-it stands in, and in a remedy the rest is named as people name what is to be filled in (`nc -vz HOST PORT`).
+What a sentence says of a value that may be unknown stands in double square brackets, and this is the whole grammar:
 
-A template says itself which part goes with a value: `raised {error}[[ at {site}]]`; and which words go with one rank or
-with several: `{who} {who:was/were} stopped`.
+    raised {error}[[ at {site}]]             said where all values in it are known
+    listen on [[port {port}|its port]]       the first alternative of which all values are known
+    [[ (pid {pid} on {host})| (pid {pid})]]  nothing where there is no such alternative
+    {who} {who:was/were} stopped             words for one, and for several, of what the value names
+
+All else is said in any case, so a value there must be known; the tests find a rule that breaks this.  A command has a
+word in capitals for what is not known (`nc -vz HOST PORT`), as people name what is to be filled in.
 """
 
-import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from allready.model.finding import Phrase, Remedy, RemedyStep
 
@@ -18,37 +21,13 @@ UNKNOWN = "?"
 MAX_PHRASE_DEPTH = 4
 """Phrases inside of phrases; ours have two."""
 NOBODY = "a process"
-"""Who wrote a line when nothing tells; other languages have their own word for exactly this value."""
+"""A process of which nothing is known, who wrote a line for example; other languages have their own word for exactly
+this value.  For optional parts it is as unknown as UNKNOWN."""
 
-_PLACES = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "ranks": "RANK", "nodes": "NODE"}
-"""What to write for what is not known, where the placeholder's own name says it badly."""
-_ADDRESSES = {"peer", "address", "remote", "host"}
-_BRACKETS = re.compile(r"[ ]?([(（])([^()（）]*)([)）])")
-_SUBJECT = re.compile(r"^\{who\}(?:: |：)|^on \{who\} |^\{who\} 上")
-"""Where a sentence says the same without its writer."""
-_CLAUSES = re.compile(r"([;；] ?)([^;；]*)")
-_SHORT = re.compile(r"[,，] ?[^,，;；:：.。()（）]*\{(\w+)\}[^,，;；:：.。()（）]*")
-_NUMBERED = re.compile(r"(\b(?:rank|node|process|task)|节点|进程) \{(\w+)\}")
-_PORTS = (
-    (re.compile(r" on port \{(\w+)\}(?!\w)"), " on its port"),
-    (re.compile(r"监听端口 \{(\w+)\}"), "监听端口"),
-    (re.compile(r"<\{(\w+)\}>"), ""),
-    (re.compile(r" port \{(\w+)\}"), ""),
-    (re.compile(r"(?<=.) ?端口 \{(\w+)\}(?: 上)?"), ""),
-    (re.compile(r"(?<=the store) at \{(\w+)\}"), ""),
-)
-"""How an address or a port is said that is not known."""
-_PLACE_OF_COMMAND = re.compile(r" (?:at|on) \{(\w+)\}(?=[;,.:]|$)")
-_WITH = re.compile(r" with \{(\w+)\} \w+")
-_FEW_LETTERS = 8
-_PARTS = re.compile(r"([,，、;；] ?)")
-
-
-_SAFE = re.compile(r"(?!-)[\w@%+=:,./\[\]~^-]*")
-_WHOLE = re.compile(r"\{\w+\}")
-_OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
-_NUMBER = re.compile(r"\{(\w+):([^/{}]*)/([^/{}]*)\}")
-"""Words for one and for several of what a value names."""
+_CAPITALS = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "ranks": "RANK", "nodes": "NODE"}
+"""What a command has for what is not known, where the placeholder's own name says it badly."""
+_SAFE = "_@%+=:,./[]~^-"
+"""What a shell takes as part of a plain word, beside letters and digits."""
 
 
 class Several(str):
@@ -65,7 +44,15 @@ def joined(names: Sequence[str], separator: str = ", ") -> str:
 
 def agreeing(template: str, values: Mapping[str, object]) -> str:
     """`template` with the words that go with how many its values name; for one where that is not known."""
-    return _NUMBER.sub(lambda found: found[3 if isinstance(values.get(found[1]), Several) else 2], template)
+    pieces: list[str] = []
+    for literal, name, words, _ in string.Formatter().parse(template):
+        pieces.append(literal.replace("{", "{{").replace("}", "}}"))
+        one, is_choice, several = (words or "").partition("/")
+        if is_choice:
+            pieces.append(several if isinstance(values.get(name or ""), Several) else one)
+        elif name is not None:
+            pieces.append(f"{{{name}}}")
+    return "".join(pieces)
 
 
 def phrases_of(values: Mapping[str, object]) -> dict[str, tuple[Phrase, ...]]:
@@ -77,6 +64,31 @@ def phrases_of(values: Mapping[str, object]) -> dict[str, tuple[Phrase, ...]]:
         elif isinstance(value, tuple) and value and all(isinstance(part, Phrase) for part in value):
             found[name] = value
     return found
+
+
+def said(form: str, **values: object) -> Phrase:
+    """A value, a source or a text that `form` says, a template as of a rule's message; None is a value not known."""
+    plain = {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
+    phrases = {name: parts[0] if len(parts) == 1 else parts for name, parts in phrases_of(values).items()}
+    return Phrase(form, {**plain, **phrases})
+
+
+@runtime_checkable
+class Templated(Protocol):
+    """An error of `allready.errors` that has its message as data."""
+
+    @property
+    def template(self) -> str: ...
+
+    @property
+    def values(self) -> Mapping[str, object]: ...
+
+
+def phrase_of(error: Templated) -> Phrase:
+    """What an error says."""
+    values = {name: getattr(value, "phrase", value) for name, value in error.values.items()}
+    inner = {name: phrase_of(value) for name, value in values.items() if isinstance(value, Templated)}
+    return said(error.template, **(values | inner))
 
 
 def in_english(value: object) -> str:
@@ -93,9 +105,21 @@ def placeholders(template: str) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(agreeing(template, {})) if name}
 
 
+def parts(template: str) -> Iterator[tuple[str, ...]]:
+    """The template from left to right: what is said in any case, alone, and of each optional part its alternatives, of
+    which the last is to say nothing."""
+    rest = template
+    while rest:
+        said, is_more, rest = rest.partition("[[")
+        yield (said,)
+        if is_more:
+            part, _, rest = rest.partition("]]")
+            yield (*part.split("|"), "")
+
+
 def plain(template: str) -> str:
-    """`template` without the marks of its optional parts and the words for one, for people who read it."""
-    return _OPTIONAL.sub(lambda found: found[1], agreeing(template, {}))
+    """`template` as it is where everything is known, of one thing, for people who read its placeholders."""
+    return "".join(alternatives[0] for alternatives in parts(agreeing(template, {})))
 
 
 def fill(
@@ -103,42 +127,36 @@ def fill(
     values: Mapping[str, object],
     *,
     is_command: bool = False,
-    nowhere: str = "an unknown address",
     nobody: str = NOBODY,
-    someone: str = "an unknown {kind}",
-    nothing: str = "(unknown {name})",
+    unknown: str = "unknown",
 ) -> str:
-    """`template` with `values`, without the parts that nothing is known for.
+    """`template` with `values`, and of its optional parts what all values are known for.
 
-    is_command: for a shell, so that no question mark may stay.
-    nowhere, nobody, someone, nothing: how a sentence calls an address, who wrote a line, a rank or node, and anything
-    else when that is not known.  No sentence has a question mark in its place.
+    nobody, unknown: what the reader's language has for NOBODY, and, if a rule forgot the brackets, for UNKNOWN.
 
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
     """
     template = agreeing(template, values)
     filled = {name: in_english(value) for name, value in values.items()}
-    if filled.get("who") == NOBODY:
-        template = _SUBJECT.sub("", template)
-        filled["who"] = nobody
-    unknown = {name for name in placeholders(template) if filled[name] == UNKNOWN}
-    template = _OPTIONAL.sub(lambda found: "" if placeholders(found[1]) & unknown else found[1], template)
-    unknown &= placeholders(template)
-    if not unknown:
-        return template.format_map(filled)
-    template = _BRACKETS.sub(lambda found: _known_part(found, unknown), template)
-    for pattern, instead in (*_PORTS, (_PLACE_OF_COMMAND, "")) if is_command else _PORTS:
-        template = _replaced(pattern, instead, template, unknown)
-    numbered = {name for _, name in _NUMBERED.findall(template)} & unknown
-    if is_command:
-        filled |= {name: "N" if name in numbered else _PLACES.get(name, name.upper()) for name in unknown}
-    else:
-        template = _without_parts(template, unknown)
-        template = _NUMBERED.sub(lambda at: someone.format(kind=at[1]) if at[2] in unknown else at[0], template)
-        filled |= {name: nothing.format(name=name.replace("_", " ")) for name in unknown - _ADDRESSES}
-        filled |= dict.fromkeys(unknown & _ADDRESSES, nowhere)
-    return template.format_map(filled)
+    missing = {name for name in placeholders(template) if filled[name] in {UNKNOWN, NOBODY}}
+    chosen = "".join(_said(alternatives, missing) for alternatives in parts(template))
+    for name in missing & placeholders(chosen):
+        if is_command:
+            filled[name] = _CAPITALS.get(name, name.upper())
+        else:
+            filled[name] = nobody if filled[name] == NOBODY else _unsaid(template, name, unknown)
+    return chosen.format_map(filled)
+
+
+def _said(alternatives: Sequence[str], missing: set[str]) -> str:
+    return next((one for one in alternatives if not placeholders(one) & missing), alternatives[-1])
+
+
+def _unsaid(template: str, name: str, word: str) -> str:
+    """What stands for a value that has to be known and is not; tests look whether this is asked for."""
+    del template, name
+    return word
 
 
 def steps_of(entry: Mapping[str, Any]) -> tuple[RemedyStep, ...]:
@@ -181,52 +199,23 @@ def _filled(step: RemedyStep, number: int, values: Mapping[str, object], row: Ma
         filled = dict.fromkeys(placeholders(step.command), UNKNOWN) | filled
     if not all(filled[name] for name in placeholders(step.command) | placeholders(step.where)):
         return None
-    is_whole = _WHOLE.fullmatch(step.command)
-    safe = {n: v if is_whole or _SAFE.fullmatch(v) else UNKNOWN for n, v in filled.items()}
+    is_whole = step.command in {f"{{{name}}}" for name in filled}
+    safe = {n: v if is_whole or _is_plain_word(v) else UNKNOWN for n, v in filled.items()}
     return Remedy(
         where=fill_place(step.where, filled) or step.elsewhere,
         command=fill(step.command, safe, is_command=True),
-        explanation=fill(agreeing(step.explanation, values), filled, is_command=True),
+        explanation=fill(agreeing(step.explanation, values), filled),
         step=0 if step.shared else number,
         shared=step.shared,
         values={name: str(value) for name, value in row.items()},
     )
 
 
+def _is_plain_word(value: str) -> bool:
+    return not value.startswith("-") and all(letter.isalnum() or letter in _SAFE for letter in value)
+
+
 def fill_place(template: str, values: Mapping[str, object]) -> str:
     """Where a step is done; empty when that is not known."""
     names = placeholders(template)
     return "" if any(str(values[name]) == UNKNOWN for name in names) else template.format_map(values)
-
-
-def _replaced(pattern: re.Pattern[str], instead: str, template: str, unknown: set[str]) -> str:
-    """What matches and names something unknown, in other words."""
-    return pattern.sub(lambda found: instead if found[1] in unknown else found[0], template)
-
-
-def _without_parts(template: str, unknown: set[str]) -> str:
-    """A sentence without its later clauses of which no value is known, and without short ones (`, {free} free`)."""
-
-    def clause(found: re.Match[str]) -> str:
-        names = set(re.findall(r"\{(\w+)\}", found[2]))
-        is_whole = all(found[2].count(a) == found[2].count(b) for a, b in ("()", "（）"))
-        return "" if names and names <= unknown and is_whole else found[0]
-
-    def short(found: re.Match[str]) -> str:
-        names = set(re.findall(r"\{(\w+)\}", found[0]))
-        letters = re.sub(r"\{\w+\}|[\s,，]", "", found[0])
-        return "" if names <= unknown and len(letters) <= _FEW_LETTERS else found[0]
-
-    template = _SHORT.sub(short, _CLAUSES.sub(clause, template))
-    return _replaced(_WITH, "", template, unknown)
-
-
-def _known_part(found: re.Match[str], unknown: set[str]) -> str:
-    """Brackets with what is known of their content; nothing when that is nothing."""
-    pieces = _PARTS.split(found[2])
-    parts, between = pieces[::2], ["", *pieces[1::2]]
-    kept = [(m, p) for m, p in zip(between, parts, strict=True) if not set(re.findall(r"\{(\w+)\}", p)) & unknown]
-    if len(kept) == len(parts):
-        return found[0]
-    inside = "".join((mark if n else "") + part for n, (mark, part) in enumerate(kept))
-    return found[0][: found[0].index(found[1]) + 1] + inside + found[3] if inside.strip() else ""

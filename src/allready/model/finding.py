@@ -242,6 +242,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
     kind: UncheckedKind
     values: dict[str, str] = {}
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}
 
 
 class NotChecked(Struct, frozen=True, kw_only=True):
@@ -255,3 +256,4 @@ class NotChecked(Struct, frozen=True, kw_only=True):
     why: str
     kind: UncheckedKind = UncheckedKind.UNSPECIFIED
     values: dict[str, str] = {}
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from allready.model import facts as f
 from allready.model import job as j
-from allready.model.finding import Reason
+from allready.model.fill import in_english
+from allready.model.finding import Phrase, Reason
 from allready.model.live import Live
 from allready.model.run_evidence import RunEvidence
 from allready.model.runtime import RuntimeFailure
@@ -43,25 +44,40 @@ NODE_FACTS: dict[str, type] = {
 """Name in JSON and tests -> type that a rule asks for as `PerNode[type]`."""
 
 
-class FactMissing(Struct, frozen=True, rename={"why": "missing"}):
-    """Why a fact is not known."""
+class FactMissing(Struct, frozen=True, omit_defaults=True, rename={"why": "missing"}):
+    """Why a fact is not known, in English; `said`: the same to be said in other languages, where it has values."""
 
     why: str
+    said: Phrase | None = None
+
+    @classmethod
+    def because(cls, phrase: Phrase) -> Self:
+        """For a reason of ours."""
+        return cls(in_english(phrase), phrase if phrase.values else None)
+
+    @property
+    def phrase(self) -> Phrase:
+        """Why, for every language: one without values is found by its English."""
+        return self.said or Phrase(self.why)
+
+    def __str__(self) -> str:
+        return self.why
 
 
-class NotApplicable(FactMissing, frozen=True, rename={"why": "not_applicable"}):
+class NotApplicable(FactMissing, frozen=True, omit_defaults=True, rename={"why": "not_applicable"}):
     """A fact that this node cannot have (node 0 has no contact with itself); not worth reporting as unchecked."""
 
     why: str
+    said: Phrase | None = None
 
 
 def fact_from_json(name: str, value: Any) -> Any:
     """The fact of this name from plain JSON values: of its own type, FactMissing or NotApplicable."""
     match value:
-        case {"missing": str(why), **others} if not others:
-            return FactMissing(why)
-        case {"not_applicable": str(why), **others} if not others:
-            return NotApplicable(why)
+        case {"missing": str(), **others} if others.keys() <= {"said"}:
+            return msgspec.convert(value, FactMissing)
+        case {"not_applicable": str(), **others} if others.keys() <= {"said"}:
+            return msgspec.convert(value, NotApplicable)
     return msgspec.convert(value, NODE_FACTS[name], str_keys=True)
 
 
@@ -116,9 +132,9 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     master_contact: f.MasterContactFacts | FactMissing = _IS_NODE_0
 
     @classmethod
-    def none(cls, why: str) -> Self:
+    def none(cls, why: str | Phrase) -> Self:
         """A node of which nothing is known, for one reason."""
-        missing: Any = FactMissing(why)
+        missing: Any = FactMissing.because(Phrase(form=why) if isinstance(why, str) else why)
         return cls(**dict.fromkeys(cls.__struct_fields__, missing))
 
     def items(self) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from allready.report.facts_table import GROUPS, NONE, Row, rows, typed
 from allready.report.pieces import Block, Line, Piece
 from allready.report.safe import plain
 from allready.report.words import t
+from allready.text.reasons import say_missing
 
 LEFT_OUT = {"launch", "clock", "script", "master_port", "master_contact"}
 """About a job and not about a machine."""
@@ -24,7 +25,7 @@ def facts_lines(facts: Mapping[str, Any], language: str) -> Iterator[Block]:
         if isinstance(fact, NotApplicable):
             continue
         if isinstance(fact, FactMissing):
-            why = t("fact_unknown", language, name="", why=plain(fact.why))
+            why = t("fact_unknown", language, name="", why=plain(say_missing(fact, language)))
             yield Line((Piece(why, "warn"),), lead=Piece(lead, "dim"), indent=2)
             continue
         cells = [_cell(row, language) for row in by_group.get(group, ()) if row.values[0] != NONE]

@@ -15,11 +15,12 @@ from allready import units
 from allready.judging.majority import Split
 from allready.model import NODE_FACTS, FactMissing, NotApplicable, Report, fact_from_json
 from allready.model import facts as f
-from allready.model.fill import in_english
+from allready.model.fill import in_english, said
 from allready.report.safe import plain
 from allready.report.words import t
 from allready.text.catalog import say_phrase
 from allready.text.choices import say_choice
+from allready.text.reasons import say_missing
 
 MAX_CHARS = 240
 MAX_NODES = 64
@@ -34,7 +35,7 @@ class Shown(Struct, frozen=True):
 
     text: str = ""
     key: str = ""
-    why: str = ""
+    why: FactMissing = FactMissing("")
     choice: f.InterfaceChoice | None = None
 
     def text_in(self, language: str) -> str:
@@ -42,7 +43,8 @@ class Shown(Struct, frozen=True):
         text = plain(self.text, most=MAX_CHARS)
         if self.choice is not None:
             return f"{text or units.UNKNOWN} ({plain(say_phrase(say_choice(self.choice), language))})"
-        return (t(self.key, language, name=text, why=plain(self.why)) if self.key else text) or units.UNKNOWN
+        why = plain(say_missing(self.why, language))
+        return (t(self.key, language, name=text, why=why) if self.key else text) or units.UNKNOWN
 
     @property
     def value(self) -> str:
@@ -151,7 +153,7 @@ def _shown(report: Report, different: Sequence[Row]) -> list[int]:
 def _row(group: str, label: Shown, values: dict[int, Shown], num_nodes: int, *, own: bool) -> Row:
     present = {n: v.value for n, v in values.items() if not v.missing}
     split = Split.by(present, num_members=num_nodes)
-    same = len(split) <= 1 and len({v.why for v in values.values()}) <= 1 and len(present) in {0, len(values)}
+    same = len(split) <= 1 and len({v.why.why for v in values.values()}) <= 1 and len(present) in {0, len(values)}
     return Row(group, label, values, own, frozenset() if own else frozenset(split.outliers()), same)
 
 
@@ -162,12 +164,12 @@ def typed(group: str, value: Any) -> Any:
     try:
         return fact_from_json(group, value)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter: a lone surrogate for one of few words
-        return FactMissing(str(error))
+        return FactMissing.because(said("{error}", error=error))
 
 
 def _why(missing: FactMissing) -> Shown:
     """Why a fact is missing; nothing where this node cannot have it (node 0 has no contact with itself)."""
-    return Shown() if isinstance(missing, NotApplicable) else Shown(key="fact_unknown", why=missing.why)
+    return Shown() if isinstance(missing, NotApplicable) else Shown(key="fact_unknown", why=missing)
 
 
 def _absent(group: str) -> Shown:
@@ -445,7 +447,7 @@ def _bus(fact: f.BusFacts) -> Iterator[Fact]:
     if fact.redirecting:
         yield _named("redirecting"), _joined(fact.redirecting), True
     elif fact.num_unread:
-        yield _named("redirecting"), Shown(key="fact_unknown", why="only root may read it"), False
+        yield _named("redirecting"), Shown(key="fact_unknown", why=FactMissing("only root may read it")), False
     yield _named("iommu"), _text(fact.iommu), False
 
 
@@ -456,7 +458,11 @@ def _time(fact: f.TimeFacts) -> Iterator[Fact]:
 
 def _master_port(fact: f.MasterPortFacts) -> Iterator[Fact]:
     why = " ".join(part for part in (fact.error, fact.service, fact.banner) if part)
-    value = Shown(key="fact_port_opened") if fact.opened else Shown(key="fact_port_failed", why=why)
+    value = (
+        Shown(key="fact_port_opened")
+        if fact.opened
+        else Shown(key="fact_port_failed", why=FactMissing.because(said("{error}", error=why)))
+    )
     yield Shown(key="group_master_port"), value, True
 
 

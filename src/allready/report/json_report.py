@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.json_bounds import TooLargeError, decode_within
-from allready.model import SCHEMA, Finding, Report, Status
+from allready.model import SCHEMA, Evidence, Finding, NotChecked, Report, Status
 from allready.model.fill import MAX_PHRASE_DEPTH, phrases_of
 from allready.report.safe import safe_json
 from allready.text.surrogates import to_json
@@ -64,7 +64,9 @@ def decode(data: bytes) -> Report:
             expected=SCHEMA,
         )
     report = _converted(body)
-    if any(map(_is_deep, report.findings)):
+    shown = (item for found in report.findings for item in found.evidence)
+    every: tuple[Finding | Evidence | NotChecked, ...] = (*report.findings, *shown, *report.not_checked)
+    if any(map(_is_deep, every)):
         raise UsageError("not a report: phrases inside of phrases are nested too deeply")
     return report
 
@@ -79,10 +81,9 @@ def _converted(body: dict[str, Any]) -> Report:
         raise UsageError("incomplete report: {error}", error=error) from error
 
 
-def _is_deep(finding: Finding) -> bool:
+def _is_deep(item: Finding | Evidence | NotChecked) -> bool:
     """Whether its phrases, the only values that may be nested at will, are nested more than ours ever are."""
-    every = (finding.phrases, *(item.phrases for item in finding.evidence))
-    now = [phrase for phrases in every for some in phrases.values() for phrase in some]
+    now = [phrase for some in item.phrases.values() for phrase in some]
     for _ in range(MAX_PHRASE_DEPTH):
         now = [inner for phrase in now for some in phrases_of(phrase.values).values() for inner in some]
     return bool(now)

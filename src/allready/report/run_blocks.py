@@ -27,6 +27,8 @@ from allready.report.run_words import (
     text_of,
 )
 from allready.report.safe import plain, shorten
+from allready.text.reasons import say_problems
+from allready.text.ui import ui
 
 MAX_BANDS = 16
 MAX_ROWS = 64
@@ -61,7 +63,7 @@ def _read(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
     yield line(read_text(summary, language), lead=r("read", language), style="bold")
     bad = [s for s in summary.sources if s.problem]
     for source in bad[: MAX_ROWS if verbose else MAX_PROBLEMS]:
-        text = f"{plain(source.path, most=160)} ({plain(source.problem or '', most=200)})"
+        text = f"{plain(source.path, most=160)} ({plain(say_problems(source, language), most=200)})"
         yield line(text, lead=r("problem", language), indent=2)
     for source in [s for s in summary.sources if s.num_unknown][:MAX_ROWS] if verbose else ():
         example = plain(source.unknown_examples[0], most=120) if source.unknown_examples else ""
@@ -115,7 +117,10 @@ def _name(band: Band) -> str:
 def _details(band: Band, language: str) -> Iterator[Block]:
     """One line: what its log says of versions, interfaces and neighbours."""
     known = [
-        f"{r(name, language)}: {', '.join(plain(text, most=500) for text in texts[:16])}" + " …" * (len(texts) > 16)
+        r(name, language)
+        + ui("report.colon", language)
+        + ", ".join(plain(text, most=500) for text in texts[:16])
+        + " …" * (len(texts) > 16)
         for name, texts in details(band.first, language)
         if name in DETAILS and texts
     ]

@@ -107,7 +107,7 @@ def stand(row: model.RankRow, language: str, *, most: int = 400) -> str:
         parts.append(r("last_line_is", language, kind=line_class(row.last_line_class, language)))
     if not parts and row.positions:
         first = row.positions[0]
-        parts.append(f"{plain(first.group, most=60)}: {came(first, language)}")
+        parts.append(plain(first.group, most=60) + ui("report.colon", language) + came(first, language))
     return ui("report.semicolon", language).join(parts) or r("nothing_known", language)
 
 
@@ -170,7 +170,7 @@ def details(row: model.RankRow, language: str) -> Iterator[tuple[str, list[str]]
 
 def _in_group(position: model.GroupPosition, language: str) -> str:
     counted = f" ({operations(position.counts, language, most=6)})" if position.counts else ""
-    return f"{position.called}: {came(position, language)}{counted}"
+    return f"{position.called}{ui('report.colon', language)}{came(position, language)}{counted}"
 
 
 def iterations_head(found: model.IterationCounts, language: str, *, most: int = 8) -> str:

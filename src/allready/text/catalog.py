@@ -14,21 +14,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import Evidence, Finding, Phrase, Remedy, RemedyStep
-from allready.model.fill import MAX_PHRASE_DEPTH, fill, fill_place, in_english, phrases_of, steps_of
+from allready.model import Evidence, Finding, NotChecked, Phrase, Remedy, RemedyStep
+from allready.model.fill import MAX_PHRASE_DEPTH, NOBODY, fill, fill_place, in_english, phrases_of, steps_of
+from allready.text.forms import evidence_forms as evidence_forms
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, table, ui
 from allready.text.usage import choose_language as choose_language
 
 LANGUAGES = ("en", "zh")
 _NOBODY = {"zh": "某个进程"}
-_NOWHERE = {"zh": "未知地址"}
-_SOMEONE = {"zh": "某个 {kind}"}
-_NOTHING = {"zh": "（未知）"}
-_BLANK_AFTER_UNKNOWN = (
-    rf"(?<={_NOBODY['zh']}) (?=[\u4e00-\u9fff])|(?<={_NOWHERE['zh']}) (?=[\u4e00-\u9fff])"
-    rf"|(?<=某个) (?=[\u4e00-\u9fff])| ?(?={_NOTHING['zh']})|(?<={_NOTHING['zh']}) "
-)
+_UNKNOWN = {"zh": "未知"}
 _WORDLESS = re.compile(r"(?:\{\w+\}|[^\w{}])*")
 _BESIDE_LATIN = r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9({])|(?<=[A-Za-z0-9)}])(?=[\u4e00-\u9fff])"
 _NO_BLANK = (
@@ -72,23 +67,34 @@ def say(finding: Finding, slot: str, language: str) -> str:
     if not isinstance(template, str):
         return english
     try:
-        return _fill(template, _values(finding, language), language)
+        return _fill(template, with_phrases(finding, language), language)
     except (KeyError, ValueError, IndexError):
         return english
 
 
-def _fill(template: str, values: Mapping[str, str], language: str, *, is_command: bool = False) -> str:
-    """A template with its values; a Chinese word for what is not known needs no blank before Chinese."""
-    text = fill(
-        template,
-        in_words(values, language),
-        is_command=is_command,
-        nowhere=_NOWHERE[language],
-        nobody=_NOBODY[language],
-        someone=_SOMEONE[language],
-        nothing=_NOTHING[language],
-    )
-    return re.sub(_BLANK_AFTER_UNKNOWN, "", text)
+def _fill(template: str, values: Mapping[str, str], language: str) -> str:
+    """A template with its values, and no blank between Chinese and a value that is Chinese."""
+    known = {
+        name: _NOBODY[language] if value == NOBODY else value for name, value in in_words(values, language).items()
+    }
+    for name, value in known.items():
+        template = _closed_up(template, name, value)
+    known |= {name: NOBODY for name, value in values.items() if value == NOBODY}
+    return fill(template, known, nobody=_NOBODY[language], unknown=_UNKNOWN[language])
+
+
+def _closed_up(template: str, name: str, value: str) -> str:
+    """Templates have a blank between Chinese and a value, for most values are names and numbers."""
+    before, *after = template.split(f"{{{name}}}")
+    for text in after:
+        before = before[:-1] if before[-1:] == " " and _is_chinese(before[-2:-1]) and _is_chinese(value[:1]) else before
+        text = text[1:] if text[:1] == " " and _is_chinese(text[1:2]) and _is_chinese(value[-1:]) else text
+        before += f"{{{name}}}{text}"
+    return before
+
+
+def _is_chinese(letter: str) -> bool:
+    return "\u4e00" <= letter <= "\u9fff"
 
 
 _LABELS = {
@@ -125,22 +131,13 @@ def in_words(values: Mapping[str, str], language: str) -> Mapping[str, str]:
 def say_source(item: Evidence, language: str) -> str:
     """Where a piece of evidence comes from: a file or a command as it is, a name of ours in `language`."""
     if "source" in item.phrases:
-        return _values(item, language).get("source", item.source)
+        return with_phrases(item, language).get("source", item.source)
     return source_name(item.source, language)
 
 
 def source_name(source: str, language: str) -> str:
     """A kind of source in `language`; a file or a command as it is."""
     return words(language).get("source", {}).get(source, source)
-
-
-@functools.cache
-def evidence_forms(language: str) -> Mapping[str, str]:
-    """The templates of evidence in `language` by the English one; empty for English."""
-    if language == "en":
-        return {}
-    file = resources.files("allready.text") / FOLDERS[language] / "rules" / "evidence.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -166,17 +163,22 @@ def say_evidence(item: Evidence, language: str) -> str:
     """The text of one piece of evidence: quoted as it is, a sentence of ours in `language`."""
     template = _form(item.form, language) if item.form else None
     try:
-        return _fill(template, _values(item, language), language) if template else item.text
+        return _fill(template, with_phrases(item, language), language) if template else item.text
     except (KeyError, ValueError, IndexError):
         return item.text
 
 
 def say_phrase(phrase: Phrase, language: str) -> str:
     """A phrase that this program made, in `language`; English where that lacks it."""
-    try:
-        return _phrase(phrase, language)
-    except (KeyError, ValueError, IndexError):
-        return in_english(phrase)
+    return in_english(phrase) if language == "en" else joined_or("", (phrase,), language) or in_english(phrase)
+
+
+def joined_or(english: str, phrases: Iterable[Phrase], language: str) -> str:
+    """Phrases that may come from elsewhere, in `language`; where that lacks one, the English that came with them."""
+    if language != "en":
+        with contextlib.suppress(KeyError, ValueError, IndexError):
+            return _joined(phrases, language)
+    return english
 
 
 def _phrase(phrase: Phrase, language: str, depth: int = 0) -> str:
@@ -192,7 +194,7 @@ def _joined(phrases: Iterable[Phrase], language: str, depth: int = 0) -> str:
     return ui("report.semicolon", language).join(_phrase(phrase, language, depth) for phrase in phrases)
 
 
-def _values(of: Finding | Evidence, language: str) -> dict[str, str]:
+def with_phrases(of: Finding | Evidence | NotChecked, language: str) -> dict[str, str]:
     """The values, and the source, with those that are phrases said in `language`, as far as it has them."""
     found = dict(of.values)
     for name, phrases in of.phrases.items() if language != "en" else ():
@@ -206,7 +208,7 @@ def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
     steps = steps_of(_codes(language).get(finding.code, {}))
     english = finding.remedies or (Remedy(explanation=finding.remedy),)
     try:
-        return tuple(_said(remedy, steps, _values(finding, language), language) for remedy in english)
+        return tuple(_said(remedy, steps, with_phrases(finding, language), language) for remedy in english)
     except (KeyError, ValueError, IndexError):
         return english
 
@@ -223,7 +225,7 @@ def _said(remedy: Remedy, steps: tuple[RemedyStep, ...], values: dict[str, str],
 
 
 def _translated(remedy: Remedy, step: RemedyStep, values: Mapping[str, str], language: str) -> Remedy:
-    explanation = _fill(step.explanation, values, language, is_command=True)
+    explanation = _fill(step.explanation, values, language)
     where = (fill_place(step.where, values) or step.elsewhere) if remedy.where else ""
     return replace(remedy, explanation=explanation, where=where)
 

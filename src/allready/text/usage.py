@@ -55,8 +55,24 @@ def speak(language: str) -> None:
 
 def usage_text(template: str, **values: object) -> str:
     """`template` in the process's language, with `values` filled in."""
-    translated = translations(_language).get(template, template)
-    return translated.format(**values) if values else translated
+    translated = translations(_language).get(template) or _reason(template)
+    known = {name: _said(value) for name, value in values.items()}
+    return translated.format(**known) if known else translated
+
+
+def _said(value: object) -> object:
+    """A value that is an error with a message of its own says that."""
+    template = getattr(value, "template", None)
+    return value if template is None else usage_text(template, **getattr(value, "values", {}))
+
+
+def _reason(template: str) -> str:
+    """One that reports have as well: why a file cannot be read."""
+    if _language == "en":
+        return template
+    from allready.text.forms import evidence_forms
+
+    return evidence_forms(_language).get(template, template)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

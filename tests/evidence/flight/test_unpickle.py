@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from allready.evidence.flight.machine import Machine, RefusedError
 from allready.evidence.flight.unpickle import dialect_end, load
+from allready.model.fill import in_english
 from tests.cases import cases
 from tests.clock import cpu_s
 from tests.evidence.flight.dialect import torch_pickle
@@ -165,6 +166,7 @@ MEASURE = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])
 from tests.evidence.flight.test_unpickle import RefusedError, _hostile, load
+from allready.model.fill import in_english
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for name, data in _hostile():
     try:
@@ -197,7 +199,7 @@ def test_a_cut_pickle_gives_what_stands_before_the_cut() -> None:
             continue  # some of the long ones are enough
         found = load(data[:size])
         assert found.is_cut
-        assert "the file ends after" in str(found.problem)
+        assert "the file ends after" in in_english(found.problem)
         entries = (found.value or {}).get("entries", [])
         assert entries[:-1] == whole[: max(len(entries) - 1, 0)]
         numbers.append(len(entries))

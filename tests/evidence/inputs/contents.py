@@ -9,6 +9,7 @@ from pathlib import Path
 
 from allready.evidence.inputs import LIMITS, Limits, find, unpack
 from allready.model import SourceRecord
+from allready.model.fill import in_english
 
 
 @dataclass
@@ -38,7 +39,7 @@ def contents(*arguments: object, limits: Limits = LIMITS) -> Contents:
             with source.open() as stream:
                 assert source.label not in found.data, f"{source.label} twice"
                 found.data[source.label] = stream.read()
-            found.problems[source.label] = source.problem
+            found.problems[source.label] = None if source.problem is None else in_english(source.problem)
     return found
 
 

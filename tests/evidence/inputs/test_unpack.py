@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from allready.evidence.inputs import Found, Limits, Source, find, unpack
 from allready.evidence.inputs.tar import BLOCK
 from allready.model import SourceRecord
+from allready.model.fill import in_english
 from tests.cases import cases
 from tests.clock import Stopwatch
 from tests.evidence.inputs.contents import contents, make_tar, make_zip
@@ -344,7 +345,7 @@ def test_a_file_that_shrinks_is_told(tmp_path: Path) -> None:
         os.truncate(path, len(LINES))
         with source.open() as stream:
             assert stream.read() == LINES[:65536] + LINES[65536:]
-        assert "shorter while it was read" in (source.problem or "")
+        assert "shorter while it was read" in in_english(source.problem)
 
 
 def test_a_file_that_vanished_is_told(tmp_path: Path) -> None:
@@ -382,6 +383,7 @@ def test_what_the_shell_opened_for_us_is_read() -> None:
 ENDLESS_LINE = """
 import sys
 from allready.evidence.inputs import find, unpack
+from allready.model.fill import in_english
 most = 0
 for found in find(["-"]):
     for source in unpack(found):

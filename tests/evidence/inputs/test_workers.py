@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from allready.evidence.inputs.workers import Lost, Workers
+from allready.model.fill import in_english
 from tests.clock import Deadline, Stopwatch
 
 pytestmark = pytest.mark.jobs
@@ -83,7 +84,7 @@ def test_the_tasks_are_taken_as_workers_become_free() -> None:
 def test_a_worker_that_dies_is_noticed_and_replaced() -> None:
     with Workers(2, dying) as workers:
         answers = list(workers.run(range(8)))
-    lost = {answer.task: answer.why for answer in answers if isinstance(answer, Lost)}
+    lost = {answer.task: in_english(answer.why) for answer in answers if isinstance(answer, Lost)}
     assert set(lost) == {3, 5}
     assert "SIGKILL" in lost[3]
     assert "out of memory" in lost[3]
@@ -186,6 +187,7 @@ ORPHANS = """
 import os, sys, time
 from allready.evidence.inputs.workers import Workers
 from tests.evidence.inputs.test_workers import sleeping
+from allready.model.fill import in_english
 with Workers(2, sleeping) as workers:
     import psutil
     print(*[child.pid for child in psutil.Process().children()], flush=True)

@@ -12,6 +12,7 @@ from allready.evidence.lines.line_buffer import clip, process_of
 from allready.evidence.lines.merge import merged
 from allready.evidence.lines.model import Limits, Scanned
 from allready.evidence.lines.scan import scan
+from allready.model.fill import in_english
 from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
@@ -157,7 +158,7 @@ def test_says_where_reading_stopped() -> None:
         found = scan(stream, anchors=())  # type: ignore[arg-type]
     assert found.num_coll > 1000
     assert len(found.problems) == 1
-    assert "reading stopped at byte" in found.problems[0]
+    assert "reading stopped at byte" in in_english(found.problems[0])
 
 
 class Reluctant(io.RawIOBase):
@@ -188,6 +189,7 @@ def test_knows_whose_line_it_is() -> None:
 BIG = """
 import io, resource, sys
 from allready.evidence.lines.scan import scan
+from allready.model.fill import in_english
 class Endless(io.RawIOBase):
     def __init__(self, unit, total):
         self.unit, self.left = unit * (1 + (1 << 20) // len(unit)), total

@@ -10,6 +10,7 @@ from allready.evidence.lines.model import Limits, Scanned
 from allready.evidence.lines.scan import scan
 from allready.evidence.lines.streams import thinned_step, unpacked
 from allready.evidence.reading import BLOCK
+from allready.model.fill import in_english
 from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
@@ -147,7 +148,7 @@ def test_too_many_streams_are_counted_and_said() -> None:
     lines = [coll(comm=f"0x{i:x}") for i in range(1, 21)]
     found = scanned(lines, limits=Limits(streams=5))
     assert (len(found.streams), found.num_coll, found.num_coll_apart) == (5, 20, 15)
-    assert any("15 operations" in problem for problem in found.problems)
+    assert any("15 operations" in in_english(problem) for problem in found.problems)
 
 
 def test_forgetting_templates_changes_nothing() -> None:

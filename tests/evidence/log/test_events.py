@@ -9,6 +9,7 @@ from allready.evidence.lines.model import RawLine, Repeat, Scanned
 from allready.evidence.log import interpret, read_lines
 from allready.evidence.log.events import MAX_KEPT
 from allready.model import Event
+from allready.model.fill import said
 from tests.cases import cases
 from tests.evidence.log.reading import MTIME_S, read, use_signatures
 
@@ -286,7 +287,7 @@ def test_what_the_scanner_only_counted_is_counted_here() -> None:
                 last_offset=9,
             )
         ],
-        problems=["the stream broke off"],
+        problems=[said("{error}", error="the stream broke off")],
     )
     reading = interpret(scanned, "x.log", mtime_s=MTIME_S)
     assert sum(e.count for e in reading.events) == 3900

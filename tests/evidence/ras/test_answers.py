@@ -8,6 +8,7 @@ import pytest
 from allready.evidence.ras import is_ras, read_ras
 from allready.evidence.ras.tolerant import parse_object
 from allready.evidence.reading import RasAnswer
+from allready.model.fill import in_english
 from tests.cases import cases
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "small_readers" / "ras"
@@ -59,7 +60,7 @@ def test_the_recorded_stopped_rank_is_unresponsive_and_the_others_wait_one_opera
     assert group.positions[0].counts["all_reduce"] == 34
     assert answer.hosts[group.group, 1] == ("10.77.0.1", 1193)
     assert answer.time_s == 1795175459.0
-    assert answer.problem == "broken JSON, repaired"
+    assert in_english(answer.problem) == "broken JSON, repaired"
 
 
 @pytest.mark.parametrize(("name", "silent"), [("sigkill", {2, 3}), ("link_down", {2, 3}), ("exception", {2, 3})])
@@ -116,7 +117,7 @@ def test_an_answer_that_is_cut_off_keeps_what_came_and_invents_nothing() -> None
     (group,) = answer.groups
     assert set(group.positions) == {0, 1}
     assert group.absent == {}
-    assert answer.problem == "broken JSON: the end is missing"
+    assert in_english(answer.problem) == "broken JSON: the end is missing"
 
 
 def test_ranks_that_are_counted_but_not_listed_are_missing() -> None:
@@ -222,5 +223,5 @@ def test_other_json_is_not_an_answer() -> None:
 
 def test_nesting_without_end_is_refused() -> None:
     value, _, problem = parse_object('{"a":' * 200_000)
-    assert problem == "broken JSON: the end is missing"
+    assert in_english(problem) == "broken JSON: the end is missing"
     assert "a" in value

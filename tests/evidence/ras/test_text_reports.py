@@ -2,6 +2,7 @@
 
 from allready.evidence.ras import is_ras, read_ras
 from allready.evidence.reading import Reading
+from allready.model.fill import in_english
 
 HEAD = """NCCL version 2.27.5 compiled with CUDA 12.9
 CUDA runtime version 12090, driver version 12080
@@ -144,7 +145,7 @@ TIMEOUT
     (group,) = answer.groups
     assert group.absent == {21: "considered dead", 22: "unresponsive"}
     assert answer.dead == [("172.16.64.213", 3487984)]
-    assert answer.problem == "Encountered 2 communication timeouts while gathering communicator data"
+    assert in_english(answer.problem) == "Encountered 2 communication timeouts while gathering communicator data"
 
 
 def test_a_list_of_missing_ranks_counts_against_the_others() -> None:

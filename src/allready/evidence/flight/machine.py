@@ -10,6 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from allready.errors import StatedError
+from allready.model.fill import said
+from allready.model.finding import Phrase
+
 MAX_TOKENS = 1_500_000
 MAX_NUMBER_BYTES = 9
 MAX_DIGITS = 20
@@ -23,7 +27,7 @@ _FORBIDDEN = {
 _SCALARS = (str, int, float, bytes, bool, type(None))
 
 
-class RefusedError(ValueError):
+class RefusedError(StatedError, ValueError):
     """A pickle asks for something that data does not need."""
 
 
@@ -52,7 +56,7 @@ class Machine:
     def __init__(self, data: bytes, start: int = 0) -> None:
         self.data = data
         self.at = start
-        self.problem: str | None = None
+        self.problem: Phrase | None = None
         self.is_cut = False
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
@@ -72,7 +76,8 @@ class Machine:
                     self._refuse(token)
                 tokens += 1
                 if tokens > MAX_TOKENS:
-                    self.problem = f"read only as far as byte {self.at}: more than {MAX_TOKENS:,} tokens"
+                    form = "read only as far as byte {place}: more than {most} tokens"
+                    self.problem = said(form, place=self.at, most=f"{MAX_TOKENS:,}")
                     self.is_cut = True
                     break
                 self.at += 1
@@ -81,10 +86,10 @@ class Machine:
                 elif does is not None:
                     does(self)
         except _CutError:
-            self.problem = f"the file ends after {len(data):,} bytes"
+            self.problem = said("the file ends after {size} bytes", size=f"{len(data):,}")
             self.is_cut = True
         except _MalformedError as error:
-            self.problem = f"damaged at byte {self.at}: {error}"
+            self.problem = said("damaged at byte {place}: {error}", place=self.at, error=error)
             self.is_cut = True
         self.at = len(data)
         return self._salvage()
@@ -94,8 +99,10 @@ class Machine:
             raise _CutError
         if token in _FORBIDDEN:
             raise RefusedError(
-                f"refused: byte {self.at} is {_FORBIDDEN[token]}{self._wanted(token)}, a pickle that wants to do more "
-                "than hold data; nothing of it was executed"
+                "refused: byte {place} is {token}, a pickle that wants to do more than hold data; nothing of it was "
+                "executed",
+                place=self.at,
+                token=f"{_FORBIDDEN[token]}{self._wanted(token)}",
             )
         raise _MalformedError(f"no token begins with 0x{token.hex()}")
 

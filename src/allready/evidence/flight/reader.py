@@ -16,6 +16,9 @@ from allready.evidence.flight.names import BACKENDS_WITH_STATES, is_hooked, rank
 from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import FlightDump, FlightShape, Reading
 from allready.model import Origin, SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import phrase_of, said
+from allready.model.finding import Phrase
 
 MAX_DUMPS = 4_096  # of one file
 MAX_JSON_BYTES = 12 << 20
@@ -41,7 +44,7 @@ class _Part(Struct, frozen=True, kw_only=True):
 
     value: Any
     rank: int | None = None
-    problem: str | None = None
+    problem: Phrase | None = None
     is_cut: bool = False
 
 
@@ -62,44 +65,41 @@ def read_dump(data: bytes, source: str, *, name_hint: str) -> Reading:
         data: the file; of more than 16 MiB (pickle) or 12 MiB (JSON) only the beginning is read.
         name_hint: its path, which may tell the rank; believed unless the content says otherwise.
     """
-    problems: list[str] = []
+    problems: list[Phrase] = []
     dumps: list[FlightDump] = []
     num_unreadable = 0
     try:
         for number_of_part, part in enumerate(_with_arguments(_parts(data))):
             if number_of_part >= MAX_DUMPS:
-                problems.append(f"more than {MAX_DUMPS} dumps in one file; the rest was not read")
+                problems.append(said("more than {most} dumps in one file; the rest was not read", most=MAX_DUMPS))
                 break
             dump, unreadable = _dump(part, source, name_hint)
             num_unreadable += unreadable
             if dump is None:
-                problems.append(part.problem or "nothing of a flight recorder in it")
+                problems.append(part.problem or said("nothing of a flight recorder in it"))
             else:
                 dumps.append(dump)
     except RefusedError as refused:
-        problems.append(str(refused))
+        problems.append(phrase_of(refused))
     if len(dumps) > 1:
         _forget_shared_ranks(dumps, problems)
-    problems += [d.problem for d in dumps if d.problem]
+    problems += [problem for dump in dumps for problem in dump.problems]
     if not dumps and not problems:
-        problems.append("nothing of a flight recorder in it")
+        problems.append(said("nothing of a flight recorder in it"))
     times = [t for d in dumps for t in (d.first_ns, d.last_ns) if t]
-    return Reading(
-        source=SourceRecord(
-            path=source,
-            kind=KIND,
-            size_bytes=len(data),
-            num_understood=sum(d.num_entries for d in dumps) + sum(1 for d in dumps if not d.num_entries),
-            num_unknown=num_unreadable,
-            problem="; ".join(dict.fromkeys(problems))[:1000] or None,
-            first_time_s=min(times) / 1e9 if times else None,
-            last_time_s=max(times) / 1e9 if times else None,
-        ),
-        dumps=dumps,
+    record = SourceRecord(
+        path=source,
+        kind=KIND,
+        size_bytes=len(data),
+        num_understood=sum(d.num_entries for d in dumps) + sum(1 for d in dumps if not d.num_entries),
+        num_unknown=num_unreadable,
+        first_time_s=min(times) / 1e9 if times else None,
+        last_time_s=max(times) / 1e9 if times else None,
     )
+    return Reading(source=troubled(record, *problems), dumps=dumps)
 
 
-def _forget_shared_ranks(dumps: Sequence[FlightDump], problems: list[str]) -> None:
+def _forget_shared_ranks(dumps: Sequence[FlightDump], problems: list[Phrase]) -> None:
     """Of several dumps in one file, the file's name tells no rank."""
     ranks = [d.rank for d in dumps]
     for dump in dumps:
@@ -107,7 +107,7 @@ def _forget_shared_ranks(dumps: Sequence[FlightDump], problems: list[str]) -> No
             dump.rank = None
     unknown = sum(d.rank is None for d in dumps)
     if unknown:
-        problems.append(f"{unknown} of {len(dumps)} dumps in this file do not tell their rank")
+        problems.append(said("{num} of {all} dumps in this file do not tell their rank", num=unknown, all=len(dumps)))
 
 
 # -- from bytes to parts
@@ -147,7 +147,9 @@ def _json_parts(data: bytes) -> Iterator[_Part]:
     is_long = len(data) > MAX_JSON_BYTES
     data = data[:MAX_JSON_BYTES]
     if data.count(b"[") + data.count(b"{") > MAX_JSON_CONTAINERS:
-        yield _Part(value=None, problem=f"more than {MAX_JSON_CONTAINERS:,} lists and objects; not read")
+        yield _Part(
+            value=None, problem=said("more than {most} lists and objects; not read", most=f"{MAX_JSON_CONTAINERS:,}")
+        )
         return
     if not is_long:
         try:
@@ -178,7 +180,7 @@ def _json_pieces(text: str) -> Iterator[_Part]:
                 yield _Part(
                     value=salvaged,
                     rank=_rank_before(text, after, at),
-                    problem=f"the JSON is damaged or ends early near byte {end:,}",
+                    problem=said("the JSON is damaged or ends early near byte {place}", place=f"{end:,}"),
                     is_cut=True,
                 )
                 after = at = end
@@ -276,11 +278,12 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
         if name not in groups:
             groups[name] = (_label(label), ())
     _add_members(groups, value.get(MEMBERS))
-    problems = [f"{part.problem}, after {columns.num_entries} entries"] if part.problem else []
+    form = "{problem}, after {num} entries"
+    problems = [said(form, problem=part.problem, num=columns.num_entries)] if part.problem else []
     if columns.num_unreadable and not part.is_cut:
-        problems.append(f"{columns.num_unreadable} entries are none")
+        problems.append(said("{num} entries are none", num=columns.num_unreadable))
     if columns.num_skipped:
-        problems.append(f"the oldest {columns.num_skipped} entries were not read")
+        problems.append(said("the oldest {num} entries were not read", num=columns.num_skipped))
     rank, doubt = _rank(part.rank if part.rank is not None else rank_in_name(name_hint), groups, columns)
     problems += [doubt] if doubt else []
     backend = next((b for b in columns.backends if b != "c10d"), "".join(columns.backends[:1]))
@@ -300,7 +303,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
         completes_by_retirement=(
             columns.has_retired and not columns.has_states and backend not in BACKENDS_WITH_STATES
         ),
-        problem="; ".join(problems) or None,
+        problems=tuple(problems),
     )
     return dump, columns.num_unreadable
 
@@ -398,7 +401,7 @@ def _by_order(recorded: Mapping[int, object], groups: Mapping[str, tuple[str, Se
 
 def _rank(
     named: int | None, groups: Mapping[str, tuple[str, Sequence[int]]], columns: Columns
-) -> tuple[int | None, str | None]:
+) -> tuple[int | None, Phrase | None]:
     """The dump's own rank: it is in every group that has a communicator, and it sends as itself.
 
     Gloo's nameless group tells nothing: it is that of all ranks, or (torch 2.15) has numbers inside of a smaller one.
@@ -415,11 +418,12 @@ def _rank(
     if possible is not None and len(possible) == 1:
         (proven,) = possible
         if named is not None and named != proven:
-            return proven, f"the name says {named}, the content says rank {proven}"
+            return proven, said("the name says {named}, the content says rank {proven}", named=named, proven=proven)
         return proven, None
     if named is not None and possible is not None and named not in possible:
-        return None, f"the number {named} in the name is no member of the dump's groups, so it is not its rank"
-    return named, None if named is not None else "neither the name nor the content tells the rank"
+        form = "the number {named} in the name is no member of the dump's groups, so it is not its rank"
+        return None, said(form, named=named)
+    return named, None if named is not None else said("neither the name nor the content tells the rank")
 
 
 def _own_rank(shape: FlightShape, members: Sequence[int]) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from allready.evidence.flight.machine import Machine, RefusedError
+from allready.model.finding import Phrase
 
 MAX_BYTES = 16 << 20
 """Of one file: a ring of 100,000 entries.  The default ring of 2,000 entries with stacks takes 0.3 MB."""
@@ -45,7 +46,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
     value: Any
     end: int
-    problem: str | None = None
+    problem: Phrase | None = None
     is_cut: bool = False
 
 
@@ -105,10 +106,10 @@ class _DataUnpickler(pickle.Unpickler):
     """Knows no class; the walk has let none pass, this is the second lock."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        raise RefusedError(f"the pickle asks for {module_name[:100]}.{global_name[:100]}")
+        raise RefusedError("the pickle asks for {what}", what=f"{module_name[:100]}.{global_name[:100]}")
 
     def persistent_load(self, pid: object) -> NoReturn:
-        raise RefusedError(f"the pickle asks for a persistent {type(pid).__name__}")
+        raise RefusedError("the pickle asks for a persistent {what}", what=type(pid).__name__)
 
 
 class _Bytes:

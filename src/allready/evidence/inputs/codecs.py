@@ -90,7 +90,9 @@ def decompressor(codec: str) -> Callable[[], Decompressor]:
             return lambda: lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY)
         return _zstd()
     except ImportError as error:
-        raise DamagedError(f"{codec} cannot be unpacked here: {error}; unpack it first") from error
+        raise DamagedError(
+            "{codec} cannot be unpacked here: {error}; unpack it first", codec=codec, error=error
+        ) from error
 
 
 def _zstd() -> Callable[[], Decompressor]:
@@ -135,7 +137,7 @@ class Inflate:
             data = b""
             if self._inner.needs_input:
                 if self._start == len(self._taken) and not self._take_more():
-                    raise DamagedError(f"its {self._codec} data ends in the middle: it was cut")
+                    raise DamagedError("its {codec} data ends in the middle: it was cut", codec=self._codec)
                 data = self._taken[self._start : self._start + self._piece]
                 self._start += len(data)
                 self._piece = min(self._piece * 2, CHUNK)
@@ -144,7 +146,7 @@ class Inflate:
             except MemoryError:
                 raise
             except Exception as error:  # each library has an error class of its own
-                raise DamagedError(f"its {self._codec} data is damaged: {error}") from error
+                raise DamagedError("its {codec} data is damaged: {error}", codec=self._codec, error=error) from error
             if self._inner.eof:
                 self._start -= len(self._inner.unused_data)
             if out:

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from allready.model import SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 STDIN = "-"
 _OPEN_ALREADY = ("/dev/fd/", "/proc/self/fd/")
@@ -18,10 +21,10 @@ _PASSED_OVER = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", 
 """Folders of programs, not of their runs, and of other runs."""
 
 _WHAT = (
-    (stat.S_ISFIFO, "a named pipe, which is never opened"),
-    (stat.S_ISSOCK, "a socket, which is never opened"),
-    (stat.S_ISCHR, "a device, which is never opened"),
-    (stat.S_ISBLK, "a device, which is never opened"),
+    (stat.S_ISFIFO, said("a named pipe, which is never opened")),
+    (stat.S_ISSOCK, said("a socket, which is never opened")),
+    (stat.S_ISCHR, said("a device, which is never opened")),
+    (stat.S_ISBLK, said("a device, which is never opened")),
 )
 
 
@@ -57,7 +60,7 @@ class _Walker:
             if glob.has_magic(text):
                 yield from self._glob(text)
             else:
-                yield _note(text, "missing", "there is no such file or folder")
+                yield _note(text, "missing", said("there is no such file or folder"))
             return
         except (OSError, ValueError) as error:
             yield _note(text, "unread", _reason(error))
@@ -70,7 +73,7 @@ class _Walker:
             some = True
             yield from self._any(path, given=True)
         if not some:
-            yield _note(text, "missing", "no file fits this pattern")
+            yield _note(text, "missing", said("no file fits this pattern"))
 
     def _any(self, path: str, *, given: bool) -> Iterator[Found | SourceRecord]:
         try:
@@ -82,7 +85,7 @@ class _Walker:
         mode = status.st_mode
         if stat.S_ISDIR(mode):
             if is_link and not given:
-                yield _note(path, "link", "a link to a folder is not followed; name the folder to have it read")
+                yield _note(path, "link", said("a link to a folder is not followed; name the folder to have it read"))
             else:
                 yield from self._folder(path, status)
         elif stat.S_ISREG(mode):
@@ -91,7 +94,7 @@ class _Walker:
         elif given and stat.S_ISFIFO(mode) and path.startswith(_OPEN_ALREADY):  # the shell's <(command)
             yield Found(path=path, label=path, is_open_pipe=True)
         else:
-            what = next((text for test, text in _WHAT if test(mode)), "neither file nor folder")
+            what = next((text for test, text in _WHAT if test(mode)), said("neither file nor folder"))
             yield _note(path, "special", what)
 
     def _is_new(self, path: str, status: os.stat_result, *, other_way: bool) -> bool:
@@ -174,15 +177,16 @@ def _found(path: str, status: os.stat_result) -> Found:
     return Found(path=path, label=path, size_bytes=status.st_size, mtime_s=status.st_mtime, identity=identity)
 
 
-def _note(path: str, kind: str, problem: str) -> SourceRecord:
-    return SourceRecord(path=path, kind=kind, problem=problem)
+def _note(path: str, kind: str, problem: Phrase) -> SourceRecord:
+    return troubled(SourceRecord(path=path, kind=kind), problem)
 
 
-def _reason(error: OSError | ValueError) -> str:
+def _reason(error: OSError | ValueError) -> Phrase:
     if isinstance(error, PermissionError):
-        return "no permission to read it"
+        return said("no permission to read it")
     if isinstance(error, FileNotFoundError):
-        return "it vanished, or is a link to nothing"
+        return said("it vanished, or is a link to nothing")
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
-        return "a link that leads back to itself"
-    return f"cannot be read: {(error.strerror if isinstance(error, OSError) else None) or error}"
+        return said("a link that leads back to itself")
+    what = (error.strerror if isinstance(error, OSError) else None) or error
+    return said("cannot be read: {error}", error=what)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from allready.evidence.inputs.codecs import CHUNK, Feed
 from allready.evidence.inputs.limits import Budget, DamagedError, TooMuchError
+from allready.model.fill import phrase_of, said
+from allready.model.finding import Phrase
 
 _MIN_HOLE_BYTES = 1 << 20
 CUT = "it ends in the middle of a member: it was cut"
@@ -143,7 +145,7 @@ class FileFeed:
             if out is None:
                 raise OSError("it would block")
             if self._left:
-                raise DamagedError(f"it became {self._left:,} bytes shorter while it was read")
+                raise DamagedError("it became {num} bytes shorter while it was read", num=f"{self._left:,}")
             return b""
         self._count(len(out))
         return out
@@ -156,7 +158,7 @@ class FileFeed:
         if num is None:
             raise OSError("it would block")
         if not num and self._left:
-            raise DamagedError(f"it became {self._left:,} bytes shorter while it was read")
+            raise DamagedError("it became {num} bytes shorter while it was read", num=f"{self._left:,}")
         self._count(num)
         return num
 
@@ -198,7 +200,7 @@ class Guarded(io.RawIOBase):
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self.num_bytes = 0
-        self.problem: str | None = None
+        self.problem: Phrase | None = None
 
     def readable(self) -> bool:
         return True
@@ -209,10 +211,10 @@ class Guarded(io.RawIOBase):
         try:
             num = self._intake.readinto(memoryview(buffer).cast("B"))
         except (DamagedError, TooMuchError) as error:
-            self.problem = str(error)
+            self.problem = phrase_of(error)
             return 0
         except OSError as error:
-            self.problem = f"cannot be read to its end: {error.strerror or error}"
+            self.problem = said("cannot be read to its end: {error}", error=error.strerror or error)
             return 0
         self.num_bytes += num
         return num

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from allready.errors import StatedError
 from allready.units import GIB
 
 
-class TooMuchError(Exception):
+class TooMuchError(StatedError):
     """An archive unfolds into more than is sane; the text says what was the limit."""
 
 
-class DamagedError(Exception):
+class DamagedError(StatedError):
     """Compressed data or an archive ends early or makes no sense from here on."""
 
 
@@ -48,16 +49,19 @@ class Budget:
         """Count bytes that a decompressor gave."""
         self.num_out += num_bytes
         if self.num_out > self.limits.total_bytes:
-            raise TooMuchError(f"unfolds into more than {self.limits.total_bytes / GIB:.0f} GiB; the rest was not read")
+            size = f"{self.limits.total_bytes / GIB:.0f}"
+            raise TooMuchError("unfolds into more than {size} GiB; the rest was not read", size=size)
         most = self.limits.ratio_of.get(codec, self.limits.ratio)
         if self.num_out > self.limits.free_bytes and self.num_out > most * max(self.num_in, 1):
             raise TooMuchError(
-                f"unfolds to more than {most:.0f} times its size, which no log does; "
-                f"the rest after {self.num_out / GIB:.1f} GiB was not read"
+                "unfolds to more than {most} times its size, which no log does; the rest after {size} GiB was not read",
+                most=f"{most:.0f}",
+                size=f"{self.num_out / GIB:.1f}",
             )
 
     def member(self) -> None:
         """Count one member of an archive."""
         self.num_members += 1
         if self.num_members > self.limits.num_members:
-            raise TooMuchError(f"has more than {self.limits.num_members:,} members; the rest was not read")
+            form = "has more than {most} members; the rest was not read"
+            raise TooMuchError(form, most=f"{self.limits.num_members:,}")

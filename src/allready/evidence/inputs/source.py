@@ -8,6 +8,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from allready.evidence.inputs.intake import Guarded
+from allready.model.finding import Phrase
 
 HEAD_BYTES = 1 << 16  # the kind of a source is found from so much of it
 BUFFER_BYTES = 1 << 20
@@ -61,7 +62,7 @@ class Source(Struct, kw_only=True):
         return hole < self.size_bytes
 
     @property
-    def problem(self) -> str | None:
+    def problem(self) -> Phrase | None:
         """Why it ended early, after reading."""
         return self._raw.problem if self._raw is not None else None
 

@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from allready.evidence.inputs.intake import Intake, Part
 from allready.evidence.inputs.limits import Budget, DamagedError
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 if TYPE_CHECKING:
     import tarfile
@@ -29,7 +31,7 @@ class Member(Struct, frozen=True, kw_only=True):
     size_bytes: int | None
     mtime_s: float | None = None
     content: Part | None = None
-    why_not: str | None = None
+    why_not: Phrase | None = None
 
 
 def is_tar(head: bytes) -> bool:
@@ -66,7 +68,7 @@ def members(intake: Intake, budget: Budget) -> Iterator[Member]:
             more = block[482] if header.type == _SPARSE else 0
             while more:  # GNU's old sparse header goes on in further blocks
                 more = intake.read_exactly(BLOCK)[504]
-            yield Member(name=name, size_bytes=size, why_not="stored as a sparse file: unpack it first")
+            yield Member(name=name, size_bytes=size, why_not=said("stored as a sparse file: unpack it first"))
             intake.skip(size)
             _pad(intake, size)
         elif header.type in _FILES and not name.endswith("/"):

@@ -13,6 +13,9 @@ from allready.evidence.inputs.intake import FileFeed, Guarded, Intake
 from allready.evidence.inputs.limits import LIMITS, Budget, DamagedError, Limits, TooMuchError
 from allready.evidence.inputs.source import HEAD_BYTES, Source
 from allready.model import SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import phrase_of, said
+from allready.model.finding import Phrase
 
 
 def unpack(
@@ -28,7 +31,7 @@ def unpack(
     try:
         file, size, mtime_s = _open(found)
     except OSError as error:
-        yield SourceRecord(path=found.label, kind="unread", problem=_words(error))
+        yield troubled(SourceRecord(path=found.label, kind="unread"), _words(error))
         return
     with file:
         budget = Budget(limits)
@@ -58,12 +61,12 @@ def open_plain(path: str) -> io.FileIO:
     return io.FileIO(fd)
 
 
-def _words(error: OSError) -> str:
+def _words(error: OSError) -> Phrase:
     if isinstance(error, FileNotFoundError):
-        return "it vanished before it was read"
+        return said("it vanished before it was read")
     if isinstance(error, PermissionError):
-        return "no permission to read it"
-    return f"cannot be read: {error.strerror or error}"
+        return said("no permission to read it")
+    return said("cannot be read: {error}", error=error.strerror or error)
 
 
 class _Walk:
@@ -89,18 +92,18 @@ class _Walk:
             codec = codec_of(head)
             is_archive = codec is not None or tar.is_tar(head) or (zip.is_zip(head) and not zip.is_checkpoint(head))
             if is_archive and layer >= self._budget.limits.num_layers:
-                problem = "packed too deep (an archive in an archive in an archive): unpack the outer one first"
-                yield SourceRecord(path=label, kind="archive", size_bytes=size or 0, problem=problem)
+                problem = said("packed too deep (an archive in an archive in an archive): unpack the outer one first")
+                yield troubled(SourceRecord(path=label, kind="archive", size_bytes=size or 0), problem)
                 return
             if codec is not None:
                 intake, plain, size = Intake(Inflate(intake, codec, self._budget)), None, None
                 head = intake.peek(HEAD_BYTES)
         except (DamagedError, TooMuchError) as error:
-            damage = str(error)
+            damage = phrase_of(error)
         except OSError as error:
             damage = _words(error)
         if damage is not None:
-            yield SourceRecord(path=label, kind="unread", size_bytes=size or 0, problem=damage)
+            yield troubled(SourceRecord(path=label, kind="unread", size_bytes=size or 0), damage)
             return
         if tar.is_tar(head):
             yield from self._members(tar.members(intake, self._budget), intake, label, size, layer)
@@ -130,9 +133,8 @@ class _Walk:
             for member in members:
                 name = f"{label}!{member.name}"
                 if member.content is None:
-                    yield SourceRecord(
-                        path=name, kind="unread", size_bytes=member.size_bytes or 0, problem=member.why_not
-                    )
+                    record = SourceRecord(path=name, kind="unread", size_bytes=member.size_bytes or 0)
+                    yield troubled(record, member.why_not)
                     continue
                 yield from self.content(
                     Intake(member.content),
@@ -143,7 +145,7 @@ class _Walk:
                     layer=layer + 1,
                 )
         except (DamagedError, TooMuchError) as error:
-            problem = str(error)
+            problem = phrase_of(error)
         except OSError as error:
             problem = _words(error)
-        yield SourceRecord(path=label, kind="archive", size_bytes=size or intake.position, problem=problem)
+        yield troubled(SourceRecord(path=label, kind="archive", size_bytes=size or intake.position), problem)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from msgspec import Struct, field
 
 from allready import garbage
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -38,7 +40,7 @@ class Lost(Struct, Generic[T], frozen=True, kw_only=True):
     """A task whose worker died in the middle."""
 
     task: T
-    why: str
+    why: Phrase
 
 
 class _Worker(Struct, Generic[T]):
@@ -186,12 +188,13 @@ def can_fork() -> bool:
     return num_threads == 1 and threading.active_count() == 1
 
 
-def _death(code: int | None) -> str:
+def _death(code: int | None) -> Phrase:
     if code is not None and code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        memory = "; was this machine out of memory?" if -code == signal.SIGKILL else ""
-        return f"the process that read it was ended by {name}{memory}"
-    return f"the process that read it ended with exit code {code}"
+        if -code == signal.SIGKILL:
+            return said("the process that read it was ended by {signal}; was this machine out of memory?", signal=name)
+        return said("the process that read it was ended by {signal}", signal=name)
+    return said("the process that read it ended with exit code {code}", code=code)
 
 
 def _serve(pipe: "Connection[Any, Any]", parent: int, work: "Work[Any, Any]") -> None:

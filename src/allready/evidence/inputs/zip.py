@@ -11,6 +11,7 @@ from allready.evidence.inputs.codecs import CHUNK, Feed, Inflate
 from allready.evidence.inputs.intake import CUT, Intake, Part
 from allready.evidence.inputs.limits import Budget, DamagedError
 from allready.evidence.inputs.tar import Member
+from allready.model.fill import said
 
 LOCAL = b"PK\x03\x04"
 _DESCRIPTOR = b"PK\x07\x08"
@@ -118,9 +119,10 @@ def members(intake: Intake, budget: Budget) -> Iterator[Member]:
             continue
         why_not = None
         if flags & (_ENCRYPTED | _STRONG):
-            why_not = "encrypted: unpack it with its password first"
+            why_not = said("encrypted: unpack it with its password first")
         elif method != _STORED and method not in _METHODS:
-            why_not = f"packed with method {method} of zip, which is not known here: unpack it first"
+            form = "packed with method {method} of zip, which is not known here: unpack it first"
+            why_not = said(form, method=method)
         if why_not is not None:
             yield Member(name=name, size_bytes=size, why_not=why_not)
             part: Part = _Until(intake) if is_open_ended else Part(intake, packed)

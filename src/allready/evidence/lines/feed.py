@@ -7,6 +7,8 @@ from typing import BinaryIO, NamedTuple
 
 from allready.evidence.lines.coll import MAX_BYTES
 from allready.evidence.lines.templates import Rows
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 CHUNK = 2 << 20
 OnBytes = Callable[[int], None] | None
@@ -50,7 +52,7 @@ class Feed:
         self._first = self.size if first is None else min(first, self.size)
         self.rows = rows(self.size + MAX_BYTES + 16)
         self.buffer = self.rows.buffer
-        self.problem: str | None = None
+        self.problem: Phrase | None = None
         self.is_newline_added = False  # the last line had none
         self._stream = stream
         self._fill: Callable[[memoryview], int | None] | None
@@ -109,7 +111,9 @@ class Feed:
                 num = self._once(have + total, most)
             except READ_ERRORS as error:
                 text = " ".join(str(error).split())[:200]
-                self.problem = f"reading stopped at byte {self._offset + have + total}: {type(error).__name__}: {text}"
+                place = self._offset + have + total
+                what = f"{type(error).__name__}: {text}"
+                self.problem = said("reading stopped at byte {place}: {error}", place=place, error=what)
                 num = 0
             if not num:
                 break

@@ -8,6 +8,7 @@ import itertools
 from msgspec import Struct, field
 
 from allready.evidence.reading import OpStream
+from allready.model.finding import Phrase
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -130,7 +131,7 @@ class Scanned(Struct, kw_only=True):
     last_lines: dict[str, RawLine] = {}
     head: bytes = b""
     tail: bytes = b""
-    problems: list[str] = []
+    problems: list[Phrase] = []
 
 
 def split_ranges(size_bytes: int, workers: int, *, smallest_bytes: int = 64 << 20) -> list[tuple[int, int]]:

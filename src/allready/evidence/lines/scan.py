@@ -31,6 +31,7 @@ from allready.evidence.lines.quick import QuickLines, Sorted
 from allready.evidence.lines.residue import Hit, Reader
 from allready.evidence.lines.streams import Streams
 from allready.evidence.lines.templates import Rows, Templates, Workspace, geometry
+from allready.model.fill import said
 
 _LESSON_BYTES = 256 << 10
 """Of the first log: from so many the fast lane learns what the others are compared with."""
@@ -501,10 +502,10 @@ class _Scan:
         if self._feed.problem is not None:
             out.problems.append(self._feed.problem)
         if out.num_coll_apart:
-            out.problems.append(
-                f"{out.num_coll_apart} operations belong to more than {self._limits.streams} communicators: "
-                "they are counted, their order is not known"
+            form = (
+                "{num} operations belong to more than {most} communicators: they are counted, their order is not known"
             )
+            out.problems.append(said(form, num=out.num_coll_apart, most=self._limits.streams))
         if self._blocks.num_cut:
-            out.problems.append("some blocks (tracebacks, tables) were cut: there were too many")
+            out.problems.append(said("some blocks (tracebacks, tables) were cut: there were too many"))
         return out

@@ -18,6 +18,8 @@ from allready.evidence.log.writer import WriterResolver
 from allready.evidence.prefix import KnownFronts
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import said
 
 _MAX_EXAMPLES = 8
 _MAX_LINE_CHARS = 300
@@ -109,13 +111,14 @@ def _record(log: LogContext, num_events_dropped: int, *, by_name: bool) -> Sourc
     marks = min(scanned.iterations.num_lines, scanned.num_rest)
     problems = list(scanned.problems)
     if scanned.num_dropped:
-        problems.append(f"{scanned.num_dropped:,} lines between the first and the last ones were counted only")
+        form = "{num} lines between the first and the last ones were counted only"
+        problems.append(said(form, num=f"{scanned.num_dropped:,}"))
     if num_events_dropped:
-        problems.append(f"{num_events_dropped:,} events were counted only")
+        problems.append(said("{num} events were counted only", num=f"{num_events_dropped:,}"))
     num_repeats = sum(repeat.count for repeat in scanned.repeats)
     num_understood = scanned.num_coll + len(kept) - len(unknown) + num_repeats + followers + marks
     rank = hints(log.source).rank if by_name else None
-    return SourceRecord(
+    record = SourceRecord(
         path=log.source,
         kind="log",
         size_bytes=scanned.num_bytes,
@@ -123,12 +126,12 @@ def _record(log: LogContext, num_events_dropped: int, *, by_name: bool) -> Sourc
         num_understood=num_understood,
         num_unknown=len(unknown) + max(scanned.num_rest - followers - marks, 0),
         unknown_examples=_examples([*(line.text for line in unknown), *map(decode, scanned.rest_examples)]),
-        problem="; ".join(problems) or None,
         first_time_s=min(times, default=None),
         last_time_s=max(times, default=None),
         rank=rank,
         last_line="" if rank is None else last_line_of(decode(scanned.tail)),
     )
+    return troubled(record, *problems)
 
 
 def last_line_of(text: str) -> str:

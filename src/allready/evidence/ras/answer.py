@@ -9,12 +9,14 @@ from allready.evidence.ras.common import as_pid, as_rank, error_text, hash_name,
 from allready.evidence.reading import RasAnswer
 from allready.evidence.untyped import as_dict, as_int, as_list, as_text
 from allready.model import Absence, GroupProgress, Origin, Position, Recorder
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 MAX_COUNT = (1 << 63) - 1
 MAX_UNLISTED = 20_000  # ranks that an answer counts but does not list, named one by one up to here
 
 
-def answer_of(report: Mapping[str, Any], origin: Origin, problem: str | None) -> RasAnswer:
+def answer_of(report: Mapping[str, Any], origin: Origin, problem: Phrase | None) -> RasAnswer:
     """What one report says; anything of the wrong type is as if it were not there."""
     answer = RasAnswer(origin=origin, time_s=parse_time(as_text(report.get("timestamp"))), problem=problem)
     hosts: dict[tuple[str, int], tuple[str, int | None]] = {}
@@ -33,7 +35,7 @@ def answer_of(report: Mapping[str, Any], origin: Origin, problem: str | None) ->
     answer.dead = list(dead)
     timeouts = as_dict(report.get("ras")).get("timeouts_count")
     if isinstance(timeouts, int) and timeouts > 0 and answer.problem is None:
-        answer.problem = f"RAS met {timeouts} time-outs while it collected"
+        answer.problem = said("RAS met {num} time-outs while it collected", num=timeouts)
     return answer
 
 

@@ -13,6 +13,8 @@ from allready.evidence.reading import RasAnswer, Reading, Tally
 from allready.evidence.text_lines import lines_of
 from allready.evidence.untyped import as_dict
 from allready.model import Event, Origin
+from allready.model.events import troubled
+from allready.model.fill import said
 
 MAX_POSITIONS = 100_000  # ranks of all answers together: the first answer and the last ones are kept
 MAX_ANSWERS = 50_000
@@ -190,9 +192,10 @@ class _Reader:
         answers = list(self._answers())
         problems = [a.problem for a in answers if a.problem][:1]
         if self.num_left_out:
-            problems.append(f"{self.num_left_out} answers between the first and the last ones left out")
-        times = {"first_time_s": self.times[0], "last_time_s": self.times[-1]} if self.times else {}
-        record = self.tally.record(self.source, "ras", size, num_lines, problem="; ".join(problems) or None, **times)
+            form = "{num} answers between the first and the last ones left out"
+            problems.append(said(form, num=self.num_left_out))
+        times: dict[str, Any] = {"first_time_s": self.times[0], "last_time_s": self.times[-1]} if self.times else {}
+        record = troubled(self.tally.record(self.source, "ras", size, num_lines, **times), *problems)
         return Reading(source=record, ras=answers, events=self.events)
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from allready.evidence.ras.common import MAX_RANKS, VERSION, error_of_text, hash_name, operation_name
 from allready.evidence.reading import RasAnswer, Tally
 from allready.model import Absence, Event, GroupProgress, Origin, Position, Recorder
+from allready.model.fill import said
 
 MAX_LINES = 300_000
 """Of one report that say something; one about 10,000 ranks has a tenth of it."""
@@ -100,14 +101,14 @@ class TextReport:
         if not text:
             return
         if self.num_known >= MAX_LINES:
-            self.answer.problem = f"only its first {MAX_LINES:,} lines were read"
+            self.answer.problem = said("only its first {most} lines were read", most=f"{MAX_LINES:,}")
             return
         if self._header(text) or self._process(text) or (self._at.comm is not None and self._detail(text, number)):
             self.num_known += 1
         elif _KNOWN.match(text):
             self.num_known += 1
             if text.startswith("Encountered"):
-                self.answer.problem = text[:200]
+                self.answer.problem = said("{text}", text=text[:200])
         else:
             self.unknown.add_unknown(text)
 

@@ -9,6 +9,8 @@ import re
 from typing import Any
 
 from allready.json_bounds import memory_bytes
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 DEEPEST = 32
 MAX_BYTES = 128 << 20
@@ -24,7 +26,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 _STRICT = json.JSONDecoder()
 
 
-def parse_object(text: str) -> tuple[dict[str, Any], int, str | None]:
+def parse_object(text: str) -> tuple[dict[str, Any], int, Phrase | None]:
     """The object that `text` begins with, where it ends, and what was wrong with it."""
     try:
         if memory_bytes(text) > MAX_BYTES:
@@ -32,7 +34,7 @@ def parse_object(text: str) -> tuple[dict[str, Any], int, str | None]:
         value, end = _STRICT.raw_decode(text)
     except (ValueError, RecursionError):
         return _Repair(text).parse()
-    return (value, end, None) if isinstance(value, dict) else ({}, end, "no object")
+    return (value, end, None) if isinstance(value, dict) else ({}, end, said("no object"))
 
 
 class _Repair:
@@ -46,7 +48,7 @@ class _Repair:
         self.finished = False
         self.num_values = 0
 
-    def parse(self) -> tuple[dict[str, Any], int, str | None]:
+    def parse(self) -> tuple[dict[str, Any], int, Phrase | None]:
         """The object as far as it is known, where it ends, and the problem."""
         for token in _TOKEN.finditer(self.text):
             string, number, literal, mark, _ = token.groups()
@@ -61,13 +63,13 @@ class _Repair:
             elif literal is not None:
                 self._put(_LITERALS[literal])
             if self.finished:
-                return self.root, token.end(), "broken JSON, repaired"
+                return self.root, token.end(), said("broken JSON, repaired")
             if len(self.open) > DEEPEST:
                 break
             self.num_values += 1
             if self.num_values > MAX_VALUES:
-                return self.root, len(self.text), f"only its first {MAX_VALUES:,} values were read"
-        return self.root, len(self.text), "broken JSON: the end is missing"
+                return self.root, len(self.text), said("only its first {most} values were read", most=f"{MAX_VALUES:,}")
+        return self.root, len(self.text), said("broken JSON: the end is missing")
 
     def _is_key(self, end: int) -> bool:
         following = _NEXT.match(self.text, end)

@@ -8,22 +8,24 @@ from allready.evidence.stacks.threads import OpenProcess, OpenThread
 from allready.evidence.untyped import as_dict, as_int, as_list, as_text
 from allready.json_bounds import memory_bytes
 from allready.model import Frame
+from allready.model.fill import said
+from allready.model.finding import Phrase
 
 _DECODER = json.JSONDecoder()
 MAX_THREADS = 20_000
 MAX_BYTES = 96 << 20
 
 
-def take_json(text: str, start: int, line: int) -> tuple[list[OpenProcess], int, str | None]:
+def take_json(text: str, start: int, line: int) -> tuple[list[OpenProcess], int, Phrase | None]:
     """The processes of the list that begins at `start`, where it ends, and what was wrong with it."""
     if memory_bytes(text, start) > MAX_BYTES:
-        return [], len(text), "a list of threads that would take too much memory"
+        return [], len(text), said("a list of threads that would take too much memory")
     try:
         value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
-        return [], len(text), "broken JSON"
+        return [], len(text), said("broken JSON")
     if not isinstance(value, list):
-        return [], end, "not a list of threads"
+        return [], end, said("not a list of threads")
     found: dict[int, OpenProcess] = {}
     for item in value[:MAX_THREADS]:
         thread = as_dict(item)

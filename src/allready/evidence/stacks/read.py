@@ -9,6 +9,7 @@ from allready.evidence.stacks.pyspy_json import take_json
 from allready.evidence.stacks.text import ANSI, StackLines
 from allready.evidence.stacks.threads import MAX_PROCESSES, OpenProcess, finished
 from allready.model import Origin
+from allready.model.finding import Phrase
 from allready.patterns import compiled
 
 MAX_WRITERS = 2_000
@@ -82,7 +83,7 @@ class _Reader:
         self.processes: list[OpenProcess] = []
         self.writers: dict[str, StackLines] = {}
         self.tally = Tally()
-        self.problem: str | None = None
+        self.problem: Phrase | None = None
 
     def lines(self, text: str, number: int) -> int:
         """Lines of text; the number of the line that they end on."""
@@ -110,7 +111,7 @@ class _Reader:
             )
         return self.writers[prefix]
 
-    def take_processes(self, found: list[OpenProcess], problem: str | None) -> None:
+    def take_processes(self, found: list[OpenProcess], problem: Phrase | None) -> None:
         """The processes of a JSON list; a header line before it may give their rank."""
         pending = self.writers[""].pending if "" in self.writers else {}
         rank = pending.pop("rank", None)

@@ -18,6 +18,8 @@ from allready.evidence.reading import Reading
 from allready.evidence.stacks.libraries import is_users
 from allready.evidence.stacks.read import read_stacks
 from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, RankStatus, Role, SourceRecord
+from allready.model.events import troubled
+from allready.model.fill import said
 
 MAX_DUMP_BYTES = 16 << 20
 MAX_RING_BYTES = 8 << 20
@@ -111,8 +113,8 @@ def _guarded(kind: str, source: str, read: Callable[[], Reading]) -> Reading:
     try:
         return read()
     except UNFORESEEN as error:
-        problem = f"cannot be read: {type(error).__name__}: {error}"[:300]
-        return Reading(source=SourceRecord(path=source, kind=kind, problem=problem))
+        problem = said("cannot be read: {error}", error=f"{type(error).__name__}: {error}"[:300])
+        return Reading(source=troubled(SourceRecord(path=source, kind=kind), problem))
 
 
 def _stacks(one: RankEvidence, source: str, time_s: float) -> Reading:

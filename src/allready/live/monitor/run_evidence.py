@@ -13,6 +13,8 @@ from allready.judging.mismatch import UNMET
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.progress import progress_of
 from allready.model import CallShift, Lag, Mismatch, Recorder, RunEvidence, World
+from allready.model.events import troubled
+from allready.model.fill import said
 
 FRESH_S = 12.0
 """Answers older than this say nothing of now, but of ranks that stand where they stood; what a rank that ended had
@@ -87,8 +89,8 @@ def assembled(readings: Sequence[Reading], logged: LoggedCalls) -> RunEvidence:
     except UNFORESEEN as error:
         if not any(map(_is_of_nccl, readings)):
             raise
-        problem = f"cannot be joined: {type(error).__name__}: {error}"[:300]
-        rest = [Reading(source=replace(r.source, problem=problem)) if _is_of_nccl(r) else r for r in readings]
+        problem = said("cannot be joined: {error}", error=f"{type(error).__name__}: {error}"[:300])
+        rest = [Reading(source=troubled(r.source, problem)) if _is_of_nccl(r) else r for r in readings]
         return assemble(rest)
 
 

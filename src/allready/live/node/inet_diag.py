@@ -59,7 +59,7 @@ def connections(
         except (OSError, ValueError) as error:
             if family == socket.AF_INET6 and getattr(error, "errno", None) in {errno.ENOENT, errno.EAFNOSUPPORT}:
                 return  # a kernel without IPv6
-            raise FactUnavailable(f"INET_DIAG: {error}") from error
+            raise FactUnavailable("INET_DIAG: {error}", error=error) from error
 
 
 def parse(body: bytes) -> tuple[int, SocketRow] | None:

@@ -82,7 +82,7 @@ class KernelLog:
         try:
             text = (host or LiveHost()).run(["dmesg", "--time-format", "iso"], timeout_s=timeout_s)
         except FactUnavailable as error:
-            raise FactUnavailable(f"kernel log: {self.problem}; {error}") from error
+            raise FactUnavailable("kernel log: {problem}; {error}", problem=self.problem, error=error) from error
         return tuple(line for line in text.splitlines()[-MAX_LINES:] if self._is_new(line))
 
     def names_killed(self, pid: int, command: str) -> bool:

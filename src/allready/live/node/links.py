@@ -38,7 +38,7 @@ def links(*, timeout_s: float) -> tuple[LinkRow, ...]:
                 if link is not None and len(found) < MAX_LINKS:
                     found.append(link)
     except (OSError, ValueError, struct.error) as error:
-        raise FactUnavailable(f"rtnetlink: {error}") from error
+        raise FactUnavailable("rtnetlink: {error}", error=error) from error
     return tuple(found)
 
 

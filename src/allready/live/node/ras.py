@@ -108,11 +108,11 @@ class RasAsker:
 
 def _question(host: str, port: int, ours: frozenset[int], all_ours: bool, stop: threading.Event) -> Answer:
     until = time.monotonic() + QUESTION_S
-    problem = "no rank answered"
+    problem = FactUnavailable("no rank answered")
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise FactUnavailable(f"{host}: {error}") from error
+        raise FactUnavailable("{host}: {error}", host=host, error=error) from error
     for n in range(MAX_TRIES):
         if stop.is_set() or time.monotonic() >= until:
             break
@@ -121,13 +121,13 @@ def _question(host: str, port: int, ours: frozenset[int], all_ours: bool, stop: 
             with socket.socket(family, kind, protocol) as sock:
                 text = _talk(sock, address, until, stop)
         except (OSError, ValueError) as error:
-            problem = str(error) or type(error).__name__
+            problem = FactUnavailable("{error}", error=str(error) or type(error).__name__)
             stop.wait(0.05)
             continue
         if _is_ours(text, ours, all_ours):
             return Answer(text, time.time())
-        problem = "the answer is of another job"
-    raise FactUnavailable(problem)
+        problem = FactUnavailable("the answer is of another job")
+    raise problem
 
 
 def _talk(sock: socket.socket, address: object, until: float, stop: threading.Event) -> str:

@@ -11,6 +11,7 @@ from allready.live.watch.find import FoundJob, found_jobs, job_of_pids, unranked
 from allready.live.watch.state import WatchedJob
 from allready.proc.process import environ_of
 from allready.report.safe import plain
+from allready.text.usage import usage_text
 
 MAX_LISTED = 20
 
@@ -43,7 +44,7 @@ def choose(wanted: str | None) -> tuple[WatchedJob, FoundJob | None]:
             )
         return named.job, named
     if not meant:
-        raise UsageError(_nothing())
+        raise _nothing()
     job = meant[0]
     if len({_identity(j) for j in meant}) > 1:
         raise UsageError(
@@ -84,30 +85,35 @@ def _list(every: Mapping[WatchedJob, FoundJob | None]) -> str:
         f"\n  {plain(job.job_id, most=80)}  pid {job.pid}{_age(job)}{_what(job)}" for job in list(every)[:MAX_LISTED]
     ]
     if len(every) > MAX_LISTED:
-        lines.append(f"\n  and {len(every) - MAX_LISTED} more")
+        lines.append("\n  " + usage_text("and {count} more", count=len(every) - MAX_LISTED))
     return "".join(lines)
 
 
 def _age(job: WatchedJob) -> str:
-    return "" if job.started_s is None else f"  {max(0.0, time.time() - job.started_s):.0f} s old"
+    if job.started_s is None:
+        return ""
+    return "  " + usage_text("started {seconds} s ago", seconds=f"{max(0.0, time.time() - job.started_s):.0f}")
 
 
 def _what(job: WatchedJob) -> str:
     if job.source == "allready":
         node = "" if job.node_rank is None or (job.num_nodes or 1) < 2 else f"  node {job.node_rank}"
         return f"{node}  {plain(' '.join(job.command[:1]), most=100)}"
-    return f"  {len(job.pids)} {'rank' if len(job.pids) == 1 else 'ranks'} started without allready"
+    if len(job.pids) == 1:
+        return "  " + usage_text("1 rank started without allready")
+    return "  " + usage_text("{count} ranks started without allready", count=len(job.pids))
 
 
-def _nothing() -> str:
-    text = (
-        "no distributed job of this user runs on this machine (searched for agents of allready run, and for processes "
-        "whose environment has their rank, as RANK and WORLD_SIZE do)"
-    )
+def _nothing() -> UsageError:
     pids = unranked()
-    if pids:
-        text += (
-            "; these have loaded torch or JAX but their environment has no rank; to watch them as one job: "
-            f"allready watch {','.join(map(str, pids))}"
+    if not pids:
+        return UsageError(
+            "no distributed job of this user runs on this machine (searched for agents of allready run, and for "
+            "processes whose environment has their rank, as RANK and WORLD_SIZE do)"
         )
-    return text
+    return UsageError(
+        "no distributed job of this user runs on this machine (searched for agents of allready run, and for processes "
+        "whose environment has their rank, as RANK and WORLD_SIZE do); these have loaded torch or JAX but their "
+        "environment has no rank; to watch them as one job: allready watch {pids}",
+        pids=",".join(map(str, pids)),
+    )

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from allready import units
 from allready.model import GroupMark, NodeStatus, RankStatus, Report, ranges
+from allready.model.finding import Phrase
+from allready.text.catalog import say_phrase
 from allready.text.ui import ui
 
 NETWORK_KEPT_S = 10.0
@@ -60,7 +62,8 @@ class Remark(Struct, frozen=True, kw_only=True):
 
     def text(self, language: str) -> str:
         """In the reader's language; values may be hostile."""
-        return ui(f"watch.{self.key}", language, **self.values)
+        values = {n: say_phrase(v, language) if isinstance(v, Phrase) else v for n, v in self.values.items()}
+        return ui(f"watch.{self.key}", language, **values)
 
 
 class WatchState(Struct, frozen=True, kw_only=True):

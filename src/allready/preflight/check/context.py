@@ -13,6 +13,7 @@ from allready.messaging.channel import Narrator
 from allready.messaging.token import Token
 from allready.messaging.wire import Hello
 from allready.model import LaunchFacts, NodeFacts, Report
+from allready.model.fill import said
 from allready.preflight.check.report_series import ReportSeries
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.waits import in_daemon_thread
@@ -64,7 +65,7 @@ async def resolve(host: Host, name: str) -> tuple[str, ...]:
             lambda: host.resolve(name, timeout_s=RESOLVE_S), timeout_s=RESOLVE_S + 1.0, what=f"resolving {name}"
         )
     except DeadlineExceeded as error:
-        raise FactUnavailable(str(error)) from error
+        raise FactUnavailable("{error}", error=error) from error
 
 
 async def collect_facts(host: Host, request: CheckRequest) -> NodeFacts:
@@ -76,4 +77,4 @@ async def collect_facts(host: Host, request: CheckRequest) -> NodeFacts:
             what="collecting facts",
         )
     except DeadlineExceeded as error:
-        return replace(NodeFacts.none(str(error)), launch=request.launch)
+        return replace(NodeFacts.none(said("{error}", error=error)), launch=request.launch)

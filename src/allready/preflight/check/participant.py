@@ -11,6 +11,7 @@ from allready.facts.exchange import to_json
 from allready.messaging.channel import loss_of
 from allready.messaging.link import Link
 from allready.model import ClockFacts, Loss, LossReason, NodeFacts, NotApplicable, Report
+from allready.model.fill import said
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.follow import Abandoned, follow
 from allready.preflight.check.joining import Joiner
@@ -72,7 +73,7 @@ class Participant:
         try:
             clock = await link.measure_clock()
         except DeadlineExceeded as error:
-            clock = NotApplicable(str(error))
+            clock = NotApplicable.because(said("{error}", error=error))
         own = await asyncio.shield(self._context.own_facts)
         facts = replace(own, clock=clock, master_contact=self._joiner.contact)
         await link.send(FACTS, to_json(facts))

@@ -17,6 +17,7 @@ from allready.judging.loading import load
 from allready.messaging.channel import LOST
 from allready.messaging.contact import Contact
 from allready.messaging.hub import Hub
+from allready.model.fill import said
 from allready.preflight.check.context import LAST_FACTS_S, CheckContext
 from allready.preflight.check.master_port import MasterPort
 from allready.preflight.check.report_series import plain, world_of
@@ -240,7 +241,8 @@ class RollCaller:
             await self.take_messages(timeout_s=min(0.5, max(0.0, deadline - loop.time())))
         for node_rank in self.hub.nodes:
             if node_rank not in self.facts:
-                self.facts[node_rank] = model.NodeFacts.none(f"the node sent no facts within {FACTS_S:.0f} s")
+                why = said("the node sent no facts within {seconds} s", seconds=f"{FACTS_S:.0f}")
+                self.facts[node_rank] = model.NodeFacts.none(why)
 
     # Judging
 
@@ -291,7 +293,7 @@ def facts_from(body: Any) -> model.NodeFacts:
     try:
         return from_json(body)
     except Exception as error:  # noqa: BLE001 - another node's message: whatever is wrong with it is that node's
-        return model.NodeFacts.none(f"the node's facts could not be read: {error}"[:300])
+        return model.NodeFacts.none(said("the node's facts could not be read: {error}", error=str(error)[:300]))
 
 
 def is_local(address: str) -> bool:

@@ -31,7 +31,7 @@ from allready.rules.env.devices_fail import devices_fail
 from allready.rules.env.devices_hang import devices_hang
 from allready.rules.env.import_fails import import_fails
 from allready.rules.env.import_hangs import import_hangs
-from allready.text.reasons import not_checked, reason
+from allready.text.reasons import fact_missing, not_checked, reason
 
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")
 """Facts without which nobody may call a machine healthy."""
@@ -108,7 +108,7 @@ def _missing(nodes: Iterable[NodeFacts]) -> Mapping[str, Reason]:
         for name in NECESSARY:
             value = getattr(facts, name)
             if isinstance(value, FactMissing) and not isinstance(value, NotApplicable):
-                found[name] = reason(UncheckedKind.FACT_MISSING, why=value.why)
+                found[name] = fact_missing(value)
     return found
 
 

@@ -13,7 +13,8 @@ from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, R
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
     title="Bisection found the ranks that lower the bandwidth",
-    message="rank {ranks} of node {nodes}: {percent} % of the {good} GB/s of good pairs; found in {num_rounds} rounds",
+    message="rank {ranks}[[ of node {nodes}]]: {percent} % of the {good} GB/s of good pairs; found in {num_rounds} "
+    "rounds",
     remedy=(
         RemedyStep(explanation="leave the named node out until its link is repaired"),
         RemedyStep(shared="link_errors"),

@@ -63,7 +63,7 @@ def _hit(world: World, line: NcclDiagnostic | None, lines: list[NcclDiagnostic])
     who = (
         ""
         if rank is None
-        else said("rank {rank} of node {node}: ", rank=rank, node=None if node is None else world.label(node))
+        else said("rank {rank}[[ of node {node}]]: ", rank=rank, node=None if node is None else world.label(node))
     )
     severity = Severity.INFO if line is None else Severity.ERROR if line.kind == WRONG else Severity.WARNING
     shown = [line] if line is not None else lines[:MAX_ROWS]

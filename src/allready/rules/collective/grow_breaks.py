@@ -12,8 +12,9 @@ from allready.judging.values import rank_label, stage_label
     fault_class=model.FaultClass.NET_BROKEN,
     layer=Layer.STAGE,
     title="The collectives fail from a certain number of ranks on",
-    message="{works} ranks work, {breaks} do not: stage {stage} {outcome} when rank {added} joins",
-    remedy="look at what joined: rank {added}; repeat with that member left out (--nnodes, --devices) to confirm it",
+    message="{works} ranks work, {breaks} do not: stage {stage} {outcome}[[ when rank {added} joins]]",
+    remedy="look at what joined[[: rank {added}]]; repeat with that member left out (--nnodes, --devices) to confirm "
+    "it",
 )
 def grow_breaks(collectives: model.Collectives, world: model.World) -> Iterator[model.Hit]:
     """

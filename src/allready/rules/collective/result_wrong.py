@@ -15,7 +15,8 @@ from allready.units import size
     fault_class=model.FaultClass.HW_HANG,
     layer=Layer.STAGE,
     title="A collective gave a wrong result",
-    message="rank {ranks} {ranks:has/have} a wrong result in stage {stage} at {sizes}, and no error was reported",
+    message="[[rank {ranks} {ranks:has/have} a wrong result|results are wrong]] in stage {stage}[[ at {sizes}]], and "
+    "no error was reported",
     remedy=(
         model.RemedyStep(
             explanation="repeat it; if it comes back, the same command with --isolate says whether P2P, SHM or IB "

@@ -19,8 +19,8 @@ ASK = {"torch": "torch.cuda.init(); print(torch.cuda.device_count())", "jax": "p
     layer=Layer.ENVIRONMENT,
     applies=Applies.FACTS,
     title="torch or JAX fails when it is asked for its devices",
-    message="node {node}: {module} can be imported; asking it for its devices [[raises {error}]]"
-    "[[ends the interpreter with {signal}]][[ends the interpreter with exit code {exit_code}]]",
+    message="node {node}: {module} can be imported; asking it for its devices [[raises {error}|ends the interpreter "
+    "with {signal}|ends the interpreter with exit code {exit_code}]]",
     remedy=(
         RemedyStep(
             explanation="see the whole message",

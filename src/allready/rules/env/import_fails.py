@@ -16,8 +16,8 @@ from allready.rules.env._children import failure_values, has_failed, shown_failu
     layer=Layer.ENVIRONMENT,
     applies=Applies.FACTS,
     title="torch or JAX is installed and cannot be imported",
-    message="node {node}: import {module} [[raises {error}]][[ends the interpreter with {signal}]]"
-    "[[ends the interpreter with exit code {exit_code}]]",
+    message="node {node}: import {module} [[raises {error}|ends the interpreter with {signal}|ends the interpreter "
+    "with exit code {exit_code}]]",
     remedy=(
         RemedyStep(
             explanation="see the whole traceback, and which file is imported",

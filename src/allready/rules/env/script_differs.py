@@ -36,5 +36,5 @@ def script_differs(script: PerNode[ScriptFacts], world: World) -> Iterator[Hit]:
     """
     digests = {node: facts.sha256[:DIGITS] for node, facts in script.items()}
     texts = {n: f"{facts.path}: {facts.sha256} ({facts.size_bytes} B)" for n, facts in script.items()}
-    path = next((f.path for f in script.values()), "?")
-    yield from differing(digests, "sha256sum", num_nodes=world.num_nodes, texts=texts, path=path)
+    for path in list(dict.fromkeys(facts.path for facts in script.values()))[:1]:
+        yield from differing(digests, "sha256sum", num_nodes=world.num_nodes, texts=texts, path=path)

@@ -15,7 +15,7 @@ from allready.model import Culprits, FaultClass, Hit, ImportFacts, PerNode, Reme
     layer=Layer.ENVIRONMENT,
     applies=Applies.FACTS,
     title="torch loads another NCCL than it was built with",
-    message="node {node}: torch {torch} was built with NCCL {built} and loads NCCL {loaded} from {path}",
+    message="node {node}: torch[[ {torch}]] was built with NCCL {built} and loads NCCL {loaded}[[ from {path}]]",
     remedy=(
         RemedyStep(
             explanation="see what puts it in front",

@@ -15,7 +15,8 @@ OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "N
     layer=Layer.READINESS,
     raised=Raised(where=Situation.FIRST_CALLS),
     title="A variable that NCCL read differs between ranks",
-    message="[[{who} {who:has/have} {name} {odd}, the others {usual}]][[{name} differs between ranks: {split}]]",
+    message="[[{who} {who:has/have} {name} {odd}, the others {usual}|{name} differs between ranks: {split}|{name} "
+    "differs between ranks]]",
     remedy=RemedyStep(
         explanation="set {name} to the same value on every node (or nowhere); torchrun, mpirun -x and srun --export "
         "pass variables on differently",

@@ -11,7 +11,8 @@ from allready.rules.fabric._split import ranks_differ
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
     title="Ranks of one job ran with different versions",
-    message="[[{who} {who:has/have} {name} {odd}, the others have {usual}]][[{name} differs between ranks: {split}]]",
+    message="[[{who} {who:has/have} {name} {odd}, the others have {usual}|{name} differs between ranks: "
+    "{split}|{name} differs between ranks]]",
     remedy=RemedyStep(
         explanation="install the same {name} on every node and start again; compare the library path too",
         where="every node",

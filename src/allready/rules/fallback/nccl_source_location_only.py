@@ -32,7 +32,7 @@ OF_SEVERAL = {2, 6}
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed; only source locations were logged",
-    message="{who}: NCCL failed with {result} at {site} (phase: {phase}), and no line gives the reason",
+    message="[[{who}: ]]NCCL failed with {result} at {site}[[ (phase: {phase})]], and no line gives the reason",
     remedy="run again with NCCL_DEBUG=INFO and give diagnose the output of all ranks: the first NCCL WARN is the "
     "reason. Without one, search NCCL's issues for this place and the version; ncclSystemError is a socket, a file, "
     "memory or RDMA, ncclInternalError a check inside NCCL: in graph/ the hardware that it sees (containers with a "

@@ -25,7 +25,7 @@ MORE_SPECIFIC = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed; only the return code was logged",
-    message="{who}: NCCL failed with {result}, and no file has the warning with the reason",
+    message="[[{who}: ]]NCCL failed with {result}, and no file has the warning with the reason",
     remedy="run again with NCCL_DEBUG=WARN (INFO for the lines before it) and give diagnose the output of all ranks: "
     "the first NCCL WARN is the reason. What it may be: ncclUnhandledCudaError a CUDA call, ncclSystemError a socket, "
     "a file, memory or RDMA, ncclInvalidUsage a call of the program, ncclRemoteError another process that ended first",

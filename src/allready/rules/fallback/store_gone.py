@@ -21,8 +21,8 @@ MAX_LINES = 100
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="Lost the job's store; the cause is not in this input",
-    message="{who} lost the job's store ({remote}): {error}; the process that hosts it exited or is unreachable, and "
-    "its log is not in the input",
+    message="{who} lost the job's store[[ ({remote})]][[: {error}]]; the process that hosts it exited or is "
+    "unreachable, and its log is not in the input",
     remedy="look first at the process that hosts the store (rank 0 at MASTER_ADDR, or the agent at --rdzv-endpoint): "
     "ended by hand, killed, failed, or finished before the others. At the start: a proxy or sidecar in front of "
     "the port, or a host that listened too late. Several jobs on one machine need a port each",

@@ -60,7 +60,8 @@ class Found(Struct, frozen=True):
     applies=Applies.OFFLINE,
     unless=(Sign.ALL_WELL,),
     title="An NCCL warning without a known cause",
-    message="{who}: NCCL warns '{warning}', which no known fault explains (phase: {phase}, at {chain})",
+    message="[[{who}: ]]NCCL warns '{warning}', which no known fault explains[[ (phase: {phase}, at {chain})| "
+    "(phase: {phase})| (at {chain})]]",
     remedy="take this line as the first clue: search NCCL's issues for its text, compare the process with one that "
     "works (driver, container, devices, variables), and run again with NCCL_DEBUG=INFO for the lines before it. What "
     "the codes mean: 1 a CUDA call, 2 a system call, 3 a check inside NCCL, 4 and 5 a call of the program, "

@@ -29,8 +29,8 @@ TRANSLATED = "translated"
     since="0.2",
     layer=Layer.READINESS,
     title="PCIe bridges send the traffic between GPUs up to the processor (ACS)",
-    message="node {node}: {count} PCIe bridges above GPUs redirect requests (ACS), for example {bridges}; "
-    "IOMMU: {iommu}; GPUs without NVLink then reach each other through the processor only",
+    message="node {node}: {count} PCIe bridges above GPUs redirect requests (ACS), for example {bridges}[[; IOMMU: "
+    "{iommu}]]; GPUs without NVLink then reach each other through the processor only",
     remedy=(
         RemedyStep(
             explanation="switch ACS off in the firmware's settings (on a machine without guests)", where="node {node}"

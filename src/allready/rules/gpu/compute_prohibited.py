@@ -17,7 +17,8 @@ EXCLUSIVE = {"exclusive_process", "exclusive_thread"}
     since="0.2",
     layer=Layer.ENVIRONMENT,
     title="The compute mode of a GPU keeps the job out",
-    message="node {node}: GPU {gpu} is in compute mode {mode}[[ and belongs to {holder}]], so no rank can use it",
+    message="node {node}: GPU {gpu} is in [[compute mode {mode}|an exclusive compute mode]][[ and belongs to "
+    "{holder}]], so no rank can use it",
     remedy=(
         RemedyStep(
             explanation="allow processes again, as root",

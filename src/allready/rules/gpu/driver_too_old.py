@@ -14,7 +14,8 @@ from allready.judging.values import nccl_worked, wants_nccl
     fault_class=model.FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
     title="The NVIDIA driver is too old for this torch build",
-    message="node {node}: driver {driver} supports CUDA {driver_cuda} at most, torch is built for CUDA {torch_cuda}",
+    message="node {node}: [[driver {driver}|the driver]] supports CUDA {driver_cuda} at most, torch is built for "
+    "CUDA {torch_cuda}",
     remedy=(
         model.RemedyStep(
             explanation="update the driver (on data-centre GPUs the package cuda-compat helps too)",

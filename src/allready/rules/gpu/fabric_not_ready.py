@@ -14,7 +14,7 @@ from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyS
     since="0.2",
     layer=Layer.MACHINE,
     title="The NVLink fabric of a GPU is not ready",
-    message="node {node}: the fabric manager has not registered GPU {gpu} ({state})",
+    message="node {node}: the fabric manager has not registered GPU {gpu}[[ ({state})]]",
     remedy=(
         RemedyStep(
             explanation="start the fabric manager; its version must be that of the driver",

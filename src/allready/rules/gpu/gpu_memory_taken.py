@@ -17,7 +17,7 @@ _RESERVED_BYTES = GIB
     fault_class=model.FaultClass.ENV_LIMIT,
     layer=Layer.READINESS,
     title="Other processes use memory of the job's GPUs",
-    message="node {node}: other processes hold {taken} of the memory of GPU {gpus}: {holders}",
+    message="node {node}: other processes hold {taken} of the memory of GPU {gpus}[[: {holders}]]",
     remedy=(
         model.RemedyStep(
             explanation="list them; if they are left over from a dead job, end them",

@@ -30,7 +30,7 @@ READY = "completed"
     message="node {node}: this machine has {count} NVSwitches, and no fabric manager runs",
     remedy=(
         RemedyStep(
-            explanation="start it; its version must be that of the driver ({driver})",
+            explanation="start it; its version must be that of the driver[[ ({driver})]]",
             where="node {node}",
             command="systemctl status nvidia-fabricmanager; sudo systemctl enable --now nvidia-fabricmanager",
         ),

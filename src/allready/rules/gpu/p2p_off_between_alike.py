@@ -19,8 +19,8 @@ OK = "ok"
     since="0.2",
     layer=Layer.MACHINE,
     title="P2P is off between some GPUs and on between others of the same kind",
-    message="node {node}: P2P is off between GPUs {pairs} ({reason}), and on between other GPUs of this machine with "
-    "the same between them ({level})",
+    message="node {node}: P2P is off between GPUs {pairs}[[ ({reason})]], and on between other GPUs of this machine "
+    "with the same between them ({level})",
     remedy=(
         RemedyStep(
             explanation="see all pairs, and what is between them",

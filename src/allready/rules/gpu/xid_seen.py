@@ -24,8 +24,8 @@ NOTHING = "None"
     since="0.2",
     layer=Layer.MACHINE,
     title="The kernel log has an error of a GPU after which it needs a reset",
-    message="node {node}: [[GPU {gpu} reported Xid {xid}]][[the NVSwitch at {switch} reported SXid {sxid}]] {hours} h "
-    "ago[[; it needs: {action}]]",
+    message="node {node}: [[GPU {gpu} reported Xid {xid}|the NVSwitch at {switch} reported SXid {sxid}|a GPU "
+    "reported an error]] {hours} h ago[[; it needs: {action}]]",
     remedy=(
         RemedyStep(
             explanation="with no process on this GPU, reset it; if that fails, reboot the node",

@@ -16,8 +16,7 @@ from allready.rules.hang._circle import circle_of, sites_of, wait_label
     layer=Layer.STALL,
     title="A rank uses its groups in another order than the others",
     message="{who} left the order in which all use their groups: {who:it waits/they wait} in {its}, {others} in "
-    "{theirs}, each for the "
-    "other",
+    "[[{theirs}|other groups]], each for the other",
     remedy="put the calls of the groups in the same order on {who} as on the others, or finish one group's operation "
     "before the next begins",
 )

@@ -20,9 +20,9 @@ SURELY_BEFORE_S = 2.0
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.ROOT_LINE),
     title="A rank finished its program while others waited in a collective",
-    message="{left} finished {left:its/their} program while {waiting} waited[[ {waited} s]] in {operation}[[ "
-    "#{seq}]], which {left:it/they} can "
-    "never enter; the ranks do not make the same calls to the end",
+    message="{left} finished {left:its/their} program while {waiting} waited[[ {waited} s]] in [[{operation} "
+    "#{seq}|{operation}|an operation]], which {left:it/they} can never enter; the ranks do not make the same calls to "
+    "the end",
     remedy="make all ranks call the same operations equally often: equally many batches on each (drop_last, "
     "DistributedSampler, DDP's join()), no sys.exit() or return on some of them, nothing that communicates under "
     "'if rank == 0' (saving, evaluation); a barrier before the end shows who is late. Where nearly all have left, look "

@@ -19,8 +19,9 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, ProcessStack, 
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS),
     title="One process does something else while all others wait in a collective or for their GPU",
-    message="{num_waiting} processes wait in a collective or for their GPU; {who} {who:does/do} not: {doing} at {site}",
-    remedy="look at {site}: that is where the missing rank is",
+    message="{num_waiting} processes wait in a collective or for their GPU; {who} {who:does/do} not: {doing}[[ at "
+    "{site}]]",
+    remedy="look at [[{site}|its stack]]: that is where the missing rank is",
 )
 def odd_stack(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """

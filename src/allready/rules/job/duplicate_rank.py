@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.model import Claim, Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, ranges
 from allready.rules.job._claims import evidence, party
 
@@ -39,11 +40,12 @@ def duplicate_rank(roll: RollCall) -> Iterator[Hit]:
     for node_rank, claims in sorted(by_rank.items()):
         parties = _parties(list(claims.values()))
         if any(c.refused for c in parties):
+            both = " / ".join(map(party, parties[:6]))
             yield Hit(
                 culprits=Culprits(nodes=(node_rank,)),
                 values={
                     "node": node_rank,
-                    "parties": " / ".join([party(c) for c in parties[:6]] + ["?"] * (len(parties) == 1)),
+                    "parties": both if len(parties) > 1 else said("{party} and another one", party=both),
                     "free": ranges(roll.missing) or "-",
                 },
                 evidence=evidence(parties),

@@ -46,7 +46,9 @@ def token_differs(case: Analysis) -> Iterator[model.Hit]:
         for caller in roll.callers:
             gap = model.TokenGap.of(caller.kind)
             if gap is not None and caller.node_rank in roll.missing:
-                text = said("{name}, {address}: {reason}", name=caller.name or None, address=caller.address, reason=gap)
+                text = said(
+                    "[[{name}, ]]{address}: {reason}", name=caller.name or None, address=caller.address, reason=gap
+                )
                 claimed[gap][caller.node_rank] = evidence_of("roll call on node 0", text, node_rank=caller.node_rank)
     for node, facts in case.facts(model.MasterContactFacts).items():
         gap = model.TokenGap.of(facts.detail) if facts.outcome == "rejected" else None

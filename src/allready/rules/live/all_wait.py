@@ -20,7 +20,8 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     explains=("HNG005",),
     unless=(Sign.OTHER_CALLS,),
     title="All ranks wait in the same kind of call, with no data in flight",
-    message="{who} waited {waited} s in {operation}; all ranks have entered it, and no connection has data to send",
+    message="{who} waited[[ {waited} s]] in [[{operation}|one call]]; all ranks have entered it, and no connection "
+    "has data to send",
     remedy=RemedyStep(
         explanation="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer "
         "and tag of send and recv, members of the group; print them on every rank before the call, "

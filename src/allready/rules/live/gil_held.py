@@ -14,11 +14,12 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="Native code holds the GIL",
-    message="{who} {who:has/have} run no Python since {since}: native code called at {site} holds the GIL ({what}); "
-    "{waiting} waited {waited} s for {who:it/them}[[ in {operation}]]",
+    message="{who} {who:has/have} run no Python since {since}: native code[[ called at {site}]] holds the GIL[[ "
+    "({what})]][[; {waiting} waited {waited} s for {who:it/them} in {operation}|; {waiting} waited {waited} s for "
+    "{who:it/them}|; {waiting} waited for {who:it/them}]]",
     remedy=(
         RemedyStep(
-            explanation="the call at {site} goes into native code that keeps the GIL: release it there "
+            explanation="the call[[ at {site}]] goes into native code that keeps the GIL: release it there "
             "(Py_BEGIN_ALLOW_THREADS, ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release)"
         ),
         RemedyStep(explanation="read the native frames", where="node {on}", command="py-spy dump --native --pid {pid}"),

@@ -18,9 +18,8 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
     fault_class=FaultClass.HW_HANG,
     layer=Layer.STALL,
     title="A rank's GPU has not begun the operation that all ranks have launched",
-    message="the {who:GPU/GPUs} of {who} {who:has/have} not begun {operation} for {waited} s, and all ranks launched "
-    "it: {who:it is/they are} held up by "
-    "earlier work (a kernel that does not end)",
+    message="the {who:GPU/GPUs} of {who} {who:has/have} not begun [[{operation}|an operation]][[ for {waited} s]], "
+    "and all ranks launched it: {who:it is/they are} held up by earlier work (a kernel that does not end)",
     remedy=(
         RemedyStep(
             explanation="look for throttling, retired pages and Xid errors of its GPU; reset or replace the "

@@ -19,13 +19,12 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
     fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     title="Ranks are blocked in different calls (deadlock)",
-    message="{who} {who:has/have} waited for others at {site} since {since}, and {waiting} waited {waited} s at "
-    "another place "
-    "({operation})",
+    message="{who} {who:has/have} waited for others[[ at {site}]] since {since}, and [[{waiting} waited {waited} s "
+    "at another place|{waiting} waited at another place|others wait at another place]][[ ({operation})]]",
     remedy=model.RemedyStep(
-        explanation="every rank must make the same calls in the same order (for send and recv: matching peers "
-        "and tags; for new_group: on every rank of the job, members or not): compare {site} with "
-        "the line of the others in the evidence"
+        explanation="every rank must make the same calls in the same order (for send and recv: matching peers and "
+        "tags; for new_group: on every rank of the job, members or not): compare [[{site}|its line]] "
+        "with the line of the others in the evidence"
     ),
 )
 def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:

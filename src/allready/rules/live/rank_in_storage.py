@@ -14,8 +14,9 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank is blocked in the kernel on storage that does not answer",
-    message="{who} {who:has/have} waited for storage since {since}: {what}, at {site}; {waiting} "
-    "waited {waited} s for {who:it/them}[[ in {operation}]]",
+    message="{who} {who:has/have} waited for storage since {since}[[: {what}]][[, at {site}]][[; {waiting} waited "
+    "{waited} s for {who:it/them} in {operation}|; {waiting} waited {waited} s for {who:it/them}|; {waiting} waited "
+    "for {who:it/them}]]",
     remedy=(
         RemedyStep(
             explanation="look at the file server or the disk behind that path, and at the kernel log",

@@ -32,9 +32,10 @@ from allready.rules.live._hits import hit_of, visible_s
     layer=Layer.DESYNC,
     title="Ranks have exited while others still wait for them",
     message="{left} left ({doing})[[ after {last} operations]][[, in iteration {own_iteration}]][[, the last of them "
-    "{own}]][[, seen last at {seen_at}]]; {waiting} waited {waited} s for {left:it/them}[[ in {operation}]]"
-    "[[, iteration {iteration}]][[: {theirs}]][[; {odd} made another number of calls than the rest]]"
-    "[[; either {one} made a call too few or {other} one too many: neither has a majority against it]]",
+    "{own}]][[, seen last at {seen_at}]][[; {waiting} waited {waited} s for {left:it/them} in {operation}|; "
+    "{waiting} waited {waited} s for {left:it/them}|; {waiting} waited for {left:it/them}]][[, iteration "
+    "{iteration}]][[: {theirs}]][[; {odd} made another number of calls than the rest]][[; either {one} made a call "
+    "too few or {other} one too many: neither has a majority against it]]",
     remedy=RemedyStep(
         explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
         "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "

@@ -14,9 +14,9 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank waits for a lock that is never released",
-    message="{who} {who:has/have} waited for a lock at {site} since {since}, and none of {who:its/their} threads "
-    "runs; {waiting} "
-    "waited {waited} s for {who:it/them}[[ in {operation}]]",
+    message="{who} {who:has/have} waited for a lock[[ at {site}]] since {since}, and none of {who:its/their} threads "
+    "runs[[; {waiting} waited {waited} s for {who:it/them} in {operation}|; {waiting} waited {waited} s for "
+    "{who:it/them}|; {waiting} waited for {who:it/them}]]",
     remedy=(
         RemedyStep(
             explanation="see both stacks in the evidence: threads that take two locks must take them in one "

@@ -16,13 +16,14 @@ PATIENCE = 2.0
     fault_class=FaultClass.START_ABSENT,
     layer=Layer.STALL,
     title="A rank runs but has not joined the job",
-    message="{who} {who:has/have} not joined the job: {doing} at {site}; {waiting} waited {waited} s for {who:it/them}",
+    message="{who} {who:has/have} not joined the job[[: {doing} at {site}|: {doing}|: {who:it is/they are} at "
+    "{site}]][[; {waiting} waited {waited} s for {who:it/them}|; {waiting} waited for {who:it/them}]]",
     remedy=(
         RemedyStep(
             explanation="look at what {who} {who:does/do} before init_process_group or jax.distributed.initialize: "
             "imports, downloads and data sets belong after joining or on all ranks alike"
         ),
-        RemedyStep(explanation="see what it does at {site}", where="node {on}", command="py-spy dump --pid {pid}"),
+        RemedyStep(explanation="see what it does[[ at {site}]]", where="node {on}", command="py-spy dump --pid {pid}"),
     ),
 )
 def rank_not_joining(case: Analysis, live: Live) -> Iterator[Hit]:

@@ -14,8 +14,9 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank waits for a child process that is stopped or dead",
-    message="{who} {who:waits/wait} at {site} for {who:its/their} child process {what}; {waiting} waited {waited} s "
-    "for {who:it/them}[[ in {operation}]]",
+    message="{who} {who:waits/wait}[[ at {site}]] for {who:its/their} child process[[ {what}]][[; {waiting} waited "
+    "{waited} s for {who:it/them} in {operation}|; {waiting} waited {waited} s for {who:it/them}|; {waiting} waited "
+    "for {who:it/them}]]",
     remedy=(
         RemedyStep(
             explanation="look at that child: if it was stopped, kill -CONT it; if it was killed, see the "

@@ -15,7 +15,7 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFa
     fault_class=FaultClass.START_NAME,
     layer=Layer.NAME,
     title="A node lacks the address family of MASTER_ADDR",
-    message="node {nodes} has no {family}, and MASTER_ADDR {master} resolves to {addresses}",
+    message="node {nodes} has no [[{family}|address of that family]], and MASTER_ADDR {master} resolves to {addresses}",
     remedy=(
         RemedyStep(
             explanation="give an address of node 0 of a family that all nodes have (--master-addr ADDRESS); its "
@@ -24,7 +24,7 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFa
             command="ip -br address",
         ),
         RemedyStep(
-            explanation="or enable {family}",
+            explanation="or enable [[{family}|that family]]",
             where="node {nodes}",
             command="sysctl net.ipv6.conf.all.disable_ipv6; ip -br address",
         ),

@@ -15,7 +15,7 @@ from allready.judging.values import seen
     fault_class=model.FaultClass.START_NAME,
     layer=Layer.NAME,
     title="A node other than node 0 has MASTER_ADDR itself",
-    message="node {node} has MASTER_ADDR {master} ({address}) itself, and is not node 0",
+    message="node {node} has MASTER_ADDR {master}[[ ({address})]] itself, and is not node 0",
     remedy=(
         model.RemedyStep(explanation="give the address of node 0: --master-addr ADDRESS", where="node {node}"),
         model.RemedyStep(

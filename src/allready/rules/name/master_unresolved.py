@@ -25,7 +25,7 @@ from allready.model import (
     fault_class=FaultClass.START_NAME,
     layer=Layer.NAME,
     title="MASTER_ADDR does not resolve",
-    message="node {nodes} cannot resolve MASTER_ADDR {master}: {error}",
+    message="node {nodes} cannot resolve MASTER_ADDR {master}[[: {error}]]",
     remedy=(
         RemedyStep(
             explanation="give the address of node 0 instead of its name: --master-addr ADDRESS", where="every node"

@@ -17,8 +17,8 @@ from allready.text.choices import say_choice
     fault_class=model.FaultClass.START_NAME,
     layer=Layer.NAME,
     title="Gloo will publish a loopback address to its peers",
-    message="node {nodes}: its host name {name} resolves to {addresses}, so Gloo publishes a loopback address that no "
-    "peer can reach",
+    message="node {nodes}: its host name {name} resolves to [[{addresses}|a loopback address]], so Gloo publishes a "
+    "loopback address that no peer can reach",
     remedy=(
         model.RemedyStep(
             explanation="set the interface that Gloo should use",

@@ -34,8 +34,8 @@ DEFAULT = "0.0.0.0/0"
     since="0.2",
     layer=Layer.READINESS,
     title="A library chose another interface than the one by which packets leave",
-    message="node {node}: {library} will publish {address} of {interface}, and packets [[to {peer} leave by {route}]]"
-    "[[to other networks leave by {default} (default route)]]",
+    message="node {node}: {library} will publish {address} of {interface}, and packets [[to {peer} leave by "
+    "{route}|to other networks leave by {default} (default route)|leave by another interface]]",
     remedy=(
         RemedyStep(
             explanation="see by which interface the other nodes are reached",

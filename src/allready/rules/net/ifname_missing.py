@@ -17,8 +17,8 @@ from allready.text.choices import say_choice
     layer=Layer.PATH,
     applies=Applies.FACTS,
     title="The interface set for NCCL or Gloo does not exist",
-    message="{variable}={values} on node {nodes} matches no interface that is up and has an address; available: "
-    "{existing}",
+    message="{variable}={values} on node {nodes} matches no interface that is up and has an address[[; available: "
+    "{existing}]]",
     remedy=RemedyStep(
         explanation="set an interface that exists", where="node {on}", command="{command}", each="exports"
     ),

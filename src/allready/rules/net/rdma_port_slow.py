@@ -29,8 +29,8 @@ SHARE = 0.25
     since="0.2",
     layer=Layer.MACHINE,
     title="An InfiniBand port runs far below the others of its machine",
-    message="node {node}: {port} runs at {rate} Gbit/s over {lanes} lanes; {count} other ports of this machine run at "
-    "{usual} Gbit/s over {usual_lanes}",
+    message="node {node}: {port} runs at {rate} Gbit/s[[ over {lanes} lanes]]; {count} other ports of this machine "
+    "run at {usual} Gbit/s[[ over {usual_lanes}]]",
     remedy=(
         RemedyStep(
             explanation="look at what the link has negotiated, and at cable and transceiver",

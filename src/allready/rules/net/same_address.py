@@ -15,8 +15,8 @@ from allready.rules.net._interfaces import exports_on, holder, needed_choices, s
     layer=Layer.NAME,
     applies=Applies.FACTS,
     title="Several nodes would use the same address",
-    message="{libraries} on nodes {nodes} would all publish {address} (interface {interface}) to their peers: each of "
-    "them would connect to itself",
+    message="{libraries} on nodes {nodes} would all publish {address}[[ (interface {interface})]] to their peers: "
+    "each of them would connect to itself",
     remedy=(
         RemedyStep(
             explanation="set an interface whose address only this node has",

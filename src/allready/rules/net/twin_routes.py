@@ -36,9 +36,9 @@ address of a network."""
     since="0.2",
     layer=Layer.READINESS,
     title="Two interfaces lead to the same network with the same metric",
-    message="node {node}: {interfaces} all lead to {destination} with metric {metric}, and the kernel "
-    "[[uses {only} for all of them, whichever interface NCCL or Gloo is set to use]]"
-    "[[divides connections among these {ways} ways, whichever interface NCCL or Gloo is set to use]]",
+    message="node {node}: {interfaces} all lead to {destination} with metric {metric}, and the kernel [[uses {only} "
+    "for all of them|divides connections among these {ways} ways|takes one of them]], whichever interface "
+    "NCCL or Gloo is set to use",
     remedy=(
         RemedyStep(
             explanation="give the interfaces networks of their own, or different metrics",

@@ -52,8 +52,8 @@ class _Shut(Struct, frozen=True):
     since="0.2",
     layer=Layer.PATH,
     title="This machine's packet filter drops connections of the job",
-    message="node {node}: the packet filter ({tool}) drops new TCP connections ({direction}, ports {ports}"
-    "[[, peer {peer}]])[[: {rule}]]",
+    message="node {node}: the packet filter[[ ({tool})]] drops new TCP connections ({direction}, ports {ports}[[, "
+    "peer {peer}]])[[: {rule}]]",
     remedy=(
         RemedyStep(
             explanation="open the ports for the nodes of the job[[; with --peers the command names them: {without}]]",

@@ -191,7 +191,7 @@ def _seen_by_node_0(roll: model.RollCall | None, found: _Found) -> None:
         if caller.hears_us is False or is_open or is_rejected(caller):
             continue
         lost = caller.address in half_open
-        form = "node {node} ({name}, {address}) calls by UDP, its TCP connection: {detail}"
+        form = "node {node} ([[{name}, ]]{address}) calls by UDP, its TCP connection: {detail}"
         text = said(
             form + ", SYN received, handshake never completed" if lost else form,
             node=node,

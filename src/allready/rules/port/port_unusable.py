@@ -11,7 +11,7 @@ from allready.rules.port._holder import is_taken, port_evidence
     fault_class=FaultClass.START_PATH,
     layer=Layer.PORT,
     title="Node 0 cannot open the master port",
-    message="node {node} cannot listen on port {port}: {error}",
+    message="node {node} cannot listen on port {port}[[: {error}]]",
     remedy=RemedyStep(explanation="give a free --master-port between 1024 and 65535", where="every node"),
 )
 def port_unusable(master_port: PerNode[MasterPortFacts], world: World) -> Iterator[Hit]:

@@ -13,8 +13,7 @@ from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
     layer=Layer.PROCESS_END,
     title="A rank finished its script before the others and crashed while its process exited",
     message="{who} finished {who:its/their} script while others still called collectives; {who:its/their} process "
-    "then crashed with {signal} "
-    "while it exited, which is a consequence",
+    "then crashed[[ with {signal}]] while it exited, which is a consequence",
     remedy="find why this rank left earlier: sys.exit() or return under a condition that is not the same on all ranks, "
     "fewer batches (drop_last=True, DistributedSampler, DDP's join()), another number of steps. Call "
     "torch.distributed.destroy_process_group() on every way out of the script: then its process does not crash",

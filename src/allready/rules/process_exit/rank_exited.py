@@ -14,7 +14,7 @@ from allready.model import Confidence, Culprits, Death, FaultClass, Hit, RunEvid
     fault_class=FaultClass.DEAD,
     layer=Layer.EXIT,
     title="A rank exited with an error code and without a traceback",
-    message="{who} exited[[ with code {exit_code}]] and left no traceback; last output before it: {words}",
+    message="{who} exited[[ with code {exit_code}]] and left no traceback[[; last output before it: {words}]]",
     remedy="if its last output does not give the reason, read that rank's own output (allready run: out.log in "
     "attemptN/nodeN/rankN of the report folder; torchrun: --log-dir DIR --redirects 3, or --tee 3), and give it to "
     "diagnose too",

@@ -26,7 +26,7 @@ MAX_LETTERS = 300
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank was killed by a signal",
-    message="{who} {who:was/were} terminated by {signal}; {who:its/their} last output: {words}",
+    message="{who} {who:was/were} terminated by [[{signal}|a signal]][[; {who:its/their} last output: {words}]]",
     remedy=(
         RemedyStep(each=HOSTS, where="{on}", command="{hint}", explanation="find who sent the signal, or why"),
         RemedyStep(

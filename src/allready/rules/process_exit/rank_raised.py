@@ -16,7 +16,7 @@ _MIN_ALIKE = 3
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank raised an exception",
-    message="{who} raised {error}[[ at {site}]]",
+    message="{who} raised [[{error}|an exception]][[ at {site}]]",
     remedy=(
         RemedyStep(
             explanation="fix the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) "

@@ -14,7 +14,7 @@ from allready.rules.runtime._seen import hit_of
     fault_class=FaultClass.CPU_BUSY,
     layer=Layer.STALL,
     title="A rank did not enter the collective in time",
-    message="{who} {who:is/are} alive and did not enter {call} in time; waiting: {waiting}",
+    message="{who} {who:is/are} alive and did not enter [[{call}|the call]] in time[[; waiting: {waiting}]]",
     remedy=(
         RemedyStep(
             explanation="if {who} {who:does/do} something legitimate instead (evaluation, checkpoint), give that "

@@ -17,7 +17,7 @@ from allready.variables.versions import Standing, found_of, standing
     layer=Layer.READINESS,
     title="The old name of a variable",
     message="{name} is deprecated since {owner} {version}[[: {instead} has taken its place]]",
-    remedy=remedy("[[from {owner} {version} on write {instead} instead of {name}]][[remove {extra}]]"),
+    remedy=remedy("[[from {owner} {version} on write {instead} instead of {name}|remove {extra}]]"),
 )
 def name_deprecated(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
     """

@@ -22,8 +22,8 @@ MAX_SOCKETS = 64
     title="Settings that contradict each other",
     message="{name}={value} and {other}={other_value} do not go together[[: {counts} is what counts]]",
     remedy=remedy(
-        "[[remove one of {name} and {either}]][[number from 0 on, so that {name} is less than {least}]]"
-        "[[ (line {other_line} of {other_file})]]"
+        "[[remove one of {name} and {either}|count from 0, so that {name} is less than {least}|make both agree]][[ "
+        "(line {other_line} of {other_file})]]"
     ),
 )
 def settings_contradict(settings: Settings) -> Iterator[Hit]:

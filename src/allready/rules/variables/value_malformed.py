@@ -17,7 +17,7 @@ from allready.variables.values import Kind
     layer=Layer.READINESS,
     title="A value that is not of the variable's form",
     message="{name}={value}: {part} does not have the form that {name} takes",
-    remedy=remedy("write it in the form {better}"),
+    remedy=remedy("write it in the form [[{better}|that it takes]]"),
 )
 def value_malformed(settings: Settings) -> Iterator[Hit]:
     """

@@ -21,7 +21,7 @@ MAX_WORDS = 16
     layer=Layer.READINESS,
     title="A value that the variable does not accept",
     message="{name}={value}: {part} is not among the words it takes ({accepted})",
-    remedy=remedy("[[write {better}]][[write one of {choice}]]"),
+    remedy=remedy("[[write {better}|write one of {choice}]]"),
 )
 def value_not_known(settings: Settings) -> Iterator[Hit]:
     """

@@ -17,7 +17,7 @@ from allready.variables.values import Kind
     layer=Layer.READINESS,
     title="A value that does not do what it says",
     message="{name}={value} acts like {read}",
-    remedy=remedy("[[write {name}={better}]][[remove {extra}]]"),
+    remedy=remedy("[[write {name}={better}|remove {extra}]]"),
 )
 def value_without_effect(settings: Settings) -> Iterator[Hit]:
     """
