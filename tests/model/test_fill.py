@@ -80,6 +80,6 @@ def test_nothing_here_looks_into_a_sentence() -> None:
     }
     patterns = {text for name, text in looked_for if name == "compile"}
     others = looked_for - {("compile", text) for text in patterns}
-    assert others == {("partition", "[["), ("partition", "]]"), ("split", "|")}
+    assert others == {("partition", "[["), ("partition", "]]"), ("split", "|"), ("partition", "/")}
     assert all(text.startswith((r"\[\[", r"\{")) for text in patterns)
     assert not {name for name, _ in calls} & {"replace", "removeprefix", "removesuffix", "endswith"}

@@ -28,6 +28,7 @@ _CAPITALS = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "rank
 """What a command has for what is not known, where the placeholder's own name says it badly."""
 _SAFE = "_@%+=:,./[]~^-"
 """What a shell takes as part of a plain word, beside letters and digits."""
+_ESCAPED = str.maketrans({"{": "{{", "}": "}}"})
 
 
 class Several(str):
@@ -46,7 +47,7 @@ def agreeing(template: str, values: Mapping[str, object]) -> str:
     """`template` with the words that go with how many its values name; for one where that is not known."""
     pieces: list[str] = []
     for literal, name, words, _ in string.Formatter().parse(template):
-        pieces.append(literal.replace("{", "{{").replace("}", "}}"))
+        pieces.append(literal.translate(_ESCAPED))
         one, is_choice, several = (words or "").partition("/")
         if is_choice:
             pieces.append(several if isinstance(values.get(name or ""), Several) else one)
