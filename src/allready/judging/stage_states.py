@@ -62,16 +62,12 @@ class Blame(Struct, frozen=True, kw_only=True):
         """The ranks of `states`, sorted."""
         return tuple(sorted({s.rank for s in self.states}))
 
-    def of(self, kind: Kind) -> bool:
-        """Whether this is about `kind`."""
-        return self.kind is kind
-
 
 def blame_first_run(collectives: model.Collectives, kind: Kind) -> Blame | None:
     """What is to be said about `kind` in the run that the user asked for; None when there is nothing."""
     if not collectives.runs:
         return None
-    return next((b for b in blame(collectives.runs[0]) if b.of(kind)), None)
+    return next((b for b in blame(collectives.runs[0]) if b.kind is kind), None)
 
 
 def blame(run: model.CollectiveRun) -> tuple[Blame, ...]:
@@ -92,14 +88,9 @@ def blame(run: model.CollectiveRun) -> tuple[Blame, ...]:
         return tuple(Blame(kind=k, run=run, stage=stage, states=s) for k, s in causes.items())
     behind = _behind(run, stage)
     if behind:
-        kind = Kind.SLOW_ALONE if is_alone(stage) else Kind.NOT_ENTERED
+        kind = Kind.SLOW_ALONE if stage.name in OWN_STAGES else Kind.NOT_ENTERED
         return (Blame(kind=kind, run=run, stage=stage, states=behind),)
     return (Blame(kind=Kind.HUNG, run=run, stage=stage, states=stage.ranks),)
-
-
-def is_alone(stage: model.StageResult) -> bool:
-    """Whether each rank goes through this stage by itself, without waiting for others."""
-    return stage.name in OWN_STAGES
 
 
 def _own_fault(state: model.RankState, stage: model.StageResult) -> Kind | None:

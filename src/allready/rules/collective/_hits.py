@@ -38,7 +38,7 @@ def hits_of_late(blamed: Blame, world: model.World, **values: object) -> Iterato
             replace(blamed, states=states),
             world,
             fault_class=fault_class,
-            confidence=sure if blamed.stage.entered or blamed.of(Kind.SLOW_ALONE) else model.Confidence.POSSIBLE,
+            confidence=sure if blamed.stage.entered or blamed.kind is Kind.SLOW_ALONE else model.Confidence.POSSIBLE,
             deadline_s=f"{blamed.stage.deadline_s:.0f}",
             doing="; ".join(dict.fromkeys(doing(s) for s in states[:4])),
             pids=pids(states[:1]),
