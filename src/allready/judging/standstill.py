@@ -1,4 +1,4 @@
-"""A warning that becomes the verdict: the job visibly did not get on, and nothing else explains it."""
+"""A warning that becomes the verdict: the job visibly did not make progress, and nothing else explains it."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,10 +9,10 @@ from allready.judging.causes import Ender
 from allready.model import Confidence, FaultClass, Finding, RunEvidence, Severity
 
 MAX_BEHIND = 40
-"""Lines that may stand behind the last words: others' warnings, a shell's prompt, a scheduler's report."""
+"""Lines that may stand behind the last output: others' warnings, a shell's prompt, a scheduler's report."""
 
 MAX_FIRST_CALLS = 3
-"""A job that stands still from the beginning is in the first operations of its communicators."""
+"""A job that makes no progress from the beginning is in the first operations of its communicators."""
 
 
 def with_standstill(findings: Sequence[Finding], run: RunEvidence) -> tuple[Finding, ...]:
@@ -61,7 +61,7 @@ def with_last_words(findings: Sequence[Finding], run: RunEvidence) -> tuple[Find
     for at, finding in enumerate(findings):
         lines = LAST_WORDS.get(finding.code)
         if finding.fault_class.startswith("START") and _has_progress(run):
-            continue  # the job had started: this is said at its end, when the first process has gone
+            continue  # the job had started: this is reported at its end, when the first process has gone
         if finding.severity is Severity.WARNING and lines is not None and _stands_last(lines, run):
             raised = replace(finding, severity=Severity.ERROR, confidence=Confidence.POSSIBLE)
             return (*findings[:at], raised, *findings[at + 1 :])
@@ -139,4 +139,4 @@ ENDED_FROM_OUTSIDE: Mapping[str, Callable[[Finding], bool]] = {
     "DTH006": lambda finding: finding.values.get("by") in {Ender.KEYBOARD, Ender.SHELL, Ender.SESSION},
 }
 """Code of a line on the end -> whether it says that a scheduler ended the job.  A signal to torchrun alone says less:
-whoever watches a job that hangs sends one as well; SIGHUP is the end of the terminal or the SSH session."""
+a person who watches a job that hangs sends one as well; SIGHUP is the end of the terminal or the SSH session."""

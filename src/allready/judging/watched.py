@@ -10,14 +10,14 @@ from allready.judging.registry import Rule
 from allready.model import Finding, Report, Severity
 
 WATCHED = frozenset({Layer.STALL, Layer.PACE})
-"""Layers whose findings need a look at ranks again and again."""
+"""Layers whose findings need repeated samples of ranks."""
 NODE_0_LOST = "JOB010"
 
 
 def with_live(findings: Sequence[Finding], runs: Sequence[Report], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
     """The findings together with what `allready run` saw while the processes lived: states, sockets, counters of GPUs.
 
-    A node that only lost node 0 knows less than anybody who names a fault, and stays out then.
+    A node that only lost node 0 knows less than any node that names a fault, and stays out then.
     """
     live = [f for run in runs for f in run.findings]
     if any(run.verdict is not None and run.verdict.code != NODE_0_LOST for run in runs):
@@ -30,7 +30,7 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report], rules: Mappin
 def _watched(
     findings: Sequence[Finding], live: Sequence[Finding], runs: Sequence[Report], rules: Mapping[str, Rule]
 ) -> tuple[Sequence[Finding], Sequence[Finding]]:
-    """Files hold one moment, `run` watched the ranks: what it said of a rank stands for a standstill in the files.
+    """Files hold one moment, `run` watched the ranks: what it reported of a rank stands for a standstill in the files.
 
     Its explanation of a wait is an error where the files show that the wait was not over when the job was ended.
     """

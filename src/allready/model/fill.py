@@ -1,6 +1,6 @@
 """Values put into a rule's sentences, also where one of them is not known.
 
-Nobody can type a command with a question mark in it: what is unknown is left out with the brackets or the `port` that
+A command cannot be run with a question mark in it: what is unknown is left out with the brackets or the `port` that
 it stands in, and in a remedy the rest is named as people name what is to be filled in (`nc -vz HOST PORT`).
 
 A template says itself which part goes with a value: `raised {error}[[ at {site}]]`; and which words go with one rank or
@@ -37,7 +37,7 @@ _PORTS = (
     (re.compile(r"(?<=.) ?端口 \{(\w+)\}(?: 上)?"), ""),
     (re.compile(r"(?<=the store) at \{(\w+)\}"), ""),
 )
-"""How an address or a port is said that is not known."""
+"""How an address or a port is reported that is not known."""
 _PLACE_OF_COMMAND = re.compile(r" (?:at|on) \{(\w+)\}(?=[;,.:]|$)")
 _WITH = re.compile(r" with \{(\w+)\} \w+")
 _FEW_LETTERS = 8
@@ -111,7 +111,7 @@ def fill(
     """`template` with `values`, without the parts that nothing is known for.
 
     is_command: for a shell, so that no question mark may stay.
-    nowhere, nobody, someone, nothing: how a sentence calls an address, who wrote a line, a rank or node, and anything
+    nowhere, no rank, someone, nothing: how a sentence calls an address, who wrote a line, a rank or node, and anything
     else when that is not known.  No sentence has a question mark in its place.
 
     Raises:

@@ -177,7 +177,7 @@ def sentence(report: model.Report, language: str) -> str:
 
 
 def _likely(report: model.Report) -> model.Finding | None:
-    """What explains an end that `diagnose` read of, where nobody is at fault for it: a job that was cancelled."""
+    """What explains an end that `diagnose` read of, where no rank is at fault for it: a job that was cancelled."""
     if report.command != "diagnose":
         return None
     ends = (f for f in report.findings if f.fault_class is model.FaultClass.DEAD)

@@ -214,7 +214,7 @@ def _not_compared(collectives: Collectives | None) -> tuple[NotChecked, ...]:
 
 
 def _no_expectation(fleet: Fleet, findings: Sequence[Finding]) -> tuple[NotChecked, ...]:
-    """That nobody published what this hardware should give, where a benchmark measured it."""
+    """That it is not published what this hardware should give, where a benchmark measured it."""
     run = fleet.collectives.runs[0] if fleet.collectives is not None and fleet.collectives.runs else None
     is_measured = run is not None and any(p.spread is not None and p.operation == "all_reduce" for p in run.points)
     if run is None or not is_measured or any(f.code == EXPECTATION for f in findings):

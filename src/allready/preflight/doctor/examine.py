@@ -30,7 +30,7 @@ from allready.preflight.check.report_series import ReportSeries
 from allready.text.reasons import not_checked, reason
 
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")
-"""Facts without which nobody may call a machine healthy."""
+"""Facts without which a machine may not be called healthy."""
 HANGS = ("ENV013", "ENV021")
 LONGER_S = 60
 """Within which every import ends that ends at all; for `--timeout`."""
@@ -41,7 +41,7 @@ ALONE = frozenset({"roll", "reach", "collectives"})
 def examine(reader: Reader, *, latest_s: float) -> Found:
     """The facts of this machine, for which the reader was asked.
 
-    Ranks are counted by the GPUs found, unless `launch.sources` says that somebody gave a number.
+    Ranks are counted by the GPUs found, unless `launch.sources` says that a number was given.
 
     Args:
         latest_s: until when the answer is waited for, on the monotonic clock.

@@ -1,10 +1,10 @@
 """Who stopped a stage: the one place where the states of the ranks become an accusation.
 
-The rules of this area ask `blame` and speak only about their own kind, so that one fault is told once:
+The rules of this area ask `blame` and speak only about their own kind, so that one fault is reported once:
 
 1. ranks that died, failed by themselves or were stopped are the cause, whatever the others say;
 2. else the ranks that did not enter the stage (a stage of every rank by itself: did not finish it);
-3. else all entered and nothing moved: nobody can be named from here.
+3. else all entered and nothing moved: no rank can be named from here.
 
 A rank whose only sign is a closed connection or a time-out is a victim as long as there is another explanation.
 """
@@ -73,7 +73,7 @@ class Blame(Struct, frozen=True, kw_only=True):
 
 
 def blame_first_run(collectives: model.Collectives, kind: Kind) -> Blame | None:
-    """What is to be said about `kind` in the run that the user asked for; None when there is nothing."""
+    """What is to be reported about `kind` in the run that the user asked for; None when there is nothing."""
     if not collectives.runs:
         return None
     return next((b for b in blame(collectives.runs[0]) if b.of(kind)), None)
@@ -90,7 +90,7 @@ def blame(run: model.CollectiveRun) -> tuple[Blame, ...]:
     gone = [s for s in stage.ranks if _was_ended(s) or (s.state == "unknown" and stage.outcome == "failed")]
     if gone and not causes:
         causes[Kind.DIED] = tuple(gone)
-    # Whoever watched the run knows the order in time; the first causes are enough.
+    # The process that watched the run knows the order in time; the first causes are enough.
     first = {k: tuple(s for s in v if s.rank in stage.culprits) for k, v in causes.items()}
     causes = {k: v for k, v in first.items() if v} or causes
     if causes:
@@ -131,7 +131,7 @@ def _own_fault(state: model.RankState, stage: model.StageResult) -> Kind | None:
 
 
 def _was_ended(state: model.RankState) -> bool:
-    """Somebody asked it to end: a cause only when there is no better one, because supervisors do so after a fault."""
+    """It was asked to end: a cause only when there is no better one, because supervisors do so after a fault."""
     return state.state == model.ProcessState.KILLED and state.signal in model.ENDING_SIGNALS
 
 
@@ -149,7 +149,7 @@ def _behind(run: model.CollectiveRun, stage: model.StageResult) -> tuple[model.R
 
 
 def culprits(blamed: Blame, world: model.World) -> model.Culprits:
-    """The blamed ranks and their nodes; nobody where every rank of several nodes has the same trouble.
+    """The blamed ranks and their nodes; none where every rank of several nodes has the same trouble.
 
     When all ranks failed, those with another error than the majority are named, as far as there is a majority.
     """
