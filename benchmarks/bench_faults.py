@@ -146,7 +146,7 @@ def play(plan: dict[str, Any], num_ranks: int) -> dict[str, Any]:
 
 
 def is_right(found: dict[str, Any]) -> bool:
-    """Whether the rank, the operation and the size are named, and nobody where nothing was wrong."""
+    """Whether the rank, the operation and the size are named, and no rank where nothing was wrong."""
     fault = found["fault"]
     if fault is None:
         return found["exit_code"] == 0 and not found["ranks"] and found["stage"] is None

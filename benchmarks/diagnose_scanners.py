@@ -5,7 +5,7 @@
 Two tasks.  `operations`: a rank's log; count the operation lines by communicator and operation (name, count, datatype,
 reduction, root).  Ours keeps their order as well.  `anchors`: what a training script prints; find the lines that have
 any of the signatures' anchors (some hundreds of literals).
-Every engine runs in a process of its own, with one thread where it can be told; CPU seconds are counted, of several
+Every engine runs in a process of its own, with one thread where it can be reported; CPU seconds are counted, of several
 threads all of them, and the time to import and to prepare is left out.  Its answer must be that of the plain regular
 expression.  Engines that are not installed are left out, and said to be.
 """

@@ -70,7 +70,7 @@ dist.destroy_process_group()
 
 
 def free_port() -> int:
-    """A TCP port nobody listens on right now."""
+    """A TCP port no rank listens on right now."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

@@ -17,7 +17,7 @@ that are stopped and continued before, SIGKILL soon after the signal, the same s
 is stopped for 15 s, output whose reader is gone, a terminal that is closed, a signal to the ranks and no agent.  Then:
 
 kept      the verdict that stood before the signal stands in every report (where there was room for one), and none
-          blames anybody else; where nothing was proven yet, the node whose agent was killed may be blamed
+          blames any rank else; where nothing was proven yet, the node whose agent was killed may be blamed
 true      no finding of level error is about what the end itself does: ranks that left, ended by SIGTERM, lost peers
 honest    the status is never healthy, and the exit code in the report is that of the process
 clean     every process has ended within the grace and 10 s, and neither processes nor run folders are left
@@ -266,7 +266,7 @@ class Screen:
         self._thread.start()
 
     def _run(self) -> None:
-        with self._path.open("wb") as file, contextlib.suppress(OSError):  # nobody has the other end open any more
+        with self._path.open("wb") as file, contextlib.suppress(OSError):  # no rank has the other end open any more
             while not self._stop.is_set():
                 if select.select([self._own], [], [], LOOK_EVERY_S)[0]:
                     file.write(os.read(self._own, 65536))
@@ -553,7 +553,7 @@ def _judge(job: Job, befores: Sequence[dict[str, Any] | None], outcome: Outcome)
             report["status"] in {"healthy", "waiting"}
             and not is_old
             and not (
-                is_unbegun and report["status"] == "waiting"  # nothing ran yet that could have told how it ended
+                is_unbegun and report["status"] == "waiting"  # nothing ran yet that could have reported how it ended
             )
         ):
             outcome.problems.append(f"node {node}: status {report['status']}")

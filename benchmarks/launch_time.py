@@ -24,7 +24,7 @@ LIMIT_S = 120.0
 
 
 def free_port() -> int:
-    """A TCP port nobody listens on right now."""
+    """A TCP port no rank listens on right now."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

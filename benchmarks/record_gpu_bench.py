@@ -1,4 +1,4 @@
-"""Run `allready bench` on the GPUs of one machine in every way that needs some, and keep what it said.
+"""Run `allready bench` on the GPUs of one machine in every way that needs some, and keep what it reported.
 
     python benchmarks/record_gpu_bench.py OUT_DIR [--gpus 2] [--seconds 285] [--scenes no_p2p,plain]
 

@@ -1,4 +1,4 @@
-"""Run `allready check` on a machine with 4 GPUs and keep what it said, beside a plain torch loop as reference.
+"""Run `allready check` on a machine with 4 GPUs and keep what it reported, beside a plain torch loop as reference.
 
     python benchmarks/record_gpu_checks.py OUT_DIR
 

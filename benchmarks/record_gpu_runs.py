@@ -117,7 +117,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
 """Fault -> classes that are right.  The culprit is rank VICTIM, for `link_down` the last node: node 0 cannot know whose
 end of the path is broken and names the path, the last node sees that it is its own."""
 ON_ONE_GPU = tuple(name for name in EXPECTED if name != "spin")
-"""A rank that keeps the GPU to itself stops all that share it: no rank can be told from the others."""
+"""A rank that keeps the GPU to itself stops all that share it: no rank can be distinguished from the others."""
 ON_CPU = tuple(name for name in EXPECTED if name not in {"spin", "gpu_oom", "device_assert"})
 
 LIMIT_S = 25.0
@@ -250,7 +250,7 @@ def _follow(result: Result, folder: Path, truth: Path, processes: list[Any], pla
     began_s = json.loads(truth.read_text())["time_s"] if truth.exists() else time.time()
     limits = {"healthy": 60.0, "slow": SLOW_LIMIT_S}
     deadline = time.monotonic() + limits.get(result.name, LIMIT_S)
-    states = {"fault", "waiting"} if result.name == "busy" else {"fault"}  # it may compute in good order
+    states = {"fault", "waiting"} if result.name == "busy" else {"fault"}  # it may compute cleanly
     while time.monotonic() < deadline:
         if result.name == "healthy" and all(p.poll() is not None for p in processes):
             break

@@ -4,8 +4,8 @@
     PYTHONPATH=../before/src python benchmarks/recorded_verdicts.py before.json
     python benchmarks/recorded_verdicts.py verdicts.json --against before.json
 
-Kinds are told by the names of files.  With --against, what differs is listed: in class or culprits, and in anything of
-status, code, class, culprits and confidence.
+Kinds are reported by the names of files.  With --against, what differs is listed: in class or culprits, and in
+anything of status, code, class, culprits and confidence.
 """
 
 import argparse

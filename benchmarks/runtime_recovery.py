@@ -33,7 +33,7 @@ SETTLE_S = 0.2
 
 
 class Rank:
-    """Trains until it is told to end, and writes down what happens to it."""
+    """Trains until it is asked to end, and writes down what happens to it."""
 
     def __init__(self, folder: Path, device: str, deadline_s: float) -> None:
         self.device, self.deadline_s = device, deadline_s or None

@@ -6,7 +6,7 @@
 Scenes: `one_node` (4 ranks), `two_nodes` (two namespaces with 2 ranks each: NCCL over sockets), and `two_nodes_shaped`,
 the same with a token bucket on each node's link, so that the link sets the speed and not the scheduler.
 
-The plain loop is warm-up, event, N all_reduce, event, synchronize, as anybody would write it; both are timed with CUDA
+The plain loop is warm-up, event, N all_reduce, event, synchronize, as any rank would write it; both are timed with CUDA
 events, and the slowest rank counts.  The order is ours, plain, control; control, plain, ours; and so on.  The control
 is a second plain loop that waits for its last event by polling, as ours does.  The result is the median of ratios of
 neighbours, with its 95 % confidence interval by order statistics (no assumption about the distribution).

@@ -1,6 +1,6 @@
 """Page of the schedulers, from their tables: `python docs/schedulers_pages.py` writes it, `--check` compares.
 
-English to `schedulers.md`, Chinese to `zh/schedulers.md` below the folder.  What a table cannot say (how to type it)
+English to `schedulers.md`, Chinese to `zh/schedulers.md` below the folder.  What a table cannot say (how it is written)
 stands here, by scheduler.
 """
 

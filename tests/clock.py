@@ -86,7 +86,7 @@ class Stopwatch:
 
 
 class Deadline:
-    """Time to wait for something; it lasts longer while the machine is slow or stands still."""
+    """Time to wait for something; it lasts longer while the machine is slow or makes no progress."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = self._left_s = limit_s

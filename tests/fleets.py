@@ -155,7 +155,7 @@ def healthy_node(node_rank: int, num_nodes: int) -> model.NodeFacts:
 
 
 def healthy_roll(num_nodes: int) -> model.RollCall:
-    """Everybody came within half a second."""
+    """All ranks came within half a second."""
     return model.RollCall(
         num_nodes=num_nodes, waited_s=0.5, claims=tuple(claim(r, num_nodes) for r in range(num_nodes))
     )

@@ -2,7 +2,7 @@
 `... untranslated`.
 
 A new rule and its test begin as a copy of a small one that compares one fact between all nodes, the commonest form; a
-new signature as an entry that knows its line and accuses nobody.  Change the fact and the words from there; the tests
+new signature as an entry that knows its line and accuses no rank.  Change the fact and the words from there; the tests
 show at once what no longer fits.
 """
 

@@ -59,7 +59,7 @@ class Options:
 
 
 def play(row: Row, seed: int, options: Options) -> Result:
-    """One scenario from nothing to nothing; whatever fails on the way is told in the result.
+    """One scenario from nothing to nothing; whatever fails on the way is reported in the result.
 
     Every process is gone, the lab is down and control groups are removed when this returns.
     """

@@ -20,8 +20,8 @@ EARLY_S = 0.25
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One row, one seed.  Times are seconds after the fault could first be seen.
 
-    `outcome`: "right", "missed" (nothing was said), "wrong" (something else was said), "quiet" and "false alarm" for
-    controls, "not played" with `problem`.
+    `outcome`: "right", "missed" (nothing was reported), "wrong" (something else was reported), "quiet" and "false
+    alarm" for controls, "not played" with `problem`.
     """
 
     row: str

@@ -1,4 +1,4 @@
-"""K: jobs in which nothing is wrong.  Nothing may be called a fault, and nobody accused."""
+"""K: jobs in which nothing is wrong.  Nothing may be called a fault, and no rank accused."""
 
 from dataclasses import replace
 

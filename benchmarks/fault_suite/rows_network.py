@@ -155,7 +155,7 @@ def _mixed(pick: Pick) -> Setup:
 
 
 def _collecting(pick: Pick) -> Setup:
-    """Pauses of the garbage collector, now here, now there: nobody is to be blamed."""
+    """Pauses of the garbage collector, now here, now there: no rank is to be blamed."""
     step = pick.step()
     answers = (Answer(classes=("SLOW-NOCULPRIT",), ranks=(), nodes=()),)
     return Setup(

@@ -125,7 +125,7 @@ def _skip_psum(pick: Pick) -> Setup:
 def _compile_alone(pick: Pick) -> Setup:
     layout = pick.layout(3, 1)
     rank, step = pick.rank(layout), pick.step()
-    # Some 20 s on one CPU: a compilation of two seconds is no news, and nobody should be told of it.
+    # Some 20 s on one CPU: a compilation of two seconds is no news, and no rank should be reported of it.
     args = ("--compile-rank", str(rank), "--compile-at", str(step), "--compile-layers", "12000")
     expected = Expected(answers=(Answer(classes=BUSY, ranks=(rank,)),), statuses=("waiting",))
     return Setup(

@@ -143,7 +143,7 @@ def _name_missing(pick: Pick) -> Setup:
 
 
 def _same_docker_address(pick: Pick) -> Setup:
-    """Every node chooses an interface that has the same address on all: nobody of them is the odd one."""
+    """Every node chooses an interface that has the same address on all: no rank of them is the odd one."""
     layout = pick.layout(2, 1)
     env = {"GLOO_SOCKET_IFNAME": "docker0", "NCCL_SOCKET_IFNAME": "docker0"}
     answers = tuple(

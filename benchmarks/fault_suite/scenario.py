@@ -34,7 +34,8 @@ class Expected:
     `answers`: any of them is right; empty for controls, where nothing may be called a fault.  `statuses`: which status
     the report must have beside.  `nodes`: whose reports count; None: node 0's.  `in_findings`: a finding is enough.
     `may_run`: a job that runs in spite of the fault (the launcher has found a way around it) is right, too.
-    `excused`: nodes that a report may name though no answer does (whoever sees an effect and cannot see the cause).
+    `excused`: nodes that a report may name though no answer does (any process that sees an effect and cannot see the
+    cause).
     """
 
     answers: tuple[Answer, ...] = ()
@@ -47,7 +48,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """One scenario made for one seed: what is started, what is broken, what must be said.
+    """One scenario made for one seed: what is started, what is broken, what must be reported.
 
     `faults`: as on the command line of `allready lab run`.  `mark`: (rank, step) whose reaching is the onset, where the
     script itself has the fault.  `from_launch`: a start-up fault; time counts from the last command's start.

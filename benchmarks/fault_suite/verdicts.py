@@ -1,4 +1,4 @@
-"""Whether what a report says is right: the class, exactly the culprits, and nobody innocent."""
+"""Whether what a report says is right: the class, exactly the culprits, and no rank innocent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ def _ranks_of(layout: Layout, nodes: set[int]) -> set[int]:
 
 
 def names_exactly(culprits: Mapping[str, tuple[Any, ...]], answer: Answer, layout: Layout) -> bool:
-    """Whether culprits are those of an answer: all of them, and nobody else at any level."""
+    """Whether culprits are those of an answer: all of them, and no other process at any level."""
     ranks, nodes = set(culprits.get("ranks", ())), set(culprits.get("nodes", ()))
     links = set(culprits.get("links", ()))
     wanted_nodes = set(answer.nodes or ())
@@ -90,7 +90,7 @@ def innocents(said: Said, expected: Expected, layout: Layout) -> tuple[str, ...]
 
 
 def is_false_alarm(said: Said) -> bool:
-    """Whether a report of a job in which nothing is wrong calls something a fault, or surely blames somebody."""
+    """Whether a report of a job in which nothing is wrong calls something a fault, or surely blames a rank."""
     if said.status == "fault" and said.fault_class != "SLOW-NOCULPRIT":
         return True
     return said.status == "fault" and bool(said.culprits())

@@ -59,7 +59,7 @@ class Node:
     err: str = ""
 
     def wait(self, timeout_s: float = 60.0) -> int:
-        """Its exit code; what it said is in `out` and `err`."""
+        """Its exit code; what it reported is in `out` and `err`."""
         self.out, self.err = self.process.communicate(timeout=timeout_s)
         return self.process.returncode
 

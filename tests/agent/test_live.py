@@ -1,4 +1,4 @@
-"""A job under `allready run` that goes wrong: who, why, and what happens then."""
+"""A job under `allready run` that goes wrong: the rank or node at fault, the cause, and what happens then."""
 
 import json
 import os

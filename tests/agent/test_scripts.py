@@ -1,4 +1,4 @@
-"""Users' scripts run unchanged under `allready run`: as under torchrun or plain Python, and nobody is accused.
+"""Users' scripts run unchanged under `allready run`: as under torchrun or plain Python, and no rank is accused.
 
 The scripts are those of examples/run and a few made here.  While a job runs its report is read all the time: it may say
 who is waited for, never that there is a fault.

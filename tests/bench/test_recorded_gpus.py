@@ -1,4 +1,4 @@
-"""What two and four H200 with NVLink measured (`benchmarks/record_gpu_bench.py`), and what is said about it."""
+"""What two and four H200 with NVLink measured (`benchmarks/record_gpu_bench.py`), and what is reported about it."""
 
 from pathlib import Path
 from statistics import median

@@ -42,7 +42,7 @@ def plain_environment(**changes: str) -> dict[str, str]:
 
 
 def eventually(condition: Callable[[], bool], *, within_s: float, what: Callable[[], str]) -> None:
-    """Wait for `condition`, longer where the machine is slow or stands still."""
+    """Wait for `condition`, longer where the machine is slow or makes no progress."""
     until(condition, within_s, what=what)
 
 

@@ -81,7 +81,7 @@ def test_this_machine_has_no_fault_and_says_what_was_looked_at() -> None:
 
 
 def test_without_root_torch_and_environment_it_works_and_finds_nothing(tmp_path: Path) -> None:
-    """The interpreter without our environment's packages, as a user who is nobody, with an empty environment."""
+    """The interpreter without our environment's packages, as a user who is no rank, with an empty environment."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "--user", "true"], timeout=20).returncode:
         pytest.skip("unshare --user is not permitted")
     bare = str(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
@@ -412,7 +412,7 @@ def test_the_facts_of_a_machine_with_a_gpu_have_no_finding() -> None:
 
 @pytest.mark.parametrize("name", ["h200_x2.json", "h200_x2_use_gpus.json"])
 def test_two_gpus_with_nvlink_have_no_finding_and_their_links_between_them(name: str) -> None:
-    """Two H200 behind switches, whose addresses the container is not told; `nvidia-smi topo -m` had NV18 as well."""
+    """Two H200 behind switches, whose addresses the container is not known; `nvidia-smi topo -m` had NV18 as well."""
     facts = Path(__file__).parents[1] / "fixtures" / "doctor" / name
     report = doctor("--from", str(facts))
     assert (report["status"], codes_of(report)) == ("healthy", set())

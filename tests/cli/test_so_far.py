@@ -130,7 +130,7 @@ def test_run_begins_and_ends_with_a_line(code: int, language: str, end: str, tmp
         "zh": f"1 个节点，本节点 1 个 rank；报告：{tmp_path}/out；实时查看：allready watch",
     }
     assert lines[0] == f"allready run: {begins[language]}"
-    assert "ended with" not in lines[-1]  # in Chinese the reason is told in Chinese as well
+    assert "ended with" not in lines[-1]  # in Chinese the reason is reported in Chinese as well
     assert lines[-1].startswith(f"allready run: {end}")
     assert lines[-1].endswith("out/report.html")
     assert (tmp_path / "out" / "report.html").is_file()

@@ -163,7 +163,7 @@ def test_what_no_reader_makes_is_refused() -> None:
     }
     for name, one in strange.items():
         assert one != good
-        with pytest.raises(ValueError):  # noqa: PT012 - which one is said
+        with pytest.raises(ValueError):  # noqa: PT012 - which one is reported
             decoded(encoded(one))
             pytest.fail(name)
 

@@ -118,7 +118,7 @@ def test_names_the_processes_that_hold_memory_and_no_innocent_one() -> None:
     [found] = collect_gpu(saved({"gpus": answer()}), timeout_s=1).gpus
     first, second, third = found.processes
     assert (first.user, first.command, first.used_bytes) == ("ann", "python train.py --token=(redacted)", GIB)
-    # 72 has not mapped the driver: in this container the number belongs to somebody else.
+    # 72 has not mapped the driver: in this container the number belongs to another process.
     assert (second.pid, second.user, second.command) == (72, None, None)
     assert (third.user, third.command) == ("uid 4242", "[kworker]")
 
@@ -401,7 +401,7 @@ THROUGH_SWITCH = (2, "0000:05:00.0")
     "ends, over_nvlink, expected",
     [
         (([THROUGH_SWITCH] * 18, [THROUGH_SWITCH] * 18), 0, 18),
-        (([(2, "")] * 18, [(2, "")] * 17 + [None]), 0, 17),  # a container that is not told the switch's address
+        (([(2, "")] * 18, [(2, "")] * 17 + [None]), 0, 17),  # a container that is not known the switch's address
         (([SECOND] * 4, [FIRST] * 4), 0, 4),
         (([SECOND, SECOND, OTHER, None], [FIRST, FIRST, None, OTHER]), 0, 2),  # a bridge for each pair
         (([OTHER] * 4, [OTHER] * 4), 5, 0),  # both have links, but not to each other

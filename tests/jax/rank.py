@@ -57,7 +57,7 @@ def step(kind: str, *given: Any) -> None:
             )
     elif kind == "sleep":
         time.sleep(given[0])
-    elif kind == "stop":  # whoever started this process lets it go on
+    elif kind == "stop":  # the test lets it go on
         os.kill(os.getpid(), signal.SIGSTOP)
     elif kind == "die":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,8 +1,8 @@
 """A recorded run as the live feed that its agents would have sent: statuses and answers into the real monitor.
 
-A recording has a few moments of a job: how far ranks had come when it stood still, their stacks then, and how each of
-them ended.  The feed shows these moments in their order: a job that stands (if anything recorded shows it standing),
-then its ends in the order of their times, each with the last words that the rank wrote.
+A recording has a few moments of a job: how far ranks had come when it made no progress, their stacks then, and how
+each of them ended.  The feed shows these moments in their order: a job that stands (if anything recorded shows it
+standing), then its ends in the order of their times, each with the last output that the rank wrote.
 """
 
 import base64
@@ -110,7 +110,7 @@ class Feed:
     began: float = 100.0
     ended: dict[int, Death | None] = field(default_factory=dict)  # rank -> its death; None: in order
     ended_at: dict[int, float] = field(default_factory=dict)  # rank -> the feed's time
-    told: set[int] = field(default_factory=set)  # nodes whose calls were told
+    told: set[int] = field(default_factory=set)  # nodes whose calls were reported
     judge: Judge = field(init=False)
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class Feed:
         self.entries = {r: _entries(self.run.mismatches, r, self.stuck_s) for n in self.world.nodes for r in n.ranks}
 
     def _writer(self, origin: Origin) -> int | None:
-        """The rank of a line; where none is told, the only one of its node."""
+        """The rank of a line; where none is reported, the only one of its node."""
         return origin.rank if origin.rank is not None else _only_rank(origin.node, self.run, self.world)
 
     def end(self, deaths: Mapping[int, Death | None]) -> None:
@@ -162,12 +162,12 @@ class Feed:
             self.now += STEP_S
 
     def answer(self, number: int = 0, *, with_dump: bool = True) -> None:
-        """All agents that are heard send their evidence."""
+        """All agents that report send their evidence."""
         for node in self._heard():
             self.judge.take_evidence(self._answer(node, number, with_dump=with_dump), self.now)
 
     def _heard(self) -> Sequence[WorldNode]:
-        """Nodes whose agents are heard: those that lost the network are for a while, then the hub gives them up."""
+        """Nodes whose agents report: those that lost the network are for a while, then the hub gives them up."""
         if self.now - self.began < SILENT_S:
             return self.world.nodes
         for number in self.cut_off:
@@ -265,7 +265,7 @@ class Feed:
         signal = death.signal if death is not None and death.kind != "exception" else None
         code = 0 if death is None else death.exit_code
         if death is not None and death.kind == "exception" and code is None:
-            code = 1  # Python's own for an exception that nobody caught
+            code = 1  # Python's own for an exception that no rank caught
         is_oom = death is not None and death.kind == "oom"
         return RankStatus(
             rank=rank,
@@ -334,7 +334,7 @@ def _nccl_record(path: str) -> str:
 
 
 def replay(folder: Path) -> Report:
-    """The report of the monitor when the whole run has been told to it."""
+    """The report of the monitor when the whole run has been reported to it."""
     readings = read_all(find([str(folder)]), workers=1)
     feed = Feed(readings, assemble(readings))
     run = feed.run
@@ -378,7 +378,7 @@ def replay(folder: Path) -> Report:
     feed.play(AFTER_ENDS_S)
     report = feed.judge.finish(feed.now, feed.wall_s + feed.now)
     if all_well and report.verdict is None and in_motion is not None:
-        return in_motion  # a job that was slow and ended well: its end withdraws what was said of its pace
+        return in_motion  # a job that was slow and ended well: its end withdraws what was reported of its pace
     return _own_word(feed) or report
 
 
@@ -447,7 +447,7 @@ def _cut_off(run: RunEvidence, world: World) -> tuple[int, ...]:
 
 
 def _left_untold(run: RunEvidence, rank: int) -> bool:
-    """The others lost it, and its launcher told how the other ranks of its node ended: it had ended with 0."""
+    """The others lost it, and its launcher reported how the other ranks of its node ended: it had ended with 0."""
     victims = _gave_up(run)
     told = {d.rank for d in run.deaths if d.rank is not None and (d.exit_code is not None or d.signal is not None)}
     lost = [d for d in victims.values() if any(word in d.text.lower() for word in CLOSED)]
@@ -542,7 +542,7 @@ def _groups(run: RunEvidence) -> list[GroupProgress]:
 
 
 def _gave_up(run: RunEvidence) -> dict[int, Death]:
-    """Ranks whose last words are that a wait or a connection failed: until then they were in that operation."""
+    """Ranks whose last output are that a wait or a connection failed: until then they were in that operation."""
     return {
         d.rank: d
         for d in run.deaths
@@ -553,7 +553,8 @@ def _gave_up(run: RunEvidence) -> dict[int, Death]:
 def _of_victims(run: RunEvidence) -> list[GroupProgress]:
     """Where no record tells who waits: those that gave up waiting in an operation were in it.
 
-    A rank that its launcher ended soon after may have been in it too, unless nobody else is left to have been missing.
+    A rank that its launcher ended soon after may have been in it too, unless no other process is left to have been
+    missing.
     """
     victims = _gave_up(run)
     waited = [d for d in victims.values() if not any(word in d.text.lower() for word in CLOSED)]

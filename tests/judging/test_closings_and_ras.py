@@ -1,4 +1,4 @@
-"""A program's last words beside an answer of RAS that shows ranks apart."""
+"""A program's last output beside an answer of RAS that shows ranks apart."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Nodes' facts beside what a job shows: what explains it, and what is only told."""
+"""Nodes' facts beside what a job shows: what explains it, and what is only reported."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

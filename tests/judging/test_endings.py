@@ -29,7 +29,7 @@ def test_a_traceback_and_its_row_in_the_table_are_one_death() -> None:
         ((0, 0, 1, 1), (0, 1, 0, 1), None),
         ((0, 0, 0, 0), (0, 1, 0, 1), None),  # two launchers on one machine
         ((0, 0, 0, 0), (0, 0, 0, 0), None),  # each sees its own GPU only: nothing tells
-        ((0, 0, 0), (0, 1, 2), None),  # somebody is not seen
+        ((0, 0, 0), (0, 1, 2), None),  # a rank is not seen
     ],
 )
 def test_on_one_node_a_local_rank_is_a_rank(nodes: tuple[int, ...], devices: tuple[int, ...], rank: int | None) -> None:

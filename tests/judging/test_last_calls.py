@@ -1,4 +1,4 @@
-"""The calls in which ranks ended, by their last words, where rings do not hold them."""
+"""The calls in which ranks ended, by their last output, where rings do not hold them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -168,7 +168,7 @@ def test_the_line_of_a_call_does_not_tell_with_whose_arguments_it_was() -> None:
 
 
 def test_a_rank_that_was_aborted_before_it_recorded_anything_votes_in_the_group_of_all() -> None:
-    """Gloo's records do not say who is in it, and the agent knows only the signal and the last words."""
+    """Gloo's records do not say who is in it, and the agent knows only the signal and the last output."""
     end = Death(
         kind="signal",
         signal="SIGABRT",

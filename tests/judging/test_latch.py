@@ -163,7 +163,7 @@ def test_the_same_rank_that_stops_once_more_is_another_fault() -> None:
     one = finding(rank=1, confidence=Confidence.CERTAIN)
     latch = stand([one], [one])
     first = latch.verdict
-    latch.take([], wall_s=50.0)  # it gets on, and nobody has said yet that all is well
+    latch.take([], wall_s=50.0)  # it makes progress, and no rank has said yet that all is well
     assert latch.verdict == first
     latch.take([one], wall_s=60.0)
     again = latch.verdict

@@ -1,4 +1,4 @@
-"""Hot rows, columns and cells of a matrix of pairs; and noise, which names nobody."""
+"""Hot rows, columns and cells of a matrix of pairs; and noise, which names no rank."""
 
 import random
 from collections.abc import Mapping

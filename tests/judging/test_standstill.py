@@ -1,4 +1,4 @@
-"""A warning is the verdict where the job visibly did not get on and nothing else explains it."""
+"""A warning is the verdict where the job visibly did not make progress and nothing else explains it."""
 
 import io
 from datetime import UTC, datetime

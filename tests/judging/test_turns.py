@@ -118,7 +118,7 @@ def test_who_leaves_the_order_of_the_others_before_there_is_a_loop_is_found_by_i
     [
         ("tABt", "tABA"),  # one against one
         ("tABt", "tABn", "tABt"),  # a call that the others never made: it may be missing there
-        ("ABt", "BAt", "ABt"),  # nobody knows which of the two is right: it is the first time
+        ("ABt", "BAt", "ABt"),  # it is not known which of the two is right: it is the first time
         ("tABtABAB", "tABABABA", "tABtABAB"),  # long ago, and they went on
         ("tABt", "tAB", "tABt"),  # it is only late
     ],

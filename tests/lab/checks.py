@@ -26,7 +26,7 @@ class Seen:
     named_after_s: float | None  # from when the last node was up until a report.json first held this verdict
     output: str
     errors: str
-    paused_s: float = 0.0  # this machine stood still for so long meanwhile
+    paused_s: float = 0.0  # this machine made no progress for so long meanwhile
 
     @property
     def status(self) -> str:
@@ -40,7 +40,7 @@ class Seen:
 
     @property
     def accused(self) -> dict[str, Any]:
-        """The verdict's class and whoever it names."""
+        """The verdict's class and the ranks or nodes that it names."""
         named = {k: v for k, v in self.verdict["culprits"].items() if v}
         return {"class": self.verdict["fault_class"], **named}
 

@@ -35,7 +35,7 @@ def _mounts() -> Counter[str]:
     return Counter(Path("/proc/self/mounts").read_text().splitlines())
 
 
-# Mounts are compared with these and not with a text: when somebody else on the machine deletes a named network
+# Mounts are compared with these and not with a text: when another process on the machine deletes a named network
 # namespace (ip netns, containers), its mount vanishes from this mount namespace too. None can appear from outside.
 MOUNTS_AT_START = _mounts()
 

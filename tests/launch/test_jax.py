@@ -374,7 +374,7 @@ def test_process_0_listens_where_the_script_binds_it() -> None:
 
 
 def test_a_process_that_ended_is_missing_again() -> None:
-    """It closed its connection without a word, as a killed one does."""
+    """It closed its connection silently, as a killed one does."""
     with Agents(request_of(timeout_s=1.5), [("a", 2)]) as agents:
         host = Process(orders(0, 2, agents))
         host.start()

@@ -414,7 +414,7 @@ def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(
 
 
 def test_what_is_in_no_file_stands_in_its_place_on_the_terminal(tmp_path: Path) -> None:
-    """Seen with a full disk: the file went on before its reader had heard of what was missing, and lines were torn."""
+    """Seen with a full disk: the file went on before its reader knew of what was missing, and lines were torn."""
     seen: list[bytes] = []
     console = ConsoleOutput(on_lines=lambda _r, _s, lines: seen.extend(lines), on_batch=None, on_problem=None)
     path = tmp_path / "out.log"

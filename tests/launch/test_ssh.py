@@ -471,7 +471,7 @@ async def test_an_agent_hears_that_its_input_closed_or_fell_silent() -> None:
         reading, writing = os.pipe()
         task = asyncio.ensure_future(until_stdin_ends(reading, silence_s=0.3))
         try:
-            await asyncio.sleep(0.5)  # silence before the first sign of life is no silence: nobody promised any
+            await asyncio.sleep(0.5)  # silence before the first sign of life is no silence: no rank promised any
             assert not task.done()
             if last:
                 os.write(writing, last)

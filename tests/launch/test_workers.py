@@ -103,7 +103,7 @@ def test_a_wait_ends_when_it_is_told_to_stop(tmp_path: Path, group: WorkerGroup)
         timer.join(5)
     assert began.wall_s > 0.2
     assert began.s < 10
-    assert group.wait(0, 0.2) == {}  # nobody has ended, and nobody tells it to stop
+    assert group.wait(0, 0.2) == {}  # no rank has ended, and no rank tells it to stop
 
 
 def test_each_rank_has_its_own_session_and_no_foreign_descriptor(tmp_path: Path, group: WorkerGroup) -> None:
@@ -253,7 +253,7 @@ def test_no_line_is_lost_where_the_disk_is_full(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_hangs_does_not_stop_the_ranks(tmp_path: Path) -> None:
-    """Here a FIFO that nobody reads for a while."""
+    """Here a FIFO that no rank reads for a while."""
     notes: list[Note] = []
     group = WorkerGroup(on_problem=notes.append)
     made = worker(tmp_path, python(PRINTS))
@@ -476,7 +476,7 @@ def test_an_agent_killed_by_sigkill_leaves_nothing(agent: Agent, tmp_path: Path)
 def test_what_was_printed_before_the_agent_died_is_in_the_logs(agent: Agent, tmp_path: Path) -> None:
     agent.start("import time\nfor n in range(100000): print(n)\nprint('up'); time.sleep(600)", count=1)
     assert agent.process is not None
-    os.kill(agent.process.pid, signal.SIGSTOP)  # an agent that does nothing holds nobody up
+    os.kill(agent.process.pid, signal.SIGSTOP)  # an agent that does nothing holds no rank up
     until(lambda: is_up(tmp_path))
     agent.process.kill()
     until(lambda: not agent.left() and not is_alive(agent.log_relay))

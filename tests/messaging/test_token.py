@@ -145,7 +145,7 @@ async def test_what_is_changed_on_the_way_breaks_the_connection(change: str) -> 
 
 
 async def test_a_false_node_0_is_not_obeyed() -> None:
-    """It asks for a token, takes any proof, and lets everybody in."""
+    """It asks for a token, takes any proof, and lets all ranks in."""
 
     async def rogue(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         here = {"job_id": "none", "num_nodes": 3, "name": "rogue", "pid": 1, "nonce": "0" * 32}

@@ -99,7 +99,7 @@ _TABLE = re.compile(rb"(\d{4}-\d\d-\d\d)([_ ])(\d\d:\d\d:\d\d)")
 
 
 def shifted(hours: float, *parts: str) -> Edit:
-    """The clock of whoever wrote these logs is wrong by so many hours."""
+    """The clock of the process that wrote these logs is wrong by so many hours."""
 
     def moved(day: str, time: str, form: str) -> datetime:
         return datetime.strptime(f"{day} {time} +0000", f"{form} %z") + timedelta(hours=hours)

@@ -1,7 +1,7 @@
 """What jobs with Gloo printed on two nodes of one rank each, recorded by `benchmarks/record_gpu_frameworks.py --cpu
 --nodes 2` and `benchmarks/record_gpu_failed.py --cpu --nodes 2` with PyTorch 2.13; paths were shortened afterwards.
 
-Only the two agents' outputs: no line counts operations.  Where both ranks wait in one function, nobody can tell more.
+Only the two agents' outputs: no line counts operations.  Where both ranks wait in one function, no rank can tell more.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.recorded.archives import diagnosed, named, told, unpacked
 FOLDER = Path(__file__).parents[1] / "fixtures" / "runs_cpu_two_nodes"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}
 UNKNOWN = {"healthy_scary", "p2p_sizes", "slow"}
-"""They ended with exit code 0, and nobody says so."""
+"""They ended with exit code 0, and no rank says so."""
 
 TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
     # run -> fault class, confidence that is due, culprits

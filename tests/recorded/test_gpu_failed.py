@@ -1,7 +1,7 @@
 """Jobs of two ranks under torchrun on H200s that failed, recorded by benchmarks/record_gpu_failed.py: the verdict from
 NCCL's logs, torchrun's output and the dumps that the watchdogs wrote, without anything of ours in the job.
 
-Of two ranks that differ nobody can tell which one is wrong; then the operation is named and nobody accused.
+Of two ranks that differ no rank can tell which one is wrong; then the operation is named and no rank accused.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ TRUTH: dict[str, tuple[str, set[str], dict[str, Any]]] = {
     "dtype": ("DESYNC-ARGS", {"likely"}, {}),
     "same_gpu": ("ENV-MISMATCH", {"likely"}, {}),
     "no_interface": ("START-NAME", {"certain"}, {"nodes": [0], "variables": ["NCCL_SOCKET_IFNAME"]}),
-    # What these left does not say more than that somebody is waited for.
+    # What these left does not say more than that a rank is waited for.
     "fewer_steps": ("CPU-STUCK", {"likely"}, {"ranks": [1]}),  # it waits at its end, in no collective
     "never_joins": ("START-ABSENT", {"possible"}, {"ranks": [1]}),
     "spin": ("NET-BROKEN", {"possible"}, {}),

@@ -22,7 +22,7 @@ TRUTH: dict[str, tuple[str, set[str], dict[str, Any]]] = {
     "os_exit": ("DESYNC-FLOW", {"likely"}, {"ranks": [1]}),
     "skip": ("DESYNC-FLOW", {"likely"}, {"ranks": [1]}),
     "order": ("DESYNC-FLOW", {"likely"}, {"ranks": [1]}),
-    "size": ("DESYNC-ARGS", {"likely"}, {}),  # of two ranks that differ nobody can tell which one is wrong
+    "size": ("DESYNC-ARGS", {"likely"}, {}),  # of two ranks that differ no rank can tell which one is wrong
     "dtype": ("DESYNC-ARGS", {"likely"}, {}),
     "sleeps": ("CPU-STUCK", {"likely"}, {"ranks": [1]}),
     "send_alone": ("CPU-STUCK", {"likely"}, {"ranks": [1]}),  # rank 1 waits in its first send, and dumps nothing

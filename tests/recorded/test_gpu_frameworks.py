@@ -1,7 +1,7 @@
 """Jobs of DDP, FSDP, pipelines and checkpoints on two H100s that failed, recorded by
 benchmarks/record_gpu_frameworks.py: NCCL's logs, torchrun's output, the recorder's dumps and py-spy's stacks.
 
-Of two ranks that differ nobody can tell which one is wrong; then the operation is named and nobody accused.
+Of two ranks that differ no rank can tell which one is wrong; then the operation is named and no rank accused.
 """
 
 from pathlib import Path

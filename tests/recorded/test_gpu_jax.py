@@ -1,7 +1,7 @@
 """JAX jobs on two nodes with an H100 each that failed, recorded by benchmarks/record_gpu_jax.py: NCCL's logs, the
 output of torchrun and of the process on each node, and py-spy's stacks.
 
-Of two ranks that differ nobody can tell which one is wrong; then the operation is named and nobody accused.
+Of two ranks that differ no rank can tell which one is wrong; then the operation is named and no rank accused.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.recorded.archives import by_kind, diagnosed, named, told, unpacked
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h100" / "jax"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}
 HEALTHY = {"compiles", "healthy", "late", "num_processes", "order", "saves", "sigterm", "slow"}
-UNKNOWN = {"first_collective"}  # two stacks, and no line of anybody
+UNKNOWN = {"first_collective"}  # two stacks, and no line of any rank
 KINDS = ("nccl.", "out.", "pyspy.")
 
 TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -49,7 +49,7 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 ALONE: dict[tuple[str, str], str] = {
-    # Without NCCL's log nobody tells that the process that the launcher had to end is the one that was missed.
+    # Without NCCL's log no rank tells that the process that the launcher had to end is the one that was missed.
     ("sigstop", "out."): "DEAD"
 }
 
@@ -82,6 +82,7 @@ def test_one_kind_of_evidence_alone_accuses_nobody_wrongly(name: str, tmp_path: 
         fault_class, _, culprits = TRUTH[name]
         assert verdict["fault_class"] == ALONE.get((name, kind), fault_class)
         for who, numbers in named(verdict).items():
-            # Which rank a node's output is of, NCCL's logs tell; which node has a wrong interface, only its own words.
+            # Which rank a node's output is of, NCCL's logs tell; which node has a wrong interface, only its own
+            # message.
             allowed = {*culprits.get(who, []), *(culprits.get("ranks", []) if who == "nodes" else [])}
             assert set(numbers) <= allowed or (name, kind) == ("interface", "out."), (kind, who)

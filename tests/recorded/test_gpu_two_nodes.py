@@ -1,8 +1,8 @@
 """Jobs on two nodes with an H100 each, under two agents of torchrun, recorded by `benchmarks/record_gpu_frameworks.py
 --nodes 2` and `benchmarks/record_gpu_failed.py --nodes 2`.  The agent of the other node goes on when a rank fails, so
-that NCCL's sockets, the watchdog and the end by hand tell other stories than on one node.
+that NCCL's sockets, the watchdog and the end by hand show other sequences of events than on one node.
 
-Of two ranks that differ nobody can tell which one is wrong; then the operation is named and nobody accused.
+Of two ranks that differ no rank can tell which one is wrong; then the operation is named and no rank accused.
 """
 
 from pathlib import Path

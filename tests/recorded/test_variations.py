@@ -1,6 +1,6 @@
 """Recorded runs as they come out of other hands: parts missing, together in one file, other clocks, lines of strangers.
 
-Each case says whom the verdict must name, or that it must accuse nobody.
+Each case says whom the verdict must name, or that it must accuse no rank.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ srun: error: gpu02: tasks 2-3: Terminated"""
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What must come out.  `status`: any of these words; without `classes` no fault may be told."""
+    """What must come out.  `status`: any of these words; without `classes` no fault may be reported."""
 
     run: str
     edit: Edit
@@ -145,7 +145,7 @@ CASES |= {
     ),
 }
 
-# Parts: nobody is accused because his files are missing.
+# Parts: no rank is accused because his files are missing.
 CASES |= {
     "sigstop: without the files of node 0": fault("sigstop", without("node0", "fr_0", "fr_1"), "CPU-STUCK", 1),
     "sigstop: without the files of node 1": fault("sigstop", without("node1", "fr_2", "fr_3"), "CPU-STUCK", 1),

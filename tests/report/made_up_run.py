@@ -1,4 +1,4 @@
-"""Reports of a run that is over, made up by hand: rank 1 stood still, or nobody did, or there are very many."""
+"""Reports of a run that is over, made up by hand: rank 1 made no progress, or no rank did, or there are very many."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -89,7 +89,7 @@ def row(rank: int, **changes: Any) -> RankRow:
 
 
 def culprit_row(rank: int = 1) -> RankRow:
-    """The rank that stood still in the user's own code."""
+    """The rank that made no progress in the user's own code."""
     return row(
         rank,
         op_counts={"all_reduce": 33, "all_gather": 30},
@@ -215,7 +215,7 @@ def findings(rank: int = 1) -> tuple[Finding, ...]:
 
 
 def stuck_run(num_ranks: int = 8) -> RunSummary:
-    """Rank 1 of `num_ranks` stood still."""
+    """Rank 1 of `num_ranks` made no progress."""
     return RunSummary(
         ranks=tuple(culprit_row() if n == 1 else row(n) for n in range(num_ranks)),
         timeline=timeline(num_ranks),

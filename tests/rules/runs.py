@@ -74,7 +74,7 @@ def group(positions: Mapping[int, Position], source: str = "flight recorder", **
 
 
 def one_missing(rank: int = 2, source: str = "flight recorder") -> GroupProgress:
-    """Everybody waits in number 64, but for one rank that is through 63 and did not enter 64."""
+    """All ranks wait in number 64, but for one rank that is through 63 and did not enter 64."""
     return group({r: at(63) if r == rank else at(65, 64) for r in range(4)}, source)
 
 

@@ -163,7 +163,7 @@ def attempt_of(attempt: int) -> None:
     import allready
 
     own = dist.TCPStore("127.0.0.1", plan["port"], is_master=False, wait_for_workers=False, timeout=LONG)
-    if attempt == 0 and ME == SIZE - 1:  # dies before it joins: the first hub never heard of it
+    if attempt == 0 and ME == SIZE - 1:  # dies before it joins: the first hub never knew of it
         own.wait(["allready/hub"])
         own.set("broken", "1")
         os._exit(0)

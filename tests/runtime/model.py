@@ -298,7 +298,7 @@ class Job:
                 assert not r.member.is_open
 
     def check_end(self) -> None:
-        """Nothing can happen any more: nobody alive waits."""
+        """Nothing can happen any more: no rank alive waits."""
         for number, rank in enumerate(self.ranks):
             assert rank.at in {"dead", "passed", "failed", "refused", "excluded"} or rank.is_stopped, (
                 number, rank.at, self.hub.phase, [r.at for r in self.ranks],

@@ -84,7 +84,7 @@ def differing_faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
 
 
 class _Waker(threading.Thread):
-    """Wakes ranks that stand still, and starts those again that were killed, a little after the others went on."""
+    """Wakes ranks that make no progress, and starts those again that were killed, a little after the others went on."""
 
     def __init__(self, job: Job, seed: int) -> None:
         super().__init__(daemon=True)

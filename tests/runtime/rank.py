@@ -17,7 +17,7 @@ ME, SIZE, DEVICE = int(plan["rank"]), int(plan["size"]), str(plan.get("device", 
 odd: list[str] = []
 """How this rank's next call differs from that of the others."""
 ONE_OFF = "one off"
-"""It is the call of before or after in its place: it was made, or left out."""
+"""It is the call before or after in its place: it was made, or left out."""
 
 
 def say(event: str, **values: Any) -> None:
@@ -53,7 +53,7 @@ def strike(fault: dict[str, Any], members: tuple[int, ...]) -> None:
 
 
 def die_in_forming(*, has_said: bool) -> None:
-    """At the next one, before this rank has told the others how it is reached, or right afterwards."""
+    """At the next one, before this rank has reported the others how it is reached, or right afterwards."""
     from allready.runtime import group
 
     tell = group._meet

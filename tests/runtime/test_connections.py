@@ -38,7 +38,7 @@ def test_the_end_is_read_and_both_ends_can_write_although_the_owner_has_closed(p
     ended.close((0, 2))  # rank 1 may still be in an operation
     assert other.send(b"z") == 1
     ended.close((0, 1, 2, 3))
-    with contextlib.suppress(ConnectionError):  # there was data that nobody had read
+    with contextlib.suppress(ConnectionError):  # there was data that no rank had read
         assert other.recv(10) == b""
     with pytest.raises(BrokenPipeError):
         other.send(b"z")

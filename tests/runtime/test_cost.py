@@ -21,7 +21,7 @@ def test_a_safe_sum_calls_no_more_than_the_plain_one_waits_once_and_tells_nobody
         safe = found[way]
         assert safe["functions"] <= plain["functions"], found
         assert safe["c_functions"] <= plain["c_functions"] + 10, found
-        # The worker of Gloo's is waited for, and nobody else; now and then another thread has Python.
+        # The worker of Gloo's is waited for, and no other process; now and then another thread has Python.
         assert safe["waits"] <= 1.3, found
         assert (safe["messages"], safe["threads"]) == (0, 0), found
     other = found["broadcast"]

@@ -126,7 +126,7 @@ def dies_while_forming(kind: str, within_s: float, folder: Path) -> None:
 
 
 def test_a_rank_that_wakes_up_late_gets_the_failure_and_then_that_it_is_excluded(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"rejoin": True, "recover_s": 1000.0}  # it is told at once that nobody is left
+    how: dict[str, Any] = {"rejoin": True, "recover_s": 1000.0}  # it is reported at once that no rank is left
     with Job(tmp_path, 3, faults=[fault(2, "stop")], steps=200, pace_s=0.02, **how) as job:
         job.wait([0, 1])
         assert agreed(job, [0, 1])["members"] == [0, 1]
@@ -158,7 +158,7 @@ def test_a_rank_that_wakes_up_and_one_that_was_started_again_join_the_loop_of_th
 
 @pytest.mark.parametrize("is_plain", [False, True])
 def test_a_rank_that_lives_but_does_not_come_is_left_and_joins_when_it_does(is_plain: bool, tmp_path: Path) -> None:
-    """The others do not wait for it as long as they would for one that is in order, whoever has made the call."""
+    """The others do not wait for it as long as they would for one that is in order, whichever rank made the call."""
     faults = [fault(2, "sleep", s=8.0)]
     how: dict[str, Any] = {"rejoin": True, "timeout_s": 1.5 if is_plain else 0.5, "plain": is_plain}
     with Job(tmp_path, 3, faults=faults, steps=50, pace_s=0.02, least=3, **how) as job:
@@ -310,9 +310,9 @@ def test_so_is_it_with_the_other_calls(
 
 
 def stores_machine_ends(number: signal.Signals, script: str, plan: dict[str, Any], folder: Path) -> None:
-    """With rank 0 its store goes, and the agreement: nobody can know any more what the others have.
+    """With rank 0 its store goes, and the agreement: no rank can know any more what the others have.
 
-    SIGKILL: as where the machine restarts and resets its connections; SIGSTOP: as where it is gone without a word.
+    SIGKILL: as where the machine restarts and resets its connections; SIGSTOP: as where it is gone silently.
     At most 3 and 8 s where nothing else runs; a busy machine may need longer.
     """
     num_ranks = 4 if plan.get("mesh") else 3

@@ -14,7 +14,7 @@ def test_a_rank_heeds_a_mark_once_and_only_while_it_stands_still(tmp_path: Path)
     assert not watch.is_hang("first", now_s)
     path.touch()
     assert not watch.is_hang("first", now_s + STILL_S / 2)  # it may get on
-    assert not watch.is_hang("second", now_s + 2 * STILL_S)  # it got on
+    assert not watch.is_hang("second", now_s + 2 * STILL_S)  # it made progress
     assert not watch.is_hang("second", now_s + 2.5 * STILL_S)
     assert watch.is_hang("second", now_s + 4 * STILL_S)
     assert not watch.is_hang("second", now_s + 5 * STILL_S)

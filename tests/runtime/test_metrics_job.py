@@ -1,4 +1,4 @@
-"""Metrics in a real job over Gloo: who is late, what failed, and that sinks and alerts that hang hold up nobody."""
+"""Metrics in a real job over Gloo: who is late, what failed, and that sinks and alerts that hang hold up no rank."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Lines in their true shape, from many releases: each has its signature; scary lines of healthy runs accuse nobody."""
+"""Lines in their true shape, from many releases: each has its signature; scary lines of healthy runs accuse no rank."""
 
 import tomllib
 from fnmatch import fnmatch

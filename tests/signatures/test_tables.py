@@ -115,7 +115,7 @@ def test_patterns_need_linear_time(signature: Signature) -> None:
 
 
 def assert_linear(line: LinePattern) -> None:
-    """Lines come from anybody: letters, digits and spaces, the anchor again and again, the example again and again."""
+    """Lines come from any rank: letters, digits and spaces, the anchor again and again, the example again and again."""
     repeated = ("a", "1", " ", line.anchor, line.anchor + " ", line.example, line.example[: len(line.example) * 2 // 3])
     for part in repeated:
         text = (part * (TEXT_SIZE // len(part) + 1))[:TEXT_SIZE]
@@ -130,7 +130,7 @@ def assert_linear(line: LinePattern) -> None:
 @cases("signature", SIGNATURES, ids=name_of)
 def test_no_line_as_long_as_one_may_be_takes_long(signature: Signature) -> None:
     """A bounded repeat before what an expression is known by costs its bound at every letter: hundreds of times as much
-    as reading them, in every line of a log that somebody made for it."""
+    as reading them, in every line of a log that a rank made for it."""
     for line in signature.lines:
         for text in hostile(line):
             took_s = cpu_s(lambda: line.pattern.search(text), enough_s=MAX_LINE_S)  # noqa: B023 - called at once

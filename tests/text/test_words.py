@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tests.cases import cases
-from tests.text.words import CHINESE, ENGLISH, Found, Text, found, prose, texts
+from tests.text.words import CHINESE, ENGLISH, OF_COMMENTS, Found, Text, comments, found, prose, remarks, texts
 
 
 def listed(rows: list[Found]) -> str:
@@ -13,6 +13,20 @@ def listed(rows: list[Found]) -> str:
 def test_no_text_for_people_contains_a_forbidden_word() -> None:
     rows = [row for text in texts() for row in found(text)]
     assert not rows, f"{len(rows)} words:\n{listed(rows)}"
+
+
+def test_no_comment_and_no_docstring_contains_a_word_that_is_never_plain() -> None:
+    read = list(comments())
+    rows = [row for text in read for row in found(text, OF_COMMENTS)]
+    assert len(read) > 100
+    assert not rows, f"{len(rows)} words:\n{listed(rows)}"
+
+
+def test_comments_are_read_whole() -> None:
+    source = 'def f():\n    """What nobody\n    reads."""\n    x = "told"\n    # as it was\n    # told  \n'
+    texts_of = [Text("x.py", str(line), text) for line, text in remarks(source)]
+    assert [(t.place, r.word) for t in texts_of for r in found(t, OF_COMMENTS)] == [("2", "nobody"), ("6", "told")]
+    assert 15 < len(OF_COMMENTS) < len(ENGLISH)
 
 
 def test_texts_of_every_kind_are_read() -> None:

@@ -1,10 +1,12 @@
 """The texts that people read, each with the file it stands in, and the words that must not stand in them."""
 
 import ast
+import io
 import json
 import re
+import tokenize
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,6 +79,10 @@ CHINESE = _words(
     },
     0,
 )
+
+_ALSO_PLAIN = {"meant", "looks?", "look(s", "turns?", " words?", "said", "by order", "to type"}
+"""Parts of patterns that have a plain meaning in comments: a word of memory, a task's turn, what an option is for."""
+OF_COMMENTS = tuple(word for word in ENGLISH if not any(part in word.pattern.pattern for part in _ALSO_PLAIN))
 
 _ANY = re.compile("|".join(word.pattern.pattern for word in (*ENGLISH, *CHINESE)), re.IGNORECASE)
 
@@ -180,6 +186,33 @@ def _of_sources() -> Iterator[Text]:
                 yield Text(f"src/allready/{file}", f"line {node.lineno}", node.value)
 
 
+_REMARK = re.compile(r'^[ \t]*[rR]?"""(?:.*?)"""|#[^\n]*', re.DOTALL | re.MULTILINE)
+"""What may be a comment or a docstring: to parse all files takes longer than all other tests of texts."""
+
+
+def comments() -> Iterator[Text]:
+    """All comments and docstrings, of the tests too: a maintainer reads them."""
+    for folder in ("src", "tests", "tools", "benchmarks", "docs", "examples"):
+        for path in sorted((CHECKOUT / folder).rglob("*.py")):
+            source = path.read_text(encoding="utf-8")
+            if path != Path(__file__) and any(_ANY.search(part[0]) for part in _REMARK.finditer(source)):
+                name = path.relative_to(CHECKOUT).as_posix()
+                yield from (Text(name, f"line {line}", text) for line, text in remarks(source))
+
+
+def remarks(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of the comments and docstrings in a source; comments below each other are one text."""
+    for node in _docstrings(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+    lines: dict[int, str] = {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            before = lines.pop(token.start[0] - 1, "")
+            lines[token.start[0]] = f"{before} {token.string.lstrip('# ')}".strip()
+    yield from lines.items()
+
+
 def _docstrings(tree: ast.AST) -> Iterator[ast.expr]:
     """Also those behind an assignment: texts that nothing uses."""
     return (statement.value for statement in nodes(tree, ast.Expr))
@@ -208,10 +241,10 @@ class Found(NamedTuple):
     around: str
 
 
-def found(text: Text) -> Iterator[Found]:
+def found(text: Text, forbidden: Iterable[Word] = (*ENGLISH, *CHINESE)) -> Iterator[Found]:
     """Every forbidden word of one text, also those between which a line breaks."""
     bare = " ".join(prose(text.text).split())
-    for word in (*ENGLISH, *CHINESE) if _ANY.search(bare) else ():
+    for word in forbidden if _ANY.search(bare) else ():
         for match in word.pattern.finditer(bare):
             around = bare[max(0, match.start() - 50) : match.end() + 40]
             yield Found(text.file, text.place, match.group(), word.instead, around)

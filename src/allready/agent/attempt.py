@@ -130,7 +130,7 @@ class LocalAttempt:
         self._group.wake()
 
     def stop_once(self, signal: str) -> None:
-        """As `stop`, where nobody has called that before."""
+        """As `stop`, where no process has called that before."""
         if not self._stop.is_set():
             self.stop(signal)
 
@@ -192,7 +192,7 @@ class LocalAttempt:
                 self._stop.wait(GATHER_BEFORE_END_S + 1.0)
 
         def before_again(rank: int) -> None:
-            if request.diagnosis:  # what the dead process told of its operations is not the new one's
+            if request.diagnosis:  # what the dead process reported of its operations is not the new one's
                 run_paths.make_rank_dir(self._context.run_dir, rank)
 
         def again(pids: Mapping[int, int], rank: int) -> None:

@@ -362,8 +362,9 @@ def assign_ranks(offers: Mapping[int, messages.Offer]) -> dict[int, tuple[int, .
 
 
 def keep_port(near: int) -> socket.socket:
-    """A port that nobody has, if possible just above `near`, where a firewall that was opened for a range lets it
-    through.  While the socket is bound and does not listen, nobody is given the port, and who asks for it gets it."""
+    """A port that is free, if possible just above `near`, where a firewall that was opened for a range lets it
+    through.  While the socket is bound and does not listen, no process is given the port, and who asks for it gets
+    it."""
     for port in (*(range(near + 1, min(near + 40, 65536)) if near >= 1024 else ()), 0):
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:

@@ -53,7 +53,7 @@ def _names(report_dir: Path) -> list[str]:
 
 
 def _put_aside(report_dir: Path, paths: Iterable[Path]) -> Path | None:
-    """Another node of this job may do the same in a folder that they share: whoever comes first moves a file."""
+    """Another node of this job may do the same in a folder that they share: the one that comes first moves a file."""
     place: Path | None = None
     for path in paths:
         with contextlib.suppress(OSError):

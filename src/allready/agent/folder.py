@@ -21,7 +21,7 @@ MAX_TRIES = 100
 class ReportFolder:
     """One node's view of the folder; `open` once, `close` at the end.
 
-    `may_move`: nobody has asked for this very folder, so that it may be elsewhere where it cannot be written.
+    `may_move`: no process has asked for this folder, so that it may be elsewhere where it cannot be written.
     """
 
     def __init__(self, path: Path, *, is_node_0: bool, node_rank: int | None, may_move: bool = False) -> None:

@@ -17,7 +17,7 @@ _WAITS = frozenset({
 
 
 def is_hang(report: Report | None) -> bool:
-    """Whether the job gets on no more, as far as is known for sure enough to act on it."""
+    """Whether the job makes no progress any more, as far as is known for sure enough to act on it."""
     return (
         report is not None
         and report.verdict is not None

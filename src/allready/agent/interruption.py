@@ -40,7 +40,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_ranks(cls, statuses: Iterable[NodeStatus]) -> "Interruption | None":
-        """The signal that somebody sent to the ranks themselves, where it was meant for the job as far as is known."""
+        """The signal that was sent to the ranks themselves, where it was meant for the job as far as is known."""
         found = stop_signal(statuses)
         if found is None or not found.is_for_the_job:
             return None

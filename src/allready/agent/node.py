@@ -243,7 +243,7 @@ class NodeAgent:
         await self._node.send(kind, body)
 
     async def _tell_calls(self, ended: messages.Ended, sampler: "Sampler") -> None:
-        """Of ranks that all ended well nobody asks; whether their calls fit the logs of NCCL show all the same."""
+        """Ranks that all ended well are not asked; whether their calls fit the logs of NCCL show all the same."""
         is_well = bool(ended.ends) and all(end.is_success for end in ended.ends)
         if not is_well:
             return

@@ -1,4 +1,4 @@
-"""What node 0's plan may say: whoever answers at the master's address can send one.
+"""What node 0's plan may say: any program that answers at the master's address can send one.
 
 It chooses numbers and where the nodes meet.  What is run, with which variables, and where files are written is this
 node's own.

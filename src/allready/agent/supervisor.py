@@ -286,7 +286,7 @@ class Supervisor:
         return is_new or self._table.is_being_ended(now_s)
 
     def _before(self, began_s: float, signal_s: float, *, is_first: bool = False) -> Report:
-        """The report of before the shutdown began.  A calm job publishes none: then the newest that accuses nobody
+        """The report from before the shutdown began.  A calm job publishes none: then the newest that accuses no rank
         holds."""
         newest = self._known()
         return self._history.before(began_s, signal_s, is_first=is_first) or (
@@ -309,7 +309,7 @@ class Supervisor:
         await self._end(messages.StopCause.INTERRUPTED, interruption.signal)
 
     def _with_course(self, report: Report) -> Report:
-        """A calm job publishes no reports; how far it came is told all the same."""
+        """A calm job publishes no reports; how far it came is reported all the same."""
         course = self._monitor.course if self._monitor is not None else None
         return report if course is None else replace(report, course=course)
 

@@ -119,7 +119,7 @@ def nccl_json(report: Report, asked: Asked) -> dict[str, Any]:
 
 
 def _devices(report: Report, ranks: Iterable[int], pids: Mapping[int, int]) -> list[dict[str, Any]]:
-    """The ranks with their GPUs, by what each node told of itself."""
+    """The ranks with their GPUs, by what each node reported of itself."""
     at = {r: (node.node_rank, node.name, i) for node in report.world.nodes for i, r in enumerate(node.ranks)}
     found = []
     for rank in ranks:

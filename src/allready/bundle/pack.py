@@ -252,7 +252,7 @@ def texts_of(paths: Iterable[str], look_at: Callable[[str], None]) -> None:
 
 
 def safe_name(name: str) -> str:
-    """A relative path without surprises for whoever unpacks it."""
+    """A relative path without surprises for the user who unpacks it."""
     parts = [part.strip() for part in name.replace("\\", "/").split("/")]
     kept = ["".join(c if c.isprintable() else "_" for c in part)[:120] for part in parts if part not in {"", ".", ".."}]
     return "/".join(kept[-16:]) or "unnamed"

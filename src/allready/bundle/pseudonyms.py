@@ -59,7 +59,7 @@ _IPV6 = re.compile(
 )
 _MAC = re.compile(r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:])")
 _KEPT_V4 = tuple(map(ipaddress.IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3")))
-_NETS_V4 = int(ipaddress.IPv4Address("198.18.0.0"))  # for tests of networks: nobody's address
+_NETS_V4 = int(ipaddress.IPv4Address("198.18.0.0"))  # for tests of networks: no machine has these
 _NETS_V6 = int(ipaddress.IPv6Address("2001:db8::"))  # for documents
 _LINK_LOCAL = ipaddress.IPv6Network("fe80::/10")
 
@@ -188,7 +188,7 @@ def _either(names: Iterable[str]) -> str:
 
 
 def _is_name(name: str, least: int = 3) -> bool:
-    """Whether to replace it: no word of every log, and no address, which keeps its own form."""
+    """Whether to replace it: no message of every log, and no address, which keeps its own form."""
     if len(name) < least or name.lower() in _NOT_HOSTS or not re.search(r"[A-Za-z]", name):
         return False
     return not re.fullmatch(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*", name)

@@ -1,4 +1,4 @@
-"""Reads a bundle of anybody: members are streamed, and nothing is written to the disk but by `extract`."""
+"""Reads a bundle from any source: members are streamed, and nothing is written to the disk but by `extract`."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`allready diagnose`: whatever is left of a run -> who, why and what to do."""
+"""`allready diagnose`: whatever is left of a run -> the rank or node at fault, the cause, and what to do."""
 
 import argparse
 import re

@@ -33,7 +33,7 @@ FEWEST_S = 0.3
 """For reading facts, however late it is: what is not read in time is not judged."""
 FEWEST_ASKED_S = 1.0
 GRACE_S = 1.0
-"""For a late answer, where somebody asked for more time."""
+"""For a late answer, where a user asked for more time."""
 
 EPILOG = """\
   allready doctor                            this machine, in 3 s; no torch, no root and no peers needed
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     with Interrupts(exit_code=EXIT_UNCHECKED) as interrupts:
         if args.source or args.timeout or args.use_gpus:
             with _reader(args, limit_s, interrupts) as reader:
-                return _run(args, reader)  # somebody waits for all of it
+                return _run(args, reader)  # a user waits for all of it
         try:
             with ended_within(limit_s), _reader(args, limit_s, interrupts) as reader:
                 code = _run(args, reader)
@@ -143,7 +143,7 @@ def _run(args: argparse.Namespace, reader: "Reader | None") -> int:
 
 
 def _one_line(args: argparse.Namespace, reader: "Reader | None") -> int:
-    """`--prolog` and `--format`: neither the job of a scheduler nor the variables of whoever calls count here."""
+    """`--prolog` and `--format`: neither the job of a scheduler nor the variables of the caller count here."""
     if reader is not None:
         from allready.facts.order import Also, Order
         from allready.preflight.doctor.request import alone
@@ -249,7 +249,7 @@ def _here(reader: "Reader", latest_s: float) -> "tuple[NodeFacts, Settings | Non
 
 
 def _of_job(settings: "Settings | None", facts: "NodeFacts") -> "Settings | None":
-    """With what somebody said of how many nodes the job has."""
+    """With what a user said of how many nodes the job has."""
     from msgspec.structs import replace
 
     from allready.model import FactMissing
@@ -261,7 +261,7 @@ def _of_job(settings: "Settings | None", facts: "NodeFacts") -> "Settings | None
 
 
 def _ports(args: argparse.Namespace, launch: "LaunchFacts") -> tuple[int, int] | None:
-    """The range that was asked for, or the master port where somebody chose it."""
+    """The range that was asked for, or the master port where a user chose it."""
     if args.port_range:
         return int(args.port_range[0]), int(args.port_range[1])
     return (launch.master_port,) * 2 if "master_port" in launch.sources else None

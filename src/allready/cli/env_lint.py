@@ -148,7 +148,7 @@ def _bundle(name: str) -> Bundle | None:
             return None
         return read_bundle(name)
     except OSError:
-        return None  # which is told where it is read
+        return None  # which is reported where it is read
     except BundleError as error:
         raise UsageError("{name}: {error}", name=name, error=error) from error
 

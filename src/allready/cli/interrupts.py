@@ -34,7 +34,7 @@ def this_process_ends_here() -> None:
 
 
 def is_of_this_command() -> bool:
-    """Whether this process was started for the command, and not by somebody who runs commands inside his own."""
+    """Whether this process was started for the command, and not by a process that runs commands inside its own."""
     return _program
 
 
@@ -62,7 +62,7 @@ def noted_signals(
 
 
 def _drop(_number: int, _frame: FrameType | None) -> None:
-    """There is nobody (yet, or any more) to pass it on to."""
+    """There is no process (yet, or any more) to pass it on to."""
 
 
 class Interrupts:
@@ -101,7 +101,7 @@ class Interrupts:
 
     @property
     def names(self) -> frozenset[str]:
-        """All signals that are taken, also where somebody else reports that they came."""
+        """All signals that are taken, also where other code reports that they came."""
         return frozenset(signal.Signals(number).name for number in (*self._stops, *self._passed))
 
     def ends(self, name: str) -> bool:
@@ -144,7 +144,7 @@ class Interrupts:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
 
     def raise_caught(self) -> None:
-        """Before a long wait: an import swallows now and then what a handler raises in it.
+        """Before a long wait: an import sometimes drops what a handler raises in it.
 
         Raises:
             KeyboardInterrupt: a signal came.

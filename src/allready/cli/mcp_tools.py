@@ -190,7 +190,7 @@ def _asked(words: Sequence[str], limit_s: float) -> dict[str, Any]:
 
 
 def _report(body: dict[str, Any], language: str) -> dict[str, Any]:
-    """Who, why, what to do; then what else was found, and what was not checked."""
+    """The rank or node at fault, the cause, what to do; then what else was found, and what was not checked."""
     from msgspec import MsgspecError, convert, to_builtins
 
     from allready.model import Finding
@@ -235,7 +235,7 @@ def _chinese(finding: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(body: dict[str, Any]) -> str:
-    """The JSON, at most `MAX_CHARS` long: long texts are cut, then lists from their ends, which is said."""
+    """The JSON, at most `MAX_CHARS` long: long texts are cut, then lists from their ends, which is reported."""
     body = _cut_texts(body)
     left_out: dict[str, int] = {}
     text = json.dumps(body, ensure_ascii=False, indent=1)

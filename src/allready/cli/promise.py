@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 3.0
 PROLOG_S = 2.0
 UNBOUND = ("--timeout", "--use-gpus", "--from", "-h", "--help")
-"""Options of commands that somebody waits for."""
+"""Options of commands that a user waits for."""
 MARGIN_S = 0.3
 """For ending the children, for the line that says it, and for the end of the process."""
 END_CPU_S = 0.02
@@ -37,7 +37,8 @@ def begun_s(limit_s: float, *, is_program: bool) -> float:
 
 
 def slowness() -> float:
-    """How many seconds pass here for a second of this process's work; 1 where the CPUs are free, or nobody says."""
+    """How many seconds pass here for a second of this process's work; 1 where the CPUs are free, or that is not
+    known."""
     ran_s, waited_s = own_cpu_times()
     return 1.0 + waited_s / ran_s if ran_s else 1.0
 
@@ -48,7 +49,7 @@ def margin_s() -> float:
 
 
 def overdue(*, limit_s: float, is_prolog: bool, form: str | None) -> tuple[int, str, int]:
-    """What is said where the time is over and nothing was judged: descriptor, text, and the exit code.
+    """What is reported where the time is over and nothing was judged: descriptor, text, and the exit code.
 
     A prolog that cannot look drains no node.
     """

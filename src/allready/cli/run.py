@@ -229,7 +229,7 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
             return  # the reader is gone; the job goes on
 
     def write(note: Note) -> None:
-        if not interrupts.caught:  # else hosts end because they were told to
+        if not interrupts.caught:  # else hosts end because they were asked to
             sys.stderr.write(f"allready run: {plain(ui(note.key, language, **note.values), most=2000)}\n")
 
     async def follow() -> int:

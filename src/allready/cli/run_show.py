@@ -144,7 +144,7 @@ class RunShow:
         return ui("run.no_report", self._language, reason=reason, path=str(found))
 
     def _note_problem(self, path: Path, reason: str) -> None:
-        """A file cannot be written: told when that begins, also to who wants few lines."""
+        """A file cannot be written: reported when that begins, also to who wants few lines."""
         is_new = path not in self._problems
         self._problems[path] = reason
         if is_new and not (path == self._page and self._json in self._problems):  # the last line has both

@@ -23,7 +23,7 @@ class SoFar:
         self._said: set[object] = set()
 
     def take(self, report: Report) -> None:
-        """Say the verdict that would stand if nobody else came, and its remedy; the same one only once."""
+        """Say the verdict that would stand if no further node came, and its remedy; the same one only once."""
         verdict = report.verdict
         if report.status is not Status.WAITING or verdict is None:
             return

@@ -145,7 +145,7 @@ class _Reader:
 def event_lags(logs: Sequence[EventLog]) -> list[Lag]:
     """How late every rank came to the calls that all ranks have, operation by operation, in the last epoch of all.
 
-    Of several operations in one step of a loop only the first finds anybody waiting, so each is taken by itself.
+    Of several operations in one step of a loop only the first finds ranks waiting, so each is taken by itself.
     """
     epoch = max((log.epoch for log in logs if log.waits_s), default=0)
     now = {log.begin.rank: log for log in logs if log.waits_s and log.epoch == epoch}

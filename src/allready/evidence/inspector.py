@@ -200,7 +200,7 @@ class _Reader:
 def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
     """How late every rank entered the collectives that all ranks recorded.
 
-    Each kind of collective is taken by itself: of several in one step of a loop, only the first finds anybody waiting.
+    Each kind of collective is taken by itself: of several in one step of a loop, only the first finds ranks waiting.
 
     Ranks are global ones: those of the largest communicator.  A smaller one counts only if the processes of all its
     ranks are in the largest, too.

@@ -1,4 +1,4 @@
-"""What stands in front of a line's own words: launchers, containers, time stamps, loggers, NCCL; in any order.
+"""What stands in front of a line's own message: launchers, containers, time stamps, loggers, NCCL; in any order.
 
 `parse` takes one prefix after the other off until none is left.  The innermost statement about a thing wins, except
 that a container's or launcher's time stamp (`outer_time_s`) never hides the process's own.
@@ -24,16 +24,16 @@ _DATE = object()
 _NUMBERS = ("pid", "tid", "rank", "local_rank", "task")
 
 KnownFronts = dict[str, tuple[Any, ...]]
-"""Beginnings of NCCL's lines up to their own words -> all fields but `rest`; a process's lines have few.  Of those that
-begin with a date, what stands behind it."""
+"""Beginnings of NCCL's lines up to their own message -> all fields but `rest`; a process's lines have few.  Of those
+that begin with a date, what stands behind it."""
 
 
 class Prefix(NamedTuple):
     """One line, taken apart.
 
-    `kind`: the program that formatted the line: "nccl", "glog", "python", "kernel", "syslog", "" (none: its own words).
-    `rank`: the global rank of `[rankN]:`.  `task`: the number that srun or mpirun put in front: a rank, or a node
-    where one launcher runs per node.
+    `kind`: the program that formatted the line: "nccl", "glog", "python", "kernel", "syslog", "" (none: its own
+    message). `rank`: the global rank of `[rankN]:`.  `task`: the number that srun or mpirun put in front: a rank, or
+    a node where one launcher runs per node.
     """
 
     rest: str

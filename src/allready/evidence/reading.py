@@ -106,7 +106,7 @@ class FlightDump(Struct, kw_only=True):
     `is_whole`: the ring was never overwritten and the file is not cut: the first entry is the process's first.
     `is_cut`: the file ends early, so the newest entries are missing.
     `completes_by_retirement`: the backend (Gloo) records no completion; an entry that was retired has ended somehow.
-    `taken_ns`: when it was taken, by the clock of its entries; None where nobody wrote that down.
+    `taken_ns`: when it was taken, by the clock of its entries; None where that is not recorded.
     """
 
     origin: model.Origin

@@ -15,7 +15,7 @@ _LARGE = frozenset({"op_streams", "dumps", "reports"})
 
 
 class Shared(Struct):
-    """Puts one object in place of those that are equal to it, in readings that nobody else has yet.
+    """Puts one object in place of those that are equal to it, in readings that no other code has yet.
 
     `known`: texts and values of earlier readings; forgotten when there are too many to be worth their memory.
     """

@@ -54,7 +54,7 @@ class Reader:
 
     def __enter__(self) -> Self:
         # -P: a json.py in the user's directory must not be imported in place of the library's.  Of the caller's
-        # streams the child keeps none: whoever reads them would wait for its end.
+        # streams the child keeps none: a reader of them would wait for its end.
         with contextlib.suppress(OSError, ValueError):
             self._child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "allready.facts.apart", str(os.getpid()), *self._asked],

@@ -37,7 +37,8 @@ def collect_bus(host: Host, *, timeout_s: float = BUS_S) -> BusFacts:
 
 
 def iommu(host: Host) -> str | None:
-    """What most devices have: "off" (no group), "passthrough" (identity) or "translated"; None where it is not told."""
+    """What most devices have: "off" (no group), "passthrough" (identity) or "translated"; None where it is not
+    known."""
     names = names_in(host, GROUPS)[:MAX_GROUPS]
     if not names:
         return "off" if names_in(host, "/sys/kernel") else None

@@ -21,7 +21,7 @@ from allready.proc.exec_shim import die_with_parent
 from allready.proc.priority import give_way
 
 SPARE_S = 5
-"""How much longer than its limit it may live where nobody ends it."""
+"""How much longer than its limit it may live where it is not ended."""
 MAX_CHARS = 300
 
 

@@ -40,7 +40,7 @@ def questions(dev: Collection[str], *, use_gpus: bool) -> Iterator[str]:
 
 
 def begin(question: str, environ: Mapping[str, str], *, limit_s: float) -> Started:
-    """The child that answers one of the questions; whoever began it has to end it.
+    """The child that answers one of the questions; the caller has to end it.
 
     Args:
         limit_s: by itself it ends soon after that.

@@ -129,7 +129,7 @@ LINK_ERRORS = {"replay": "REPLAY", "recovery": "RECOVERY", "crc_flit": "CRC_FLIT
 
 
 def _link_errors(nvml: Any, handle: Any, num_links: int) -> dict[str, int]:
-    """Errors of all NVLinks together by kind, without those that did not happen or are not told."""
+    """Errors of all NVLinks together by kind, without those that did not happen or are not known."""
     found: dict[str, int] = {}
     for name, kind in LINK_ERRORS.items():
         for link in range(num_links):
@@ -187,7 +187,7 @@ def _links_between(nvml: Any, handles: tuple[Any, Any], ends: tuple[list[str], l
 
 
 def _link_ends(nvml: Any, handle: Any) -> list[str]:
-    """Where each NVLink that is up ends: "switch", or the PCI bus id of a device; "" where that is not told."""
+    """Where each NVLink that is up ends: "switch", or the PCI bus id of a device; "" where that is not known."""
     ends: list[str] = []
     with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
         for link in range(int(nvml.NVML_NVLINK_MAX_LINKS)):

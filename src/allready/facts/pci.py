@@ -1,6 +1,6 @@
 """The PCI bus from /sys: which bridges are above which GPU, and what they do with traffic between neighbours.
 
-The first 64 bytes of a device's configuration may be read by everybody, the capabilities behind them by root only.
+The first 64 bytes of a device's configuration may be read by all users, the capabilities behind them by root only.
 """
 
 import os

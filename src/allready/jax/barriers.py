@@ -73,7 +73,7 @@ class _Decision:
             found = self._decided()
             if found is None:
                 own = self._own_view()
-                with contextlib.suppress(RuntimeError):  # somebody else was first
+                with contextlib.suppress(RuntimeError):  # another process was first
                     self._presence.put(f"{self._key}/verdict", msgspec.json.encode(own).decode(), once=True)
                 found = self._decided()
         except RuntimeError:

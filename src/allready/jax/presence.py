@@ -69,7 +69,7 @@ class Presence:
         self._thread.join(2 * HEARTBEAT_S)
 
     def put(self, key: str, value: str, *, once: bool = False) -> None:
-        """Raises JAX's error: with `once` also where somebody else has."""
+        """Raises JAX's error: with `once` also where another process has."""
         self.client.key_value_set(ROOT + key, value, allow_overwrite=not once)
 
     def all(self, folder: str) -> dict[str, str]:

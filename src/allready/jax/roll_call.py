@@ -32,7 +32,7 @@ from allready.model import LaunchFacts, MasterContactFacts, RollCall
 ENDS_S = 10.0
 """What the thread has to end once the meeting is over; it only closes connections."""
 HEARD_S = 2.0
-"""For the last word to reach all."""
+"""For the last message to reach all."""
 SHARE_EVERY_S = 0.2
 SHARED_PER_S = 2000
 """Messages that process 0 sends, whatever the number of processes."""
@@ -123,7 +123,7 @@ class _Member:
         raise NotImplementedError
 
     def _begun_alone(self) -> JaxMeeting:
-        """Attempts of a process that meets nobody: process 0 is not there, or cannot listen."""
+        """Attempts of a process that meets no other: process 0 is not there, or cannot listen."""
         self._lone = Waiting(process=0, num_processes=1, failed=self._own.failed, patience_s=self._own.patience_s)
         return JaxMeeting(self._patience, self._lone, number=0, now=time.monotonic())
 
@@ -151,7 +151,7 @@ class _Host(_Member):
             await self._meet(hub)
             until_s = time.monotonic() + HEARD_S
             with contextlib.suppress(DeadlineExceeded):
-                while hub.nodes:  # who has heard hangs up
+                while hub.nodes:  # a process that has its answer closes the connection
                     await hub.receive(timeout_s=until_s - time.monotonic())
         finally:
             await hub.close()

@@ -156,7 +156,7 @@ def _names(finding: Finding) -> bool:
 
 
 def _is_before(one: Finding, other: Finding) -> bool:
-    """By their first lines: in one file by these, else by time; not told is not before."""
+    """By their first lines: in one file by these, else by time; unknown is not before."""
     if one.evidence and other.evidence:
         first, second = one.evidence[0], other.evidence[0]
         if first.file == second.file and first.line is not None and second.line is not None:

@@ -30,7 +30,7 @@ SAME_END_S = 30.0
 """Lines of a rank this long after its death belong to the same end (its launcher's table, a last flush)."""
 
 MAX_EVENTS = 20_000
-"""Events beyond are dropped from the middle: the first and the last tell the story."""
+"""Events beyond are dropped from the middle: the first and the last tell most."""
 
 
 def assemble(
@@ -143,7 +143,7 @@ def _span(readings: Sequence[Reading]) -> tuple[float, float] | None:
 
 
 def _is_of_the_job(reading: Reading) -> bool:
-    """A log that somebody of the job wrote: a kernel's log begins when the machine does."""
+    """A log that a process of the job wrote: a kernel's log begins when the machine does."""
     if reading.source.kind != "log":
         return False
     return (
@@ -237,7 +237,7 @@ def world_of(run: RunEvidence) -> World:
 
 
 def _names(run: RunEvidence) -> dict[int, str]:
-    """Host names where each node has its own; else whatever told the nodes apart."""
+    """Host names where each node has its own; else whatever distinguishes the nodes."""
     hosts: dict[int, set[str]] = {}
     for process in run.processes:
         node = None if process.rank is None else run.node_of_rank.get(process.rank)
@@ -253,7 +253,7 @@ def _names(run: RunEvidence) -> dict[int, str]:
 
 
 def _has_output(readings: Sequence[Reading]) -> bool:
-    """Whether some log is more than NCCL's own: there exceptions are told."""
+    """Whether some log is more than NCCL's own: there exceptions are reported."""
     return any(
         r.source.kind == "log"
         and r.source.num_lines > 0

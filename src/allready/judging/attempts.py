@@ -1,7 +1,7 @@
 """Runs that torchelastic started again: what belongs to an attempt that is over.
 
 The last attempt decides.  An earlier one decides only where the last one never got going because of it: it shows
-nothing but connections that nobody answered, while the earlier one had an error of its own.
+nothing but connections that were not answered, while the earlier one had an error of its own.
 """
 
 import re
@@ -31,7 +31,7 @@ STARTING = {
 
 TABLE = "elastic.failure_table"
 ENDED = ("elastic.death_signal", "launcher.slurm")
-"""The last words of an agent that gives up; and those of one that was ended, if they follow soon."""
+"""The last output of an agent that gives up; and those of one that was ended, if they follow soon."""
 
 OF_SLURM = {"launcher.slurm_cancelled", "launcher.slurm_time_limit", "launcher.slurm_preempted"}
 """What slurmstepd says of the end of a job, with its number."""
@@ -66,7 +66,7 @@ class Attempts(Struct):
 
 
 def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int], deaths: Sequence[Death] = ()) -> Attempts:
-    """By agent: a failure that was not its last word, since it failed again or workers started after it.
+    """By agent: a failure that was not its last message, since it failed again or workers started after it.
 
     An agent that gives up ends with its table, or stumbles itself; one that goes on says nothing at the usual level,
     and workers write on.
@@ -156,7 +156,7 @@ def with_appended(
 
 def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Event]) -> int | None:
     """Where the last of several runs of one process begins: an exception ends a process, and behind it the first lines
-    of the log stand again.  None where there may be several ranks, each of which writes such lines: somebody names a
+    of the log stand again.  None where there may be several ranks, each of which writes such lines: one of them names a
     rank or a process, a launcher speaks, or the lines stood more than once before anything ended and stand again soon
     after it: a rank that starts late writes them too."""
     begun = closing.opening_lines
@@ -229,7 +229,7 @@ def _is_before(death: Death, closing: Closing) -> bool:
 def settle_attempts(
     attempts: Attempts, events: Sequence[Event], deaths: Sequence[Death]
 ) -> tuple[tuple[Event, ...], tuple[Death, ...]]:
-    """Mark what is over, so that it is told and does not accuse; or else what is only a consequence of it."""
+    """Mark what is over, so that it is reported and does not accuse; or else what is only a consequence of it."""
     if not attempts.lines:
         return tuple(events), tuple(deaths)
     is_over = [attempts.is_over(e.origin.source, e.origin.line, e.origin.node, e.time_s) for e in events]

@@ -13,7 +13,7 @@ SLOWER = 1.05
 def straggler(spreads: Mapping[int, BenchSpread]) -> int | None:
     """The rank whose operations took longer than those of the others, by more than they vary; None where none did.
 
-    Of two ranks none can be told from the other.
+    Of two ranks none can be distinguished from the other.
     """
     if len(spreads) < 3:
         return None

@@ -36,7 +36,7 @@ class Search(Struct, frozen=True, kw_only=True):
 
     groups: Groups = ()
     culprits: dict[int, float] = {}  # member -> its share of the rate of good pairs; 0 where its group failed
-    suspects: tuple[int, ...] = ()  # members of slow pairs that could not be told from each other
+    suspects: tuple[int, ...] = ()  # members of slow pairs that could not be distinguished from each other
     good_gb_per_s: float = 0.0
 
 
@@ -92,7 +92,7 @@ def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Se
     larger = rounds[: levels - 1]
     found = {m: share for m, share in found.items() if not any(_is_refuted(m, share, r, found) for r in larger)}
     if not open_ or len(confirming) >= _MAX_CONFIRMING:
-        if not is_minority(len(found), len(members)):  # then nobody knows which ones are as they should be
+        if not is_minority(len(found), len(members)):  # then it is not known which ones are as they should be
             return Search(suspects=tuple(suspects), good_gb_per_s=good)
         return Search(culprits=found, suspects=tuple(open_), good_gb_per_s=good)
     return Search(groups=tuple((min(a, b), max(a, b)) for a, b in zip(open_, sound, strict=False)), good_gb_per_s=good)

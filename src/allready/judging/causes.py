@@ -23,7 +23,7 @@ _SESSION_ENDED = re.compile(r"\bReceived (?:1|(?:Signals\.)?SIGHUP) death signal
 END_S = 30.0
 """How long a job may take to end once it was ordered to: what crashes meanwhile, crashes in its teardown."""
 SAME_MOMENT_S = 2.0
-"""Deaths this close to the first are told together: launchers write whole seconds."""
+"""Deaths this close to the first are reported together: launchers write whole seconds."""
 
 
 def causes(case: Analysis) -> tuple[Death, ...]:
@@ -123,7 +123,7 @@ def left_before_others(death: Death, run: RunEvidence) -> bool | None:
 
 
 def _planned(death: Death, run: RunEvidence) -> bool:
-    """Somebody told the whole job to stop: a launcher says so, everybody got the same SIGTERM, or a person typed ^C."""
+    """The whole job was asked to stop: a launcher says so, all ranks got the same SIGTERM, or a person typed ^C."""
     if is_interrupt(death):
         return True
     if death.kind not in {"signal", "exit"} or death.signal not in ENDING_SIGNALS:

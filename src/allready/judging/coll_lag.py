@@ -19,7 +19,7 @@ def lag_of(group: str, streams: Mapping[int, OpStream], clocks: Mapping[int, flo
     """Lateness behind the first rank at operations that all ranks made; between samples a rank's time is interpolated.
 
     Args:
-        clocks: rank -> seconds that its clock is ahead; None when that is not known, and then nothing is said.
+        clocks: rank -> seconds that its clock is ahead; None when that is not known, and then nothing is reported.
     """
     if clocks is None or len(streams) < 2 or any(len(s.times) < MIN_SAMPLES for s in streams.values()):
         return None

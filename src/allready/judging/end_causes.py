@@ -217,6 +217,6 @@ def _main_event(events: Sequence[Event]) -> Event | None:
 
 
 def _own_death(deaths: Sequence[Death]) -> Death | None:
-    """The process's own words: an exception rather than anything else, the last one."""
+    """The process's own message: an exception rather than anything else, the last one."""
     own = [d for d in deaths if not d.by_launcher]
     return next((d for d in reversed(own) if d.kind == "exception"), own[-1] if own else None)

@@ -1,4 +1,5 @@
-"""How ranks ended: deaths told by several sources made one, consequences told from causes, and who ended well."""
+"""How ranks ended: deaths reported by several sources made one, consequences distinguished from causes, and who ended
+well."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -288,7 +289,7 @@ def ended_well(
             bad.add(process.rank)
         elif all(c.destroyed for c in process.comms if c.init_completed) and any(c.destroyed for c in process.comms):
             well.add(process.rank)
-    # torch says that groups were not destroyed after an exception as well, whose rank may not be told.
+    # torch says that groups were not destroyed after an exception as well, whose rank may not be known.
     is_disturbed = any(d.rank is None and not d.earlier for d in deaths) or any(
         e.signature in {"elastic.closing_signal", "elastic.death_signal"} for e in events
     )
@@ -304,7 +305,7 @@ def ended_well(
         num_ranks = max(b.num_ranks for b in benches)
         well |= set(range(num_ranks)) if num_ranks >= identities.world_size else set()
     # A process that unloads the library left by the door, but an exception leaves by it as well: it is an orderly end
-    # only where every rank did and the job's own output, which would have the traceback, tells of nobody's death.
+    # only where every rank did and the job's own output, which would have the traceback, shows no death.
     left = {p.rank for p in processes if p.rank is not None and p.last_line_class == "teardown"} - bad
     everybody = set(range(identities.world_size))
     died = any(not d.by_launcher and not d.earlier for d in deaths)

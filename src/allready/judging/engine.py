@@ -157,7 +157,7 @@ def judge(
 
 
 def each_once(unchecked: Iterable[model.NotChecked]) -> tuple[model.NotChecked, ...]:
-    """What several rules could not check for want of the same stage is said once, under the stage's name."""
+    """What several rules could not check for lack of the same stage is reported once, under the stage's name."""
     return tuple({(item.code, item.node, item.why): item for item in unchecked}.values())
 
 

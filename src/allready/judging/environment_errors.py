@@ -93,7 +93,7 @@ _OF_NCCL = r"NCCL|ncclUnhandled|DistBackendError"
 
 
 def trouble_of(death: Death) -> Trouble | None:
-    """What failed the process, by its exception or by its last words; None when the line itself may be wrong."""
+    """What failed the process, by its exception or by its last output; None when the line itself may be wrong."""
     text = death.text if death.kind == "exception" else death.last_words if death.kind == "exit" else ""
     if not text or re.search(_OF_NCCL, text):
         return None

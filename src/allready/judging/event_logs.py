@@ -13,7 +13,7 @@ from allready.model import Death, Event, EventLog, Lag, RuntimeFailure
 class JoinedEventLogs(Struct, frozen=True, kw_only=True):
     """What the ranks' event logs tell of the newest attempt of the job.
 
-    `ended_well`: ranks that left in good order after the last failure was recovered from.  `formed_s`: when the group
+    `ended_well`: ranks that left cleanly after the last failure was recovered from.  `formed_s`: when the group
     had formed again after the last of the failures, by the clocks of its ranks; None where it did not.
     """
 

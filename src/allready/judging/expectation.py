@@ -1,4 +1,4 @@
-"""What bus bandwidth this hardware should give, where somebody published it: the table `busbw.toml`."""
+"""What bus bandwidth this hardware should give, where it is published: the table `busbw.toml`."""
 
 import functools
 import re

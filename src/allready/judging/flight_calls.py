@@ -179,7 +179,7 @@ def _kind(operations: Iterable[Operation], a: Operation, b: Operation) -> str:
 def _other_sites(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
     """Equal operations, but from other lines of the program, shifted: an operation more that happened to fit.
 
-    Only told when the call sites agree again after leaving some out; ranks may have call sites of their own.
+    Only reported when the call sites agree again after leaving some out; ranks may have call sites of their own.
     """
     if len({t.hi for t in tracks.values()}) < 2:
         return None

@@ -1,6 +1,6 @@
 """How late each rank entered the operations of its group, by flight-recorder dumps: clocks first, then creation times.
 
-Ranks of one node have one clock.  Elsewhere, nobody gets out of an all_reduce before the last one came in, so all get
+Ranks of one node have one clock.  Elsewhere, no rank leaves an all_reduce before the last one came in, so all get
 out at about the same moment.  A watchdog looks ten times a second, so each rank's record of that moment is up to a
 tenth of a second late; over many looks this bounds how far two clocks can be apart.  Clocks that may be equal are taken
 as equal, and lateness counts only above what the clocks leave open.  A recorder that a hook writes (torch 2.15) notes
@@ -111,7 +111,7 @@ def _offsets(completed: Mapping[int, Sequence[float]], look_s: float) -> tuple[d
     offsets: dict[int, float] = {}
     noise = MIN_NOISE_S
     for rank, times in completed.items():
-        # Of the operations found in one look, the last was found soonest after it ended.
+        # Of the operations found in one sample, the last was found soonest after it ended.
         found = [i for i, t in enumerate(times) if i + 1 == len(times) or times[i + 1] - t > look_s / LOOKS_APART]
         if len(found) < MIN_LOOKS:
             return None

@@ -35,12 +35,12 @@ RAS_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
 """What RAS says of processes that did not answer it."""
 
 STOOD_S = 10.0
-"""A job that is told to end so soon after an operation was moving, as far as its log tells."""
+"""A job that is asked to end so soon after an operation was moving, as far as its log tells."""
 
 NO_RECORD_S = 2.0
 """Without a recorder a rank waits when its stack has been the same for so long, in a call that waits for others."""
 OTHER_LINE_S = 6.0
-"""So long must every rank stand in such calls before those of another line are told from the rest."""
+"""So long must every rank stand in such calls before those of another line are distinguished from the rest."""
 AFTER_AN_END_S = 1.0
 """Ranks of a job that ends well leave one after the other; who is still waited for after this left too early."""
 CIRCLE_S = 1.2
@@ -91,7 +91,7 @@ class HangBlame(Struct, frozen=True, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the snapshot is known to stand still."""
+        """Whether the snapshot is known to make no progress."""
         return self.snapshot is not None and self.snapshot.frozen
 
     @property
@@ -135,7 +135,7 @@ def _out_of_turn(case: Analysis, found: HangBlame) -> HangBlame:
 
 
 def left_its_loop(run: RunEvidence, parties: Iterable[int]) -> tuple[int, ...]:
-    """Those that called another operation of their loop than its turn, where all others kept to it, half at least."""
+    """Those that called another operation of their loop than the next, where all others kept to it, half at least."""
     everybody = set(parties)
     left = tuple(sorted(r for r in everybody if run.turns.get(r) is False))
     if is_majority(len(left), len(everybody)):
@@ -250,8 +250,8 @@ def _apart(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
 
 
 def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
-    """Each waits for another; of a running job only where all of them have stood still since before the newest words
-    about them."""
+    """Each waits for another; of a running job only where all of them have made no progress since before the newest
+    words about them."""
     if not snapshot.cycle:
         return None
     if case.live is None:
@@ -270,7 +270,7 @@ def _late(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     """Ranks that are waited for."""
     if case.live is not None:
         return _late_now(case, case.live, snapshot)
-    # Who is alive and behind is the cause; whoever is unseen beside it may just have no file here.
+    # Who is alive and behind is the cause; a rank that is unseen beside it may just have no file here.
     known = tuple(r for r in snapshot.roots if r not in snapshot.unseen)
     return _of(HangKind.LATE, snapshot, known) if known else None
 
@@ -548,7 +548,7 @@ def stacks_agree(run: RunEvidence, snapshot: WaitSnapshot) -> bool:
 
 
 def _moved_to_the_end(run: RunEvidence) -> bool:
-    """Whether operations were logged until shortly before the job was told to end: then the stacks are of another
+    """Whether operations were logged until shortly before the job was asked to end: then the stacks are of another
     moment of a job that moved."""
     last_s = max(
         (p.last_time_s for p in run.processes if p.last_line_class == "operation" and p.last_time_s is not None),
@@ -561,14 +561,14 @@ def _moved_to_the_end(run: RunEvidence) -> bool:
 
 
 def _is_silent_to_ras(snapshot: WaitSnapshot, left: tuple[int, ...]) -> bool:
-    """RAS itself asked these ranks and got no answer; it is not that somebody's files were not given."""
+    """RAS itself asked these ranks and got no answer; it is not that files of a rank were not given."""
     return snapshot.source == Recorder.RAS and all(
         w.why_unseen.get(r) in RAS_SILENT for w in snapshot.waits for r in left if r in w.unseen
     )
 
 
 def _should_speak(run: RunEvidence, snapshot: WaitSnapshot, rank: int) -> bool:
-    """Whether a rank said nothing although its process was there long after somebody had given up waiting, and what its
+    """Whether a rank said nothing although its process was there long after a rank had given up waiting, and what its
     launcher printed is here: in a process that runs, torch's threads tell within seconds that any rank gave up."""
     given_up_s = min((e.time_s for e in run.events if e.signature in WAITED and e.time_s is not None), default=None)
     ended = [d for d in run.deaths if d.rank == rank and d.by_launcher and not d.earlier]
@@ -616,14 +616,14 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
 
 
 def _went_through(wait: Wait) -> bool:
-    """Somebody came out of the operation, so that everybody had come in and it worked."""
+    """A rank completed the operation, so that all had entered it and it worked."""
     return wait.operation.name in TOGETHER and any(
         (p.completed or 0) >= wait.operation.seq for p in wait.progress.positions.values()
     )
 
 
 def _are_apart(wait: Wait) -> bool:
-    """Some gave up in an operation that needs everybody, and others went through that one and the next.
+    """Some gave up in an operation that needs all ranks, and others went through that one and the next.
 
     Through one alone they may have come by a connection that failed with its last bytes.
     """
@@ -642,7 +642,7 @@ def _entered_elsewhere(case: Analysis, snapshot: WaitSnapshot) -> set[int]:
 
 
 def _idle(run: RunEvidence, snapshot: WaitSnapshot) -> tuple[int, ...]:
-    """Ranks that speak and wait in no group, where most ranks wait in groups whose members nobody tells."""
+    """Ranks that speak and wait in no group, where most ranks wait in groups whose members are not known."""
     if not any(not w.progress.members for w in snapshot.level if w.progress is not None):
         return ()
     waiting = {r for w in snapshot.level for r in w.waiting}
@@ -661,14 +661,14 @@ STOP_SIGNATURES = {
 
 
 def was_stopped_from_outside(run: RunEvidence) -> bool:
-    """A scheduler or a person ended the whole job, and nobody had given up waiting before."""
+    """A scheduler or a person ended the whole job, and no rank had given up waiting before."""
     return any(e.signature in STOP_SIGNATURES for e in run.events) and not any(
         e.signature in WAITED for e in run.events
     )
 
 
 def lost_a_peer(case: Analysis) -> bool:
-    """Somebody's connection was closed: then a process ended; a path that is gone closes nothing."""
+    """A connection was closed: then a process ended; a path that is gone closes nothing."""
     return any(
         position.error is not None and "remote" in position.error.lower()
         for progress in case.run.progress

@@ -1,4 +1,5 @@
-"""What a benchmark ran on, by what the nodes told of themselves: GPUs, what links them, the network between nodes."""
+"""What a benchmark ran on, by what the nodes reported of themselves: GPUs, what links them, the network between
+nodes."""
 
 from collections.abc import Iterable, Mapping
 from math import comb

@@ -64,7 +64,7 @@ class Stuck(Struct, frozen=True, kw_only=True):
 def address_book(live: Live) -> dict[str, int]:
     """Address -> node, without those that several nodes have (docker0) and loopback.
 
-    The near end of a node's own connections is an address of that node, also where nobody told its addresses.
+    The near end of a node's own connections is an address of that node, also where its addresses were not reported.
     """
     found: dict[str, set[int]] = {}
     reported = {n: set(a) for n, a in live.addresses.items()}
@@ -193,14 +193,14 @@ def _way(row: SocketRow, peer: SocketRow | None) -> Way:
 
 
 def _arrives_now(live: Live, src: int, dst: int, name: Key, for_s: float) -> bool | None:
-    """Whether all that is sent again and again still reaches the other end; None where no two looks tell yet, or where
-    some of it does, as on a path that loses packets at random.
+    """Whether all that is sent again and again still reaches the other end; None where no two samples tell yet, or
+    where some of it does, as on a path that loses packets at random.
 
     That data arrived once and its answer did not is no proof: a path may break one way and, a moment later, the other.
     """
     begin_s = live.now_s - for_s + AFTER_S
     sent = [(t, row.total_retransmits) for t, row in _samples(live, src, name) if t >= begin_s]
-    end_s = max((t for t, _ in sent), default=begin_s)  # what arrived after this look may be acknowledged by now
+    end_s = max((t for t, _ in sent), default=begin_s)  # what arrived after this sample may be acknowledged by now
     got = [
         (t, n) for t, row in _samples(live, dst, mirror(name)) if begin_s <= t <= end_s and (n := row.segments_received)
     ]
@@ -215,7 +215,7 @@ def _arrives_now(live: Live, src: int, dst: int, name: Key, for_s: float) -> boo
 
 
 def _samples(live: Live, node: int, name: Key) -> list[tuple[float, SocketRow]]:
-    """One connection at every look at it, by time on node 0's clock."""
+    """One connection in every sample, by time on node 0's clock."""
     offset_s = live.statuses[node].clock_offset_s
     words = [(s.time_s, s.sockets) for s in snapshots(live, node)]
     answer = live.evidence.get(node)

@@ -47,7 +47,7 @@ def is_answered(live: Live, end: Stuck) -> bool:
 def _answers(live: Live, end: Stuck) -> list[bool]:
     """What came of first packets between the two nodes since then, as far as any were sent.
 
-    The time-outs so far took between the present one and twice that.  Nobody suspects anything before ranks have waited
+    The time-outs so far took between the present one and twice that.  Nothing is suspected before ranks have waited
     for a second, so that what was asked in the present suspicion was asked after the data had been sent.
     """
     rto_s = end.row.rto_s or 0.0

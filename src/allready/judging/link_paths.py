@@ -45,9 +45,10 @@ def down_links(live: Live, node: int) -> tuple[str, ...]:
 class Broken(Struct, frozen=True, kw_only=True):
     """Which paths are broken, and who is at fault.
 
-    kind: "down" (an interface of `nodes` lost its link), "cut off" (nothing of `nodes` is heard, or nothing that they
-    have with several others is answered), "pair" (`links`, both ways or unknown), "one way" (`links`: exactly these
-    directions), "long" (short packets pass, long ones do not: `links`, and `nodes` where all of them have one end).
+    kind: "down" (an interface of `nodes` lost its link), "cut off" (nothing is received from `nodes`, or nothing that
+    they have with several others is answered), "pair" (`links`, both ways or unknown), "one way" (`links`: exactly
+    these directions), "long" (short packets pass, long ones do not: `links`, and `nodes` where all of them have one
+    end).
     """
 
     kind: str
@@ -93,7 +94,8 @@ def broken_in(live: Live) -> Broken | None:
     silent = silent_nodes(live)
     for_s = max(s.for_s for s in stuck)
     if any(n not in silent and live.heard_s.get(n, 0.0) > for_s - AFTER_S for n in touched):
-        return None  # nothing was heard of it since: in a moment it is known whether the node or only a path is gone
+        # nothing was received from it since: in a moment it is known whether the node or only a path is gone
+        return None
     # Its packets may still come in: then its silence is older than the last of them.
     gone_s = max([for_s, *(live.heard_s.get(n, 0.0) for n in silent & touched)])
     reach = reached(live, live.now_s - gone_s)
@@ -138,7 +140,7 @@ def _interface(name: str, node: int) -> Phrase:
 
 
 def _own_link(live: Live) -> Broken | None:
-    """A node that is heard, has lost the link of an interface, and is connected to nobody but nodes that are silent."""
+    """A node that reports, has lost the link of an interface, and is connected only to nodes that are silent."""
     silent, book = silent_nodes(live), address_book(live)
     for node in sorted(live.statuses):
         names = tuple(name for name in down_links(live, node) if _carried_most(live, node, name))
@@ -171,7 +173,7 @@ def _carried_most(live: Live, node: int, name: str) -> bool:
 
 
 def _unreached(live: Live) -> Broken | None:
-    """Nodes that are neither heard nor reached while the job stands: all that is under way may lie on their side."""
+    """Nodes that are silent and not reached while the job stands: all that is under way may lie on their side."""
     silent = silent_nodes(live)
     heard = [n for n in live.statuses if n not in silent]
     if not silent or not heard or live.since_s is None or any(closed(live, n) for n in silent):
@@ -204,16 +206,16 @@ def _unreached(live: Live) -> Broken | None:
 
 NEARLY_SILENT_S = 1.6
 UNREACHED_S = 4.0
-"""A node that nobody tried to reach must be silent for so long, and the job must stand since then."""
+"""A node that no node tried to reach must be silent for so long, and the job must stand since then."""
 
 
 def _silent_culprits(live: Live, pairs: Iterable[tuple[int, int]], silent: frozenset[int]) -> tuple[int, ...]:
-    """Nodes that are not heard and to which every stuck connection leads; of two nodes nobody can tell which."""
+    """Nodes that do not report and to which every stuck connection leads; of two nodes it cannot be known which."""
     num_nodes = len(live.statuses)
     if not silent or num_nodes < 3:
         return ()
     if 0 in live.statuses and 0 not in silent and len(silent) == num_nodes - 1:
-        return (0,) if all(0 in pair for pair in pairs) else ()  # it is node 0 that hears nobody
+        return (0,) if all(0 in pair for pair in pairs) else ()  # it is node 0 that receives nothing
     ends = {n for pair in pairs for n in pair}
     touched = silent & ends
     if not touched or not all(silent & set(pair) for pair in pairs):

@@ -29,7 +29,7 @@ from allready.model import (
 from allready.model.process import ENDING_SIGNALS
 
 TOGETHER_S = 0.3
-"""Ends this close to each other are told together; a peer feels another's end later than this, or by its words."""
+"""Ends this close to each other are reported together; a peer feels another's end later than this, or by its words."""
 
 INTERRUPTED = ("KeyboardInterrupt", "SignalException")
 _MAX_SINCE = 1000
@@ -40,7 +40,7 @@ OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)
 def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | None) -> Reading:
     """The ends that agents saw, as one source; times on node 0's clock.
 
-    `stopping_s`: when the job was told to end; later ends were brought about by that.
+    `stopping_s`: when the job was asked to end; later ends were brought about by that.
     """
     deaths = []
     for node, status in sorted(statuses.items()):
@@ -56,7 +56,7 @@ def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | N
 
 def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
     if not rank.is_gone or not (rank.exit_code or rank.signal):
-        return None  # alive, ended well, or gone and its launcher has not told how
+        return None  # alive, ended well, or gone and its launcher has not known how
     kind = "exit"
     if rank.oom_killed:
         kind = "oom"
@@ -76,13 +76,13 @@ def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
 
 
 def settled(run: RunEvidence) -> RunEvidence:
-    """Mark who was first, and ends that somebody asked for."""
+    """Mark who was first, and ends that were requested."""
     deaths = [_marked(d) for d in run.deaths]
     asked = [d.time_s for d in deaths if d.by_launcher or d.signal in ENDING_SIGNALS if d.time_s is not None]
     own = [d for d in deaths if _is_own(d)]
     first_s = min((d.time_s for d in own if d.time_s is not None), default=None)
     if asked and (first_s is None or min(asked) < first_s):
-        # Somebody told the job to end; who did not obey was killed.
+        # The job was asked to end; who did not obey was killed.
         deaths = [replace(d, by_launcher=True) if d.signal == "SIGKILL" else d for d in deaths]
     elif first_s is not None:
         deaths = [

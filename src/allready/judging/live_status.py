@@ -79,7 +79,7 @@ def held_s(live: Live, rank: int, test: Callable[[RankStatus], bool]) -> float |
 
 
 def is_silent(live: Live, rank: int) -> bool:
-    """Whether nothing is heard of the rank's whole node."""
+    """Whether nothing is received from the rank's whole node."""
     node = live.node_of_rank().get(rank)
     return node is None or node in live.lost or live.heard_s.get(node, 0.0) > SILENT_S
 
@@ -109,7 +109,7 @@ def waited_s(live: Live, ranks: Iterable[int], group: str) -> float:
 
 
 def same_place_s(live: Live, rank: int) -> float:
-    """For how long the rank's main thread has stood in one place; 0 when nobody can tell.
+    """For how long the rank's main thread has stood in one place; 0 when that is not known.
 
     A loop that is looked at now and then seems to stand where it mostly waits: an operation that was made meanwhile, or
     processor time of the thread, tells that it went on.

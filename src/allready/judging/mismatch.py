@@ -8,7 +8,7 @@ from allready.judging.stated import stated
 from allready.model import Culprits, Evidence, Hit, Live, Mismatch, Operation, Recorder, RunEvidence, clock_time, ranges
 
 UNMET = "peer"
-"""A send without its receive, or a receive without its send: nothing differs, somebody did not come."""
+"""A send without its receive, or a receive without its send: nothing differs, a rank did not come."""
 
 RECORD_S = 2.5
 """What recorders get to say what the calls are, where only their digests are known to differ."""
@@ -83,7 +83,7 @@ def source_of(mismatch: Mismatch, rank: int) -> str:
 
 
 def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
-    """One line per different operation, the odd ranks first; and who is out of turn, where that accuses no rank."""
+    """One line per different operation, the odd ranks first; and who is out of order, where that accuses no rank."""
     order = sorted(mismatch.by_rank, key=lambda r: (r not in mismatch.odd, r))
     found: dict[str, Evidence] = {}
     for rank in order:
@@ -100,8 +100,8 @@ def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
 def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
     """A hit that accuses the odd ranks; `changes`: fields of the hit, `values` are added to where and who it was.
 
-    Only a majority is "the others"; without one, ranks are told by their numbers: there may be more of whom no call is
-    known.
+    Only a majority is "the others"; without one, ranks are reported by their numbers: there may be more of whom no
+    call is known.
     """
     odd = mismatch.odd or alike(mismatch.by_rank)
     others = tuple(r for r in mismatch.by_rank if r not in odd)
@@ -154,5 +154,5 @@ def awaits_lines(mismatch: Mismatch, live: Live) -> bool:
 
 
 def _lacks_a_line(mismatch: Mismatch) -> bool:
-    """Of some calls the recorders have told the line of the program, of others not."""
+    """Of some calls the recorders have reported the line of the program, of others not."""
     return len({bool(o.site) for o in mismatch.by_rank.values()}) > 1

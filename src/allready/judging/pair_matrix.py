@@ -24,7 +24,7 @@ GAP = 1.5
 SURE = 4.0
 """So many standard errors: the standard deviation of all cells over the root of the number of cells."""
 MIN_MEMBERS = 4
-"""Members from which one can be told from the others."""
+"""Members from which one can be distinguished from the others."""
 
 Cells = Mapping[tuple[int, int], float]
 
@@ -78,7 +78,7 @@ def read_matrix(points: Iterable[PairPoint]) -> MatrixReading:
 
 
 def suspects(reading: MatrixReading, pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The pairs (a, b), a < b, on which a reading rests that names somebody: to be measured again."""
+    """The pairs (a, b), a < b, on which a reading rests that names a rank: to be measured again."""
     accused = {*reading.members, *reading.senders, *reading.receivers}
     known = {(min(pair), max(pair)) for pair in pairs}
     return tuple(sorted(pair for pair in known if accused & {*pair} or pair in reading.links))

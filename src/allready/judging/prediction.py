@@ -134,7 +134,7 @@ def _beyond(times: Mapping[int, float], size_bytes: int) -> tuple[float, str] | 
     largest = max(times)
     half = max((size for size in times if 2 * size <= largest), default=None)
     if half is None or half / times[half] < PLATEAU * largest / times[largest]:
-        return None  # it still grows, or nobody knows: what it will reach is not known
+        return None  # it still grows, or it is not known: what it will reach is not known
     return times[largest] * size_bytes / largest, "above"
 
 

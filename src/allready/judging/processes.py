@@ -15,7 +15,7 @@ _TWICE = 2
 
 
 AT_START = frozenset(c for c in FaultClass if c.startswith(("START-", "ENV-")) and c is not FaultClass.ENV_LIMIT)
-"""Classes of what is in the way of a start: who gets on had nothing in its way.  Limits are met at any time."""
+"""Classes of what is in the way of a start: who makes progress had nothing in its way.  Limits are met at any time."""
 
 
 def is_at_start(signature: Signature) -> bool:
@@ -87,7 +87,7 @@ STOPPED = {
     "elastic.closing_signal", "elastic.death_signal", "elastic.forced_kill", "launcher.launcher_stops_others",
     "launcher.slurm_cancelled", "python.interrupted", "nccl.aborted",
 }  # fmt: skip
-"""Signatures of lines by which a job, or a communicator, is ended by order."""
+"""Signatures of lines by which a job, or a communicator, is ended on request."""
 
 
 def is_being_stopped(case: Analysis, event: Event) -> bool:

@@ -46,7 +46,7 @@ class RankTraffic:
         self._evidence[node] = replace(evidence, node_rank=node, time_s=now + min(0.0, evidence.time_s), reached_s=now)
 
     def is_complete(self, nodes: Collection[int], *, since_s: float) -> bool:
-        """Whether all these nodes have told what they saw since then."""
+        """Whether all these nodes have reported what they saw since then."""
         return all(self._taken.get(node, float("-inf")) >= since_s for node in nodes)
 
     def live(self, now: float) -> Live:

@@ -15,7 +15,7 @@ def status_of(findings: Sequence[Finding], unchecked_necessary: Sequence[NotChec
     """One word for the whole: waiting while the job may still come together, else by the worst finding.
 
     Args:
-        unchecked_necessary: what had to be looked at before "healthy" may be said, and was not.
+        unchecked_necessary: what had to be looked at before "healthy" may be reported, and was not.
         waiting: the roll call is still open, or a stage is still inside its deadline.
     """
     if waiting:

@@ -12,7 +12,7 @@ from allready.model import Death, Event, Role, Severity
 from allready.signatures import load
 
 BEFORE_THE_JOB_S = 5.0
-"""A kernel's line this long before the first line of the job belongs to somebody else."""
+"""A kernel's line this long before the first line of the job belongs to another program."""
 
 ANOTHER_DAY_S = MAX_SHIFT_S
 """So far outside of all that is known of the run no zone brings a kernel's line into it."""

@@ -26,7 +26,7 @@ from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 
 def who(run: RunEvidence, rank_numbers: Iterable[int], *, with_processes: bool = True) -> str:
-    """`rank 2 (gpu02, pid 1037)`, `rank 0-7 (node 0, 1)`, `a process` (NOBODY) when none is known.
+    """`rank 2 (gpu02, pid 1037)`, `rank 0-7 (node 0, 1)`, `a process` when none is known.
 
     with_processes: each with its process, where they are few; of those who are not accused the nodes do.
     """
@@ -126,11 +126,12 @@ WAITED = TIMEOUTS | ERRORS | {
     "gloo.closed_after_timeout", "store.wait_timeout", "jax.barrier_timeout", "jax.kv_timeout",
     "jax.rendezvous_terminated",
 }  # fmt: skip
-"""Signatures of lines by which somebody says that it gave up waiting, or that a collective failed."""
+"""Signatures of lines by which a rank says that it gave up waiting, or that a collective failed."""
 
 
 def has_stopped(case: Analysis) -> bool:
-    """Whether anything says that the run stood still or ended badly: records alone may be a glance at a moving job."""
+    """Whether anything says that the run made no progress or ended badly: records alone may be a glance at a moving
+    job."""
     return (
         bool(case.run.deaths)
         or any(e.signature in WAITED for e in case.run.events)
@@ -144,7 +145,7 @@ def has_stopped(case: Analysis) -> bool:
 
 
 TIME_TO_SPEAK_S = 5.0
-"""Who lives so long after somebody gave up waiting had time to say so: torch's threads look every second."""
+"""A rank that lives so long after another gave up waiting had time to say so: torch's threads look every second."""
 
 LAUNCHERS = {"elastic", "launcher"}
 """Families of lines that a launcher writes."""

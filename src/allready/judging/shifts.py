@@ -1,8 +1,9 @@
 """Who is a call ahead of the others in one of its groups, or behind, while the job goes on.
 
 A rank that leaves out a call of one group, or makes one too many, need not hang: its calls then meet those of another
-turn of the loop, of the same kind and size.  Numbers of one group compare only inside of it; but a rank in two groups
-makes their calls in one order, and so it shows: before call 100 of its column it had made 49 of its row, all others 50.
+iteration of the loop, of the same kind and size.  Numbers of one group compare only inside of it; but a rank in two
+groups makes their calls in one order, and so it shows: before call 100 of its column it had made 49 of its row, all
+others 50.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from allready.judging.majority import majority
 from allready.model import CallShift
 
 MIN_RANKS = 3
-"""Of two ranks nobody knows which one is ahead."""
+"""Of two ranks it is not known which one is ahead."""
 MIN_CALLS = 12
 """For so many calls in a row the difference must be the same, and for as many before it there must be none: calls
 of several threads come in any order."""

@@ -138,7 +138,7 @@ def _unlike_before(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track]
 
 
 def _settled(mismatch: Mismatch, group: Group, late: tuple[int, ...]) -> Mismatch:
-    """With those that are out of turn, who are odd where they are the half of a tie."""
+    """With those that are out of order, who are odd where they are the half of a tie."""
     even = is_tie({r: r in late for r in mismatch.by_rank}, group.dumps, num_members=group.size)
     one_call = len({_key(mismatch.by_rank[r]) for r in late}) == 1
     return replace(mismatch, odd=late if even and one_call else (), out_of_turn=late)

@@ -1,7 +1,7 @@
 """Rules made from the signature tables: one per finding that a line of a log can mean.
 
 The table says what a line means in general; what it means in this run (`Event.role`) was settled when the evidence
-was put together.  Only lines that may be the first cause keep the table's severity; echoes and noise are told as
+was put together.  Only lines that may be the first cause keep the table's severity; echoes and noise are reported as
 information, so that a reader who meets the line in a log finds out that it is one.
 """
 
@@ -172,11 +172,12 @@ def _machine(origin: model.Origin, run: model.RunEvidence) -> str:
 
 
 OF_ONE_CALL = ("op", "seq")
-"""Values that a sentence states of everybody whom it names."""
+"""Values that a sentence states of all ranks that it names."""
 
 
 def _is_alike(event: model.Event, first: model.Event, names: set[str]) -> bool:
-    """Whether what the sentence says of the first holds for this one: nobody is said to be in another's operation."""
+    """Whether what the sentence says of the first holds for this one: no rank is reported to be in another's
+    operation."""
     return all(event.values.get(name) == first.values.get(name) for name in OF_ONE_CALL if name in names)
 
 
@@ -201,7 +202,7 @@ def _severity(signature: Signature, events: Sequence[model.Event], case: Analysi
 
 
 def _lived_on(ranks: Sequence[int], case: Analysis) -> bool:
-    """Whether all of them were seen when they were missed: their launcher had to end them, somebody took stacks, or
+    """Whether all of them were seen when they were missed: their launcher had to end them, stacks were taken, or
     their agents see them."""
     run, live = case.run, case.live
     ended = {d.rank for d in run.deaths if not d.by_launcher and not d.earlier}
@@ -211,7 +212,7 @@ def _lived_on(ranks: Sequence[int], case: Analysis) -> bool:
 
 
 def accused(signature: Signature, events: Sequence[model.Event], run: model.RunEvidence) -> model.Culprits:
-    """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be said."""
+    """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be reported."""
     accusing = [e for e in events if e.role in {model.Role.ROOT, model.Role.RECORD}]
     ranks: set[int] = set()
     nodes: set[int] = set()
@@ -222,7 +223,7 @@ def accused(signature: Signature, events: Sequence[model.Event], run: model.RunE
     if signature.id in CULPRITS:
         ranks |= CULPRITS[signature.id](accusing)
     if signature.culprit == "ranks" and run.expected_ranks and len(ranks) >= run.expected_ranks:
-        ranks.clear()  # everybody is nobody
+        ranks.clear()  # all ranks: that accuses none
     if signature.fault_class is model.FaultClass.START_ABSENT and not ranks | nodes:
         ranks |= _absentees(events, run)
         nodes |= set() if ranks else _silent_nodes(events, run)
@@ -268,7 +269,7 @@ def _absentees(events: Sequence[model.Event], run: model.RunEvidence) -> set[int
 
 
 def _silent_nodes(events: Sequence[model.Event], run: model.RunEvidence) -> set[int]:
-    """Nodes of which only a launcher speaks, where others say that somebody did not come; none if these are fewer.
+    """Nodes of which only a launcher speaks, where others say that a rank did not come; none if these are fewer.
 
     Not where ranks have files of their own, which may lack, nor nodes that were ended when the first gave up: they may
     have waited as well.

@@ -18,7 +18,7 @@ LEAVING = {"exit"}
 class StallKind(StrEnum):
     """Why a rank does not come."""
 
-    SILENT = "silent"  # nothing is heard of its node
+    SILENT = "silent"  # nothing is received from its node
     DIED = "died"
     LEFT = "left"  # its process ended in order
     STOPPED = "stopped"

@@ -63,7 +63,7 @@ def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCa
             is_sure = all(run.turns.get(r) for wait in snapshot.waits_for(rank) for r in wait.waiting)
     elif not doing and case.of(peer_ended):  # a connection was closed from the other end
         kind, fault_class = StallKind.DIED, FaultClass.DEAD
-        is_sure = has_output or _closed_soon(run, rank)  # else perhaps when all stood still and the job was ended
+        is_sure = has_output or _closed_soon(run, rank)  # else perhaps when all made no progress and the job was ended
     elif doing not in STUCK and Absence.UNRESPONSIVE not in silent:
         # A rank whose other files are here and that left no trace beside its peers is silent; else files may lack.
         is_sure = snapshot.frozen and (rank not in snapshot.unseen or _has_files(run, rank))
@@ -125,7 +125,7 @@ def left_early(run: RunEvidence, rank: int) -> tuple[str, Phrase, Evidence] | No
 
 
 def _torn_down(run: RunEvidence, rank: int) -> Event | None:
-    """The line with which a rank took its communicator down before anybody gave up waiting, or was ended.
+    """The line with which a rank took its communicator down before any rank gave up waiting, or was ended.
 
     Lines without times tell no order.
     """
@@ -143,7 +143,7 @@ def _torn_down(run: RunEvidence, rank: int) -> Event | None:
 def _not_signalled(run: RunEvidence, rank: int) -> Death | None:
     """The launcher's signal to another rank of its node, when it sent none to this one, whose process is known.
 
-    torchrun signals all that still run, and would have told of one that failed.
+    torchrun signals all that still run, and would have reported of one that failed.
     """
     if any(d.rank == rank for d in run.deaths):
         return None
@@ -175,9 +175,9 @@ def _time(event: Event) -> float:
 
 
 def peer_ended(case: Analysis) -> bool:
-    """Somebody lost a connection because the process at the other end was gone; a stopped one closes nothing.
+    """A rank lost a connection because the process at the other end was gone; a stopped one closes nothing.
 
-    Not when that came after somebody had given up waiting or the job was told to end: then it is how it was ended.
+    Not when that came after a rank had given up waiting or the job was asked to end: then it is how it was ended.
     """
     run = case.run
     if any(
@@ -196,7 +196,7 @@ def _closings(run: RunEvidence) -> list[Event]:
 
 
 def _over_from(run: RunEvidence) -> float | None:
-    """When the first gave up waiting or was told to end."""
+    """When the first gave up waiting or was asked to end."""
     times = [e.time_s for e in run.events if e.signature in WAITED - RAISED | {"elastic.death_signal"}]
     times += [d.time_s for d in run.deaths if d.by_launcher]
     return min((t for t in times if t is not None), default=None)
@@ -210,7 +210,7 @@ def _closed_soon(run: RunEvidence, rank: int) -> bool:
 
 
 def _has_output(case: Analysis) -> bool:
-    """Whether more than NCCL's own logs was read of the job: there exceptions are told."""
+    """Whether more than NCCL's own logs was read of the job: there exceptions are reported."""
     return bool(case.run.deaths) or any(e.signature.partition(".")[0] not in OF_LIBRARY for e in case.run.events)
 
 
@@ -224,7 +224,7 @@ def _works_alone(run: RunEvidence, rank: int, snapshot: WaitSnapshot) -> bool:
 
 
 def _has_files(run: RunEvidence, rank: int) -> bool:
-    """Whether something that this very rank wrote was read, or somebody looked for it and did not find it."""
+    """Whether something that this rank wrote was read, or was searched and not found."""
     return (
         any(p.rank == rank and (p.sources or p.last_line) for p in run.processes)
         or any(e.origin.rank == rank for e in run.events)

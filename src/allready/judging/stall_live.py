@@ -130,7 +130,7 @@ def _ended(rank: _Rank) -> StallCause | None:
         return rank.cause(StallKind.DIED, FaultClass.DEAD, doing=how, began_s=None)
     ended_s = None if status.ended_s is None else status.ended_s - offset_s(rank.live, rank.node)
     known: dict[str, Any] = {"stays": True, "confidence": Confidence.CERTAIN, "doing": how, "began_s": ended_s}
-    if status.exit_code is None and status.signal is None:  # nobody saw how: a job that only is watched
+    if status.exit_code is None and status.signal is None:  # it is not known how: a job that only is watched
         is_awaited = status.process_state == ProcessState.ZOMBIE  # its parent is about to learn how it ended
         known["stays"] = not is_awaited or rank.held_s(lambda s: s.process_state == ProcessState.ZOMBIE) >= REAPED_S
         return rank.cause(StallKind.LEFT, FaultClass.DEAD, **known)

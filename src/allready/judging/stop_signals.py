@@ -37,7 +37,7 @@ class StopSignal(Struct, frozen=True, kw_only=True):
 
 
 def stop_signal(statuses: Iterable[NodeStatus]) -> StopSignal | None:
-    """The signal that ended the first rank that ended badly; None where something else did, or nobody ended so.
+    """The signal that ended the first rank that ended badly; None where something else did, or no rank ended so.
 
     A rank that handles, ignores or holds back the signal may have got it and work on, for as long as its handler does:
     that it lives tells nothing.

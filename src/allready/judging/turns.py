@@ -23,7 +23,7 @@ from allready.judging.sequence import Codes, loop_of
 UNRECORDED = -1
 """A send or receive that Gloo has counted between two records."""
 MAX_BETWEEN = 64
-"""So many of them are told from one another."""
+"""So many of them are distinguished from one another."""
 
 MAX_CALLS = 512
 """Of one rank, the last ones."""

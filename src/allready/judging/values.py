@@ -140,7 +140,7 @@ def nccl_nodes(
 
 
 def nccl_worked(collectives: model.Collectives | None) -> bool:
-    """Whether NCCL moved data between all ranks of the job in this very check."""
+    """Whether NCCL moved data between all ranks of the job in this check."""
     if collectives is None or not collectives.runs or collectives.runs[0].backend != "nccl":
         return False
     run = collectives.runs[0]

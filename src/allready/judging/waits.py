@@ -1,7 +1,7 @@
 """Who waits for whom: set logic over how far each rank came in each group.
 
 A rank that is in operation k of a group waits for the members that have not enqueued k.  Ranks that others wait for
-and that wait for nobody are the ones to look at; ranks that wait for each other in a circle took their groups in
+and that wait for no rank are the ones to look at; ranks that wait for each other in a circle took their groups in
 different orders.  A rank of which this kind of evidence shows nothing counts as waited for, since it may be anywhere.
 """
 
@@ -16,7 +16,7 @@ from allready.judging.stated import stated
 from allready.model import Absence, Evidence, GroupProgress, Operation, Position, Recorder, clock_time
 
 MAX_AHEAD = 1_000
-"""Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
+"""No rank gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
 apart are those of several groups whose lines do not tell them apart."""
 
 TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
@@ -50,9 +50,9 @@ class Wait(Struct, frozen=True, kw_only=True):
 class WaitSnapshot(Struct, frozen=True, kw_only=True):
     """What one kind of evidence says of the whole job.
 
-    `roots`: waited for, waiting for nobody.  `unseen`: those of them of which nothing is known.  `cycle`: ranks that
+    `roots`: waited for, waiting for no rank.  `unseen`: those of them of which nothing is known.  `cycle`: ranks that
     wait for each other, one after the other; `knot`: all that are waited for by those for whom they wait.
-    `level`: groups in which everybody is in the same unfinished operation.
+    `level`: groups in which all ranks is in the same unfinished operation.
     """
 
     source: Recorder
@@ -141,7 +141,7 @@ def _of_those_given(group: GroupProgress) -> GroupProgress:
 
 
 def _with_pending(group: GroupProgress) -> GroupProgress:
-    """For sources that count launches only: who is ahead of somebody else is taken to be in its last operation."""
+    """For sources that count launches only: a rank that is ahead of another is taken to be in its last operation."""
     counts = [p.enqueued for p in group.positions.values()]
     if not counts or (min(counts) == max(counts) and not group.absent):
         return group
@@ -157,7 +157,7 @@ def _with_pending(group: GroupProgress) -> GroupProgress:
 
 
 def _kind_that_differs(positions: Sequence[Position]) -> str:
-    """The only kind of operation of which somebody launched more than another; "" where there is none, or several."""
+    """The only kind of operation of which one rank launched more than another; "" where there is none, or several."""
     kinds = {kind for p in positions for kind in p.counts}
     different = [k for k in kinds if len({p.counts.get(k) for p in positions}) > 1]
     return different[0] if len(different) == 1 and all(different[0] in p.counts for p in positions) else ""

@@ -21,8 +21,8 @@ UNLIKELY_NUMBER = 1_000
 def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Event]) -> list[Mismatch]:
     """Groups in which ranks gave up in different operations with the same number: at most one for each.
 
-    Somebody is odd where more than half of all members made another call.  Of lines that name no group only other
-    operations under one large number count, and nobody is odd: groups side by side stand at one number as well.
+    A rank is odd where more than half of all members made another call.  Of lines that name no group only other
+    operations under one large number count, and no rank is odd: groups side by side stand at one number as well.
     """
     found: list[Mismatch] = []
     is_named = any(e.values.get("pg_guid") or TAG.search(e.text) for e in events if e.signature in SPEAKING)

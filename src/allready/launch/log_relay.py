@@ -20,7 +20,7 @@ Messages on the socket (SOCK_SEQPACKET), the first byte is its kind:
                                    as by a slow terminal
                      e key errno   from now on a file of `key` cannot be written
                      h key         writing a file of `key` does not return: its file system hangs
-                     s number      this signal came, to this process: whoever sent it signals every process of the job
+                     s number      this signal came, to this process: its sender signals every process of the job
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` and `socket` would take longer than everything else here
@@ -125,7 +125,7 @@ def _write_all(file: int, data: bytes) -> tuple[int, int]:
 
 
 def size_of(file: int) -> int:
-    """0 where that cannot be told."""
+    """0 where that cannot be known."""
     try:
         return os.fstat(file).st_size
     except OSError:
@@ -141,7 +141,7 @@ def _cut(file: int, size: int) -> None:
 
 
 class Writer:
-    """A thread that writes in the order of `put`: a file system may hang for minutes, and nobody waits for it."""
+    """A thread that writes in the order of `put`: a file system may hang for minutes, and it is not waited for."""
 
     def __init__(self) -> None:
         self.queue: deque[tuple[Stream, bytes]] = deque()
@@ -169,7 +169,7 @@ class Writer:
                 return
         try:
             self._work.release()
-        except RuntimeError:  # it has been told already
+        except RuntimeError:  # it has been reported already
             return
 
     def hung_s(self) -> float:

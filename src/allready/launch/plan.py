@@ -86,7 +86,7 @@ class AttemptResult(Struct, kw_only=True):
 
     `ends`: of all ranks that were started and have ended.  `pids`: of all that were started.  `ended_by_us`: ranks that
     ran when the others were terminated, so that their own ends are no cause.  `not_needed`: that were started again and
-    came too late, when all others ended well: how they end is nobody's business.
+    came too late, when all others ended well: how they end does not matter.
     `has_met`: the nodes found each other.  `is_stopped`: ended because `stop` was set.
     `problem`: why ranks were not started or not watched to their end, "" when they were; `problem_kind`: "program"
     (cannot be executed), "rendezvous" (the nodes did not meet), "port" (the store's port is taken), "torch" (torch's

@@ -319,5 +319,5 @@ SCHEDULERS = (
     TORCHRUN, OPENMPI, PALS, JSRUN, PYTORCHJOB, LEADER_WORKER_SET, SKYPILOT, AWS_BATCH, PYTORCHJOB_V1, INDEXED_JOB,
     MPICH, SLURM_PROLOG, SLURM, PBS, LSF, PYTORCHJOB_ELASTIC, ENVIRONMENT,
 )  # fmt: skip
-"""In order of detection: what started this very process comes before the allocation it runs in (mpirun or torchrun
+"""In order of detection: what started this process comes before the allocation it runs in (mpirun or torchrun
 inside a Slurm job), and plain variables come last."""

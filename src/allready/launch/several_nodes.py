@@ -1,4 +1,4 @@
-"""Variables from which it follows that a process is one of several nodes, whoever set them.
+"""Variables from which it follows that a process is one of several nodes, whatever set them.
 
 No launcher is known here: a count above 1, a place above 0 or a list of several hosts is enough to ask.  What is found
 never becomes part of a layout.

@@ -34,7 +34,7 @@ _MAX_NAME_BYTES = 32
 OnLine = Callable[[int, str, str], None]
 OnNote = Callable[[Note], None]
 
-# What OpenSSH prints (ssh.c, sshconnect.c, packet.c and the system's own words) -> text `ssh.KEY`.
+# What OpenSSH prints (ssh.c, sshconnect.c, packet.c and the system's own message) -> text `ssh.KEY`.
 _SAYINGS = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "key_changed"),
     (r"Host key verification failed|No \S+ host key is known", "key_unknown"),
@@ -48,7 +48,7 @@ _SAYINGS = (
 )
 
 
-_NO_ALLREADY = re.compile(r"No module named '?allready(?:\.__main__)?'?(?:;|$)")  # Python's own words
+_NO_ALLREADY = re.compile(r"No module named '?allready(?:\.__main__)?'?(?:;|$)")  # Python's own message
 
 
 class _Node(Struct, eq=False):
@@ -206,7 +206,7 @@ async def _pump(node: _Node, stream: str, reader: asyncio.StreamReader, on_line:
                 continue
             node.last_words.append(line[:2000])
             if not node.started:
-                continue  # ssh's own words, reported in ours if it fails
+                continue  # ssh's own message, reported in ours if it fails
         on_line(node.rank, stream, line)
 
 

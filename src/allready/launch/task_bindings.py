@@ -114,7 +114,7 @@ def collect(tasks: Tasks, binding: Binding, *, deadline_s: float = DEADLINE_S) -
         try:
             server.bind(tasks.address)
             server.listen(tasks.number)
-        except OSError:  # another job of this user that cannot be told apart
+        except OSError:  # another job of this user that cannot be distinguished
             return Bindings(of_tasks=found, number=tasks.number)
         for _ in range(_MAX_CALLERS):
             left_s = deadline - time.monotonic()

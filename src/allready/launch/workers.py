@@ -125,7 +125,7 @@ class WorkerGroup:
         """Start all ranks.
 
         `spares(end, others)`, from any thread and quick: whether this end is not to be reported, because `start_again`
-        follows or nobody needs the rank any more; `others`: the other ranks' ends, None where they live.  Not asked
+        follows or the rank is not needed any more; `others`: the other ranks' ends, None where they live.  Not asked
         from `stop` on.
 
         Raises:

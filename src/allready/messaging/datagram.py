@@ -40,7 +40,7 @@ class Call(Struct, frozen=True, kw_only=True):
         return self if token is None else replace(self, proof=token.proof(_PURPOSE, self._said()).hex())
 
     def has_proof(self, token: Token | None) -> bool:
-        """Whether its sender has the token; anybody may call where there is none."""
+        """Whether its sender has the token; any sender may call where there is none."""
         return token is None or token.is_proof(self.proof, _PURPOSE, self._said())
 
     def _said(self) -> bytes:

@@ -63,7 +63,7 @@ class Hub:
     def __init__(
         self, me: Hello, *, wait_limit_s: float, gives_ranks: bool = False, token: Token | None = None
     ) -> None:
-        """`gives_ranks`: nodes may leave their rank to this one.  `token`: nobody is let in without it."""
+        """`gives_ranks`: nodes may leave their rank to this one.  `token`: no node is admitted without it."""
         self._me = me
         self._token = token
         self._gives_ranks = gives_ranks
@@ -330,7 +330,7 @@ class Hub:
     async def _greet(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
     ) -> tuple[Hello, Seal | None] | None:
-        """A node's hello, and the seal of its connection if there is a shared token; None: nobody to talk to."""
+        """A node's hello, and the seal of its connection if there is a shared token; None: no peer."""
         here = {"job_id": self._me.job_id, "num_nodes": self._me.num_nodes, "name": self._me.name, "pid": self._me.pid}
         if self._token is not None:
             here["nonce"] = new_nonce()
@@ -390,7 +390,7 @@ class Hub:
         self._note(Caller(kind=reason, address=address, node_rank=node_rank, name=hello.name[:255], detail=reason))
 
     async def _turn_away(self, hello: Hello, address: str, writer: asyncio.StreamWriter, *, has_token: bool) -> None:
-        """Tell a node without the token why it stays outside.  What it says of itself is no claim: nobody proved it."""
+        """Tell a node without the token why it stays outside.  What it says of itself is no claim: it is not proven."""
         reason: str = TokenGap.DIFFERS if has_token else TokenGap.MISSING
         if hello.job_id == self._me.job_id:
             self._note_without_token(hello, address, reason)

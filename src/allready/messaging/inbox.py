@@ -1,7 +1,7 @@
 """Messages that have arrived and wait to be taken: as bytes, and not more of them than there is room for.
 
-Who sends faster than its messages are taken is not read from meanwhile, so that its own connection fills up and nobody
-else's memory.
+Who sends faster than its messages are taken is not read from meanwhile, so that its own connection fills up and no
+other memory.
 """
 
 import asyncio

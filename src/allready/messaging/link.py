@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _CLOCK_SAMPLES = 7
 _SAMPLES = 3
-"""Beats ago: what came in since then came long after node 0's last word, and is no answer to ours from before."""
+"""Beats ago: what came in since then came long after node 0's last message, and is no answer to ours from before."""
 
 
 class Link:
@@ -51,7 +51,7 @@ class Link:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since node 0's last word; it says something every `HEARTBEAT_S` at least."""
+        """Seconds since node 0's last message; it says something every `HEARTBEAT_S` at least."""
         return time.monotonic() - self._received_s
 
     async def send(self, kind: str, body: Any) -> None:

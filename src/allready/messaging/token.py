@@ -1,4 +1,4 @@
-"""The shared token of a job's nodes: who does not have it is neither let in nor obeyed, and nobody gets to see it.
+"""The shared token of a job's nodes: who does not have it is neither let in nor obeyed, and it is never sent.
 
 Both sides choose a nonce and derive keys from token and nonces (HMAC-SHA256).  A node proves with its hello that it has
 the token; node 0 proves it with the seal of its answer.  Every later frame carries a seal over its number and content,

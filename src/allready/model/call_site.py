@@ -8,7 +8,7 @@ from msgspec import Struct
 class CallSite(Struct, frozen=True):
     """Where a call is.  Its text is `train.py:31 step`, without what is not known.
 
-    Cells, statuses and reports hold that text; whoever compares reads it by `of`, or `known`.
+    Cells, statuses and reports hold that text; code that compares reads it by `of`, or `known`.
     """
 
     file: str

@@ -273,7 +273,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     max_pcie_generation: int | None = None  # of GPU and machine together
     own_pcie_generation: int | None = None  # the most that the GPU itself can do
     nvlink_errors: dict[str, int] = {}  # of all links together since the driver was loaded, by kind, without zeros
-    is_persistent: bool | None = None  # the driver stays loaded while nobody uses the GPU
+    is_persistent: bool | None = None  # the driver stays loaded while no process uses the GPU
     nvlinks: tuple[bool, ...] = ()  # of each NVLink that it has: whether it is up
     is_mig: bool | None = None
     num_mig: int | None = None  # instances
@@ -682,6 +682,6 @@ class MasterContactFacts(Struct, frozen=True, kw_only=True):
     heard_by_datagram: bool | None = None
     rejected_by: str | None = None  # refused: the address whose ICMP message says so, as only a packet filter does
     holder: PortHolder | None = None  # other_job: the agent at node 0's port, as it describes itself
-    local_holder: PortHolder | None = None  # refused by this very machine: who listens on nearby ports
+    local_holder: PortHolder | None = None  # refused by this machine: who listens on nearby ports
     # refused: (port, service) of what answers on nearby ports of that host; None: not tried.
     nearby: tuple[tuple[int, str], ...] | None = None

@@ -376,7 +376,7 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     path: str = "torch"  # what called NCCL: torch, or nccl (our own loop, as in nccl-tests)
     is_graph: bool = False  # the operations were launched as CUDA graphs
     diagnostics: tuple[NcclDiagnostic, ...] = ()  # NCCL's own
-    sizes_left: tuple[int, ...] = ()  # of the sweep, not measured for want of time
+    sizes_left: tuple[int, ...] = ()  # of the sweep, not measured for lack of time
     left_s: float | None = None  # how long one operation of the first of them would take, by those before
     traffic: Live | None = None  # connections of the ranks, where a stage stopped or was slow; not in reports
 

@@ -279,7 +279,7 @@ class Gather(Struct, frozen=True, kw_only=True):
 
 
 def newest_epoch(statuses: Mapping[int, NodeStatus]) -> int:
-    """Of the runtime library's groups, as far as ranks have told."""
+    """Of the runtime library's groups, as far as ranks have reported."""
     return max((r.epoch for s in statuses.values() for r in s.ranks), default=0)
 
 

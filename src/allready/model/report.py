@@ -46,7 +46,7 @@ class SchedulerCause(StrEnum):
     PREEMPTED = "preempted"
     NODE_FAILED = "node failed"
     CANCELLED = "cancelled"
-    REQUEUED = "requeued"  # preempted, a node failed, or somebody asked for it: it starts again
+    REQUEUED = "requeued"  # preempted, a node failed, or that was requested: it starts again
 
 
 class ScheduledEnd(Struct, frozen=True, kw_only=True):

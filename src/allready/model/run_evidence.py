@@ -210,7 +210,7 @@ class GroupProgress(InGroup, frozen=True, kw_only=True):
 
     @property
     def parties(self) -> tuple[int, ...]:
-        """Its members, as far as known: all, or those of which something is told."""
+        """Its members, as far as known: all, or those of which something is reported."""
         return self.members or tuple(sorted({*self.positions, *self.absent}))
 
 
@@ -235,7 +235,7 @@ class Mismatch(InGroup, frozen=True, kw_only=True):
     missing: tuple[int, ...] = ()
     iteration: int | None = None
     num_after: int = 0  # operations that differ from here on, as far as counted
-    odd: tuple[int, ...] = ()  # the minority; on a tie the half that is out of turn, if any
+    odd: tuple[int, ...] = ()  # the minority; on a tie the half that is out of order, if any
     shift: int | None = None  # operations that the odd ranks made more (or less) here, after which all agree again
     origins: Mapping[int, Origin] = {}  # rank -> where its operation is recorded
     misfits: tuple[Misfit, ...] = ()

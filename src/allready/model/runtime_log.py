@@ -109,7 +109,7 @@ class Counted(Struct, frozen=True, kw_only=True, tag_field="event", tag="counts"
 
 
 class LogEnd(Struct, frozen=True, kw_only=True, tag_field="event", tag="end"):
-    """The process left the job in good order, or its interpreter ended by an error."""
+    """The process left the job cleanly, or its interpreter ended by an error."""
 
     time_s: float
     error: str = ""

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 MAX_ENVIRONMENTS = 200
-"""Of one file that are told apart."""
+"""Of one file that are distinguished."""
 
 
 class SourceKind(StrEnum):

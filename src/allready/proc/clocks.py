@@ -25,12 +25,12 @@ def read_small(path: str, max_bytes: int = 8192) -> bytes | None:
 
 
 def age_s(start_ticks: int) -> float:
-    """Since the start of a process that is told in clock ticks from boot, as in /proc/PID/stat."""
+    """Since the start of a process that is given in clock ticks from boot, as in /proc/PID/stat."""
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / TICKS_PER_S)
 
 
 def own_age_s() -> float:
-    """Since this process was started, the start of the interpreter included; 0 where that is not told."""
+    """Since this process was started, the start of the interpreter included; 0 where that is not known."""
     fields = (read_small(f"{PROC}/self/stat") or b"").rpartition(b")")[2].split()
     return age_s(int(fields[19])) if len(fields) > 19 else 0.0
 
@@ -45,7 +45,7 @@ def count_from_here() -> None:
 
 
 def own_cpu_times(*, of_all: bool = False) -> tuple[float, float]:
-    """Seconds for which the first thread of this process ran, and for which it waited for a CPU; 0 where not told.
+    """Seconds for which the first thread of this process ran, and for which it waited for a CPU; 0 where not known.
 
     of_all: since its start, whatever `count_from_here` said.
     """

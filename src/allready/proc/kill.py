@@ -99,8 +99,8 @@ def reap(process: ProcessId) -> None:
 def end_child(child: "subprocess.Popen[Any]", *, timeout_s: float = REAP_S) -> None:
     """End a child that has a session of its own, reap it, and close our ends of its pipes.
 
-    While it is not reaped, or somebody still holds its pipes, its whole process group is killed.  One that hangs in the
-    kernel is left behind after `timeout_s`.
+    While it is not reaped, or another process still holds its pipes, its whole process group is killed.  One that
+    hangs in the kernel is left behind after `timeout_s`.
     """
     pipes = [pipe for pipe in (child.stdin, child.stdout, child.stderr) if pipe is not None and not pipe.closed]
     if child.returncode is None or pipes:

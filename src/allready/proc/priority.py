@@ -23,7 +23,7 @@ def has_hurried() -> bool:
 def hurry_session(leader: int) -> None:
     """The same for a session of its own, where the kernel shares the CPUs among sessions before it looks at priorities.
 
-    Never for a session that somebody works in: it would keep the priority.
+    Never for a session that a user works in: it would keep the priority.
     """
     try:
         fd = os.open(f"/proc/{leader}/autogroup", os.O_WRONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Python stacks of another process of this very interpreter, read from its memory: nothing in it runs or waits.
+"""Python stacks of another process of this interpreter, read from its memory: nothing in it runs or waits.
 
 Where things are in memory differs between versions and builds of Python.  Nothing about that is written down here:
 `learn` finds it out from objects of this process, and gives up where what it finds does not describe them.
@@ -27,7 +27,7 @@ _FRAMES = ((32, 48, 56), (0, 8, 56))
 """Of a frame: its code, the one that called it, its instruction.  One of these, see `learn`."""
 _TAGS = ~3
 _SHIM = "<shim>"
-"""The file of the code (of CPython 3.12) that stands between C and the Python that it calls: nobody's call."""
+"""The file of the code (of CPython 3.12) that stands between C and the Python that it calls: no call of a program."""
 _LENGTH_AT, _STRING_STATE_AT = 16, 32
 
 

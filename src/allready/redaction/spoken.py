@@ -103,7 +103,7 @@ def without_spoken(text: str, small: str) -> str:
 
 
 def _without_stated(match: re.Match[str]) -> str:
-    """What was told, replaced; a sentence as it is."""
+    """What was reported, replaced; a sentence as it is."""
     before = next(part for name in _STATEMENTS if (part := match[name]) is not None)
     word, words = match["word"], match["words"]
     if word and (compiled(_WORDS).fullmatch(word) or compiled(_PREDICATES).fullmatch(word)):

@@ -12,13 +12,13 @@ from allready.report.words import t
 BOTTOM = 40
 MAX_ROWS = 16
 MIN_SHARE = 0.01
-"""A rank for which the others wait less than this share of the time keeps nobody waiting."""
+"""A rank for which the others wait less than this share of the time keeps no rank waiting."""
 CUT = 4.0
 """Points above so many times the median would flatten the curve: they are drawn at its upper edge."""
 
 
 def slowest(course: JobCourse) -> RankCourse | None:
-    """The rank for which the others waited longest; None where they wait for nobody."""
+    """The rank for which the others waited longest; None where they wait for no rank."""
     first = max(course.ranks, key=lambda r: r.waited_share or 0.0, default=None)
     return first if first is not None and (first.waited_share or 0.0) >= MIN_SHARE else None
 

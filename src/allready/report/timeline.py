@@ -253,7 +253,7 @@ def _lanes(report: Report, summary: RunSummary, drawn: Iterable[TimelineEvent]) 
 
 
 def _equal(ranks: Iterable[int], by_rank: dict[int, list[TimelineEvent]], culprits: set[int | None]) -> list[list[int]]:
-    """Groups of at least two ranks of which the same is drawn, the largest first; nobody at fault is in one."""
+    """Groups of at least two ranks of which the same is drawn, the largest first; no rank at fault is in one."""
     equal: dict[object, list[int]] = defaultdict(list)
     for rank in ranks:
         if rank not in culprits:

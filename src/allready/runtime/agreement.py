@@ -37,7 +37,7 @@ FREEZE_S = 0.1
 GRACE_S = 10.0
 """Least time for ranks that live and do not come after a deadline has passed; else as long as ranks waited before."""
 MAX_BEGUN = 8
-"""Groups of torch's that are told of."""
+"""Groups of torch's that are reported."""
 
 
 class Phase(StrEnum):
@@ -120,7 +120,7 @@ class Agreement:
         return out + self.tick(now_s)
 
     def may_return(self, rank: int) -> bool:
-        """Whether a process that was started in the place of a rank may speak for it: nobody counts on that one."""
+        """Whether a process that was started in the place of a rank may speak for it: no member counts on that one."""
         return self.epoch > 0 and rank in self._gone and rank not in self.members
 
     def returned(self, rank: int) -> None:
@@ -199,7 +199,7 @@ class Agreement:
         return [] if first is None else self._freeze(FailureCause.JOINS, first, now_s)
 
     def _end_waiting(self, now_s: float) -> Out:
-        """Of those whose time is over; of all where nobody is left to take them in."""
+        """Of those whose time is over; of all where no rank is left to take them in."""
         is_empty = all(r in self._gone for r in self.members)
         over = [*self._joiners.take()] if is_empty else self._joiners.expired(now_s)
         return [(r, m.Excluded(epoch=self.epoch)) for r in over]

@@ -44,7 +44,7 @@ class _PartFailed(Exception):  # noqa: N818 - an outcome
 class Call:
     """What one call does.
 
-    `called`: what has to be the same on all ranks; `key`: what it is for `direct`.  `start` is told whether to give the
+    `called`: what has to be the same on all ranks; `key`: what it is for `direct`.  `start` gets whether to give the
     operation back unfinished.  `group`: the ranks of a subgroup.  `device`: a GPU, where it runs on one.  `undo` gives
     the tensor its old content; `take` puts the result where the caller wants it.
     """
@@ -103,7 +103,8 @@ class Works:
 
 
 class Handle:
-    """A call in flight.  Calls of a group are completed in the order in which they were begun, by whoever waits."""
+    """A call in flight.  Calls of a group are completed in the order in which they were begun, by the caller that
+    waits."""
 
     __slots__ = ("_call", "_failure", "_held", "_is_over", "_session", "_waits", "_work")
 
@@ -373,7 +374,7 @@ def _translate(session: Session, call: Call, error: BaseException, work: Any) ->
 def _settle(session: Session, work: Any, call: Call) -> bool | None:
     """After a failure: once the operation no longer writes to its tensor, give that its old content back.
 
-    Returns: whether it has it; None where nobody asked.
+    Returns: whether it has it; None where that was not asked.
     """
     undo = call.undo
     until_s = time.monotonic() + (SETTLE_S if undo is None else RESTORE_S)

@@ -156,7 +156,7 @@ def safe_all_gather(
         if own.is_cuda or own.nbytes < GATHERED_BYTES:
             return dist.all_gather(moved, own, group, async_op=later)
         _fill(moved[dist.get_rank(group)], own)
-        # Of a default group that was formed again in place torch still names the ranks of before.
+        # Of a default group that was formed again in place torch still names the previous ranks.
         sources = dist.get_process_group_ranks(group) if ranks else range(size)
         works = [dist.broadcast(t, r, group, async_op=later) for t, r in zip(moved, sources, strict=True)]
         return Works(works) if later else None

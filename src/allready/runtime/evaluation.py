@@ -106,7 +106,7 @@ def resilient_evaluation(
     As a function, `resilient_evaluation(fn, batches, step=...)`; as a decorator of `fn`, with or without options, whose
     result is called with `(batches, step=...)`.  Collective.
 
-    First all ranks meet.  If one does not come, the evaluation is skipped, since nobody knows where that rank is.
+    First all ranks meet.  If one does not come, the evaluation is skipped, since it is not known where that rank is.
     Otherwise each evaluates its batches; after a failure the group forms again, and they go on where they were with
     batches of half the size, up to `retries` times.  Then what was evaluated counts, with its coverage.
 

@@ -2,7 +2,7 @@
 
 For Gloo, gone means that this rank's connections of the group are ended (see `connections`): every operation in it,
 also one in which a thread blocks, raises within milliseconds, with every release of torch.  Gloo's own `abort` releases
-nobody, and `_reconfigure` only those whose peers' connections it happens to close.  NCCL's part: see `nccl`.
+no rank, and `_reconfigure` only those whose peers' connections it happens to close.  NCCL's part: see `nccl`.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _FIRST_S = 0.1
 _LOOK_S = 0.02
 _LONGEST_LOOK_S = 0.2
 _LOOK_S_PER_RANK = 0.0002
-"""Every look asks the store for all ranks: with many of them those that wait look less often."""
+"""Every poll asks the store for all ranks: with many of them those that wait look less often."""
 
 
 class Direct(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def _direct(devices: tuple[str, ...], gpu: str | None, num_ranks: int) -> Direct
 
 
 def can_reconfigure() -> bool:
-    """Whether this torch forms a group again in place, so that whoever holds the group object can go on with it."""
+    """Whether this torch forms a group again in place, so that code that holds the group object can go on with it."""
     import torch.distributed as dist
 
     has_flag = "enable_reconfigure" in inspect.signature(dist.init_process_group).parameters
@@ -239,8 +239,8 @@ class Group:
     def form(self, epoch: int, members: tuple[int, ...], *, anew: bool, is_over: Callable[[], bool]) -> None:
         """Form the group of these ranks; returns when all are connected, raises what torch raises.
 
-        `anew`: the same on all of them; without it the group object is kept where torch can.  `is_over`: nobody needs
-        it any more.
+        `anew`: the same on all of them; without it the group object is kept where torch can.  `is_over`: it is not
+        needed any more.
         """
         import torch.distributed as dist
 

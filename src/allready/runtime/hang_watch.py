@@ -42,7 +42,7 @@ class HangWatch:
         """Whether this rank hangs by the verdict; true once for each.
 
         Args:
-            progress: changes whenever this rank gets on.
+            progress: changes whenever this rank makes progress.
         """
         if progress != self._progress:
             self._progress, self._since_s = progress, now_s
@@ -51,7 +51,7 @@ class HangWatch:
         except OSError:
             return False
         still_s = now_s - self._since_s
-        # Made since this rank stands still: both are the ages of the same moment by one machine's clocks.
+        # Made since this rank makes no progress: both are the ages of the same moment by one machine's clocks.
         is_of_now = time.time() - made_ns / 1e9 < still_s
         if made_ns == self._told_ns or still_s < STILL_S or not is_of_now:
             return False

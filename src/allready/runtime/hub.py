@@ -45,7 +45,7 @@ def max_record_bytes(num_ranks: int) -> int:
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What the hub is told by who starts it.
+    """What the hub gets from the process that starts it.
 
     `host`: where ranks reach this machine; if it is an address of this machine, the hub listens there only.
     """
@@ -172,7 +172,7 @@ def _frame(message: m.ToRank) -> bytes:
 
 
 def start(plan: Plan) -> Place:
-    """Start the hub's process.  It is nobody's child: it ends by itself.
+    """Start the hub's process.  It has no parent: it ends by itself.
 
     Raises:
         ExchangeError: it did not start in time.

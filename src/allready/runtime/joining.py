@@ -1,4 +1,4 @@
-"""Ranks outside of the present group that ask to be taken in: who waits, and when it is their turn.  Pure."""
+"""Ranks outside of the present group that ask to be taken in: who waits, and when they are next.  Pure."""
 
 from msgspec import Struct
 

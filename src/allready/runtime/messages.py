@@ -178,7 +178,7 @@ class Differ(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """The answer to `Join`: the hub has it, and nothing that it said before counts any more."""
+    """The answer to `Join`: the hub has it, and nothing that it sent before counts any more."""
 
 
 class Knock(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ REQUIRED = {
 }
 """Set before the group is made, where they are not set; for the whole process."""
 _BY_TORCHRUN = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
-"""What torchrun gives its workers where the user has set nothing: nobody's wish, so it is replaced."""
+"""What torchrun gives its workers where the user has set nothing: no choice of a user, so it is replaced."""
 _DUMP_WAITS = ("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC")
 """Four times as long torch's watchdog sleeps once NCCL reports an error, 60 s if nothing is set, so that the record of
 operations is written before the process ends.  It does not end here, and the group cannot before the watchdog does.

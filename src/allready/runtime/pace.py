@@ -101,7 +101,7 @@ class Pace:
         return min((_bound(sizes, num_bytes, num_ranks) for sizes in known), default=None)
 
     def table(self) -> "Table":
-        """What was seen, to be told to other ranks."""
+        """What was seen, to be reported to other ranks."""
         return {of: (s.least_bytes, s.num_calls, s.num_ranks, s.worst_s) for of, s in self._sizes.items()}
 
     def merge(self, table: "Table") -> None:

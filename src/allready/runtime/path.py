@@ -71,7 +71,7 @@ class Path:
         self.last, self.expected = step, step.next
 
     def _catch_up(self, num: int) -> None:
-        """Write down what was done as expected since the last turn."""
+        """Write down what was done as expected since the last iteration."""
         row = self._steps[self._begin :]
         for n in range(max(0, num - MEMORY), num):
             step = row[n % len(row)]

@@ -102,7 +102,7 @@ def is_torchs(frames: list[FrameType]) -> bool:
 
 
 def is_by_gloo(error: BaseException) -> bool:
-    """Whether Gloo has raised it, whoever called: the `wait` of an operation in flight has no frame of torch's."""
+    """Whether Gloo has raised it, for any caller: the `wait` of an operation in flight has no frame of torch's."""
     return _BY_GLOO.search(str(error)) is not None
 
 

@@ -32,11 +32,11 @@ class Listener(Protocol):
 
 
 listeners: list[Listener] = []
-"""Those that are told: one or none."""
+"""The recorders: one or none."""
 
 
 def listen(listener: Listener | None) -> None:
-    """From now on tell this one; None: nobody."""
+    """From now on tell this one; None: none."""
     listeners[:] = [] if listener is None else [listener]
 
 

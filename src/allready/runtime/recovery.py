@@ -273,7 +273,7 @@ def is_outside() -> bool:
 
 
 def destroy_process_group() -> None:
-    """Leave the job in good order: the others are not disturbed unless they still wait for this rank.
+    """Leave the job cleanly: the others are not disturbed unless they still wait for this rank.
 
     Does nothing where this process has left before, as `finish` does at the end of a job whose work is saved.
     """
@@ -434,7 +434,7 @@ def _ask_in(session: Session, wish: Wish) -> m.Formed:
     """Ask those that went on without this rank to take it in."""
     member, group = session.member, session.group
     # A group that is kept goes on with its numbers of operations, of which a rank that was outside has missed some:
-    # whoever compares the ranks' records, as the agent does, would take it for out of step.
+    # code that compares the ranks' records, as the agent does, would take it for out of step.
     anew = group.is_spoilt() or not group.was_formed or session.is_watched
     with session.lock:
         epoch = member.ask_in()
@@ -493,7 +493,7 @@ def _meet(
     """Connect to the hub, which rank 0 starts; a name for this attempt that no other one in the same store has.
 
     A launcher that starts ranks again may keep its store: what is there may be the hub of the attempt before, which
-    answers nobody any more.
+    answers no more.
     """
     if session.rank == 0 and not again:
         secret = secrets.token_hex(16)
@@ -517,7 +517,7 @@ def _meet(
         except ExchangeError as error:
             if time.monotonic() >= until_s:
                 if again:
-                    # A failure would be told as one of the job, which is over, and by now most likely well.
+                    # A failure would be reported as one of the job, which is over, and by now most likely well.
                     log.warning("nothing to join, this process ends: the other ranks have ended (%s)", error)
                     raise SystemExit(0) from None
                 raise

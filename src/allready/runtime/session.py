@@ -87,7 +87,7 @@ class Session:
         """What calls take is learned for each phase apart."""
         self.repeats = Repeats()
         self.pending: dict[Ranks, list[Pending]] = {}
-        """Calls in flight that nobody has waited for yet, by group, the oldest first."""
+        """Calls in flight that have not been waited for yet, by group, the oldest first."""
         self._link: Link | None = None
         self._num_shut = 0
         self._hang_watch = HangWatch.of_this_rank()
@@ -199,7 +199,7 @@ class Session:
         self._link.send(message)
 
     def close(self) -> None:
-        """Leave the job in good order."""
+        """Leave the job cleanly."""
         atexit.unregister(self._at_exit)
         self._end(m.Leave())
 
@@ -342,7 +342,7 @@ class Session:
             self._link.close(message)
 
     def _at_exit(self) -> None:
-        """An exception that ends the process is told to the others at once; a normal end is a goodbye."""
+        """An exception that ends the process is reported to the others at once; a normal end is a goodbye."""
         if self not in _current:
             return  # a forked child's end
         error = getattr(sys, "last_value", None)
@@ -350,7 +350,7 @@ class Session:
             self._end(m.Fail(epoch=self.member.epoch, cause=FailureCause.RAISED, error=_name(error)))
         else:
             self._end(m.Leave())
-        recording.left()  # after the others were told
+        recording.left()  # after the others were reported
         self.group.spare_unfinished()
 
 

@@ -68,7 +68,7 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `culprit`: "rank" (the writer of the line), "node" (its node), "peer" (group `peer`: an address or rank), "ranks"
     (group `ranks`: a list of ranks), "none" (or the ranks that `conditions.CULPRITS` finds).
     `max_confidence`: of a finding; lower where the line has other reasons as well.  `class_if_alive`: the class where
-    all culprits are known to have lived on.  `end_cause`: why a process ended whose last words it is, where the class
+    all culprits are known to have lived on.  `end_cause`: why a process ended whose last output it is, where the class
     does not tell whether another attempt is worth it.  `is_launcher_summary`: a launcher's line on an end of which
     others know more, shown for information beside them.  `raised`: when its finding is the verdict although it is no
     error.  `cases`: other meanings; the first that holds counts.

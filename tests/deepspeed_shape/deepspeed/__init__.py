@@ -40,6 +40,6 @@ class Engine:
 def initialize(
     *, model: torch.nn.Module, config: dict[str, Any], dist_init_required: bool
 ) -> tuple[Any, Any, Any, Any]:
-    """An engine, and what nobody here asks for."""
+    """An engine, and what no rank here asks for."""
     assert not dist_init_required
     return Engine(model, config), None, None, SimpleNamespace()

@@ -191,7 +191,7 @@ def test_one_endless_line_does_not_fill_memory() -> None:
 
 
 def test_each_kind_is_told_by_itself() -> None:
-    """In a step of two collectives the second finds everybody there; together they would tell of nobody."""
+    """In a step of two collectives the second finds all ranks there; together they would tell of no rank."""
     found: list[InspectorSummary] = []
     for rank in range(4):
         first = [record(rank, i, 28.0 if rank == 1 else 30_000.0) for i in range(20)]

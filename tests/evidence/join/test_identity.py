@@ -130,7 +130,7 @@ def test_no_rank_is_alone_where_others_may_share_its_node() -> None:
 
 
 def test_no_rank_is_alone_by_the_size_of_a_smaller_group() -> None:
-    pair = (comm(0, 2),)  # the largest that anybody tells, and rank 2 is there
+    pair = (comm(0, 2),)  # the largest that any rank tells, and rank 2 is there
     seen = known(process(0, "node0", comms=pair), process(1, "node0", comms=()), process(2, "node1", comms=()))
     assert seen.world_size == 2
     assert seen.alone(Origin(source="out.node1.log", node="node1")) is None

@@ -1,4 +1,4 @@
-"""Lines told by their forms: the same as told one by one."""
+"""Lines reported by their forms: the same as reported one by one."""
 
 import io
 import random

@@ -714,7 +714,7 @@ SIGNAL_6 = AGENT + "failed (exitcode: -6) local_rank: {local} (pid: {pid}) of bi
 
 
 def test_who_was_ended_by_jax_did_not_abort_for_a_reason_of_its_own() -> None:
-    """Another thread wrote the last words, so that nothing but the order says that they are this process's."""
+    """Another thread wrote the last output, so that nothing but the order says that they are this process's."""
     words, told = read(JAX_ENDS.format(tid=3616) + SIGNAL_6.format(local=0, pid=3567)).deaths
     assert (told.signal, told.pid, told.local_rank) == ("SIGABRT", 3567, 0)
     assert words.is_collective_error

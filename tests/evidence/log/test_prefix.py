@@ -1,4 +1,4 @@
-"""Whatever stands in front of a line's own words."""
+"""Whatever stands in front of a line's own message."""
 
 import itertools
 from typing import Any

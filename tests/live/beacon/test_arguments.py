@@ -122,7 +122,7 @@ def test_compiled_code_stays_as_it_is_and_our_lines_are_in_no_traceback(tmp_path
 @HOOKED
 @pytest.mark.parametrize("is_destroyed", [True, False])
 def test_groups_have_a_hook_from_their_first_call_to_their_end(is_destroyed: bool, tmp_path: Path) -> None:
-    """A process that ends with groups that nobody destroyed ends as it would without hooks."""
+    """A process that ends with groups that no rank destroyed ends as it would without hooks."""
     said, folder = played(
         "dist.destroy_process_group()\n"
         "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"

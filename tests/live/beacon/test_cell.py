@@ -172,10 +172,10 @@ def test_of_too_many_groups_those_that_wait_and_the_busiest_stay(path: Path) -> 
 @cases(
     "members, label, told",
     [
-        ("0-3", "default_pg", (0, 2, 3)),  # formed in place: torch still names those of before
+        ("0-3", "default_pg", (0, 2, 3)),  # formed in place: torch still names those of the group before it
         ("0-2", "default_pg", (0, 2, 3)),
         ("1-2", "", (2, 3)),
-        ("1,3", "", ()),  # of before, and gone
+        ("1,3", "", ()),  # from earlier, and gone
     ],
 )
 def test_members_are_told_by_their_numbers_at_the_start_of_the_job(

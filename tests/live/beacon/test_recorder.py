@@ -26,7 +26,7 @@ def status(enqueued: object, completed: object = -1, started: object = -1) -> di
 
 
 class Torch:
-    """What is asked of torch: one recorder of the newest kind unless told otherwise."""
+    """What is asked of torch: one recorder of the newest kind unless reported otherwise."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.c10d = ModuleType("torch._C._distributed_c10d")
@@ -147,7 +147,7 @@ class Named:
     """torch 2.15: one recorder for each backend, made when it is asked for."""
 
     def __init__(self, torch: Torch, said: dict[str, dict[str, Any]]) -> None:
-        # The NCCL backend of before 2.15 is still there, and records nothing.
+        # The NCCL backend of releases before 2.15 is still there, and records nothing.
         torch.records("nccl", {"pg_config": {}, "pg_status": {}})
         self.said, self.asked = said, set[str]()
         torch.c10d._dump_fr_trace_json = self.ring  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What the beacon writes of this very process."""
+"""What the beacon writes of this process."""
 
 import sys
 import threading
@@ -48,7 +48,7 @@ def told_by(teller: Callable[[], bytes]) -> bytes:
 
 
 def block_of(ident: int, function: str) -> bytes:
-    """What is told of one thread, as soon as it waits in this function; every line is read back."""
+    """What is sent of one thread, as soon as it waits in this function; every line is read back."""
     end = Deadline(20)
     while True:
         text = told_by(lambda: all_stacks(MAIN, "/nowhere/"))

@@ -90,7 +90,7 @@ class Job:
         return self.judge.last
 
     def until_fault(self, most_s: float = 40.0) -> Report:
-        """Until a fault is told that will not change any more."""
+        """Until a fault is reported that will not change any more."""
         report = self.drive(
             lambda r: r is not None and r.status is Status.FAULT and self.judge.is_settled, most_s=most_s
         )

@@ -65,7 +65,7 @@ def entry(
 class Play:
     """Nodes of two ranks in a loop of ten all_reduces a second; `rank[r]` holds changes of a rank's status.
 
-    `stuck`: nobody completes an operation from now on; who is in `absent` does not even enter it.
+    `stuck`: no rank completes an operation from now on; who is in `absent` does not even enter it.
     """
 
     hang_after_s: float | None = None
@@ -103,7 +103,7 @@ class Play:
         return WALL + self.now
 
     def stick(self, *absent: int) -> None:
-        """From now on everybody waits for these."""
+        """From now on all ranks wait for these."""
         self.stuck_at, self.absent = self.now, set(absent)
 
     def go_on(self) -> None:
@@ -236,7 +236,7 @@ def call_at(line: int) -> Any:
 
 
 def traceback(text: str, frames: str = '  File "/home/u/train.py", line 33, in <module>\n    step()\n') -> str:
-    """The last words of a Python program."""
+    """The last output of a Python program."""
     return f"step 12\nTraceback (most recent call last):\n{frames}{text}\n"
 
 

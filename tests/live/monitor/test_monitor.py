@@ -1,4 +1,4 @@
-"""The judge with made-up jobs: who is accused, when, and when nobody is."""
+"""The judge with made-up jobs: who is accused, when, and when no rank is."""
 
 from itertools import groupby
 from typing import Any
@@ -397,7 +397,7 @@ def test_after_a_recovery_nothing_of_the_former_group_holds() -> None:
     job.go_on()
     marks = (mark_of(job, (0, 1, 3)),)
     job.rank |= {r: {"epoch": 2, "groups": marks} for r in (0, 1, 3)}
-    report = job.play(0.6)  # it stands outside, and nobody waits for it
+    report = job.play(0.6)  # it stands outside, and no rank waits for it
     assert report is not None
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
     assert any("rank 2" in note and note.endswith("then the job recovered") for note in report.notes)

@@ -1,6 +1,6 @@
 """Real Gloo jobs of four processes on two made-up nodes, with beacons and observers, and one fault at step 150.
 
-Every verdict must name the right class and exactly the right ranks.  Times are bounds that hold on a crowded machine.
+Every verdict must name the right class and exactly the right ranks.  Times are bounds that hold on a busy machine.
 """
 
 import signal

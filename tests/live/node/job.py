@@ -1,4 +1,4 @@
-"""A job for tests: rank 1 stands still after some steps, in the middle of Python."""
+"""A job for tests: rank 1 makes no progress after some steps, in the middle of Python."""
 
 import sys
 import time

@@ -27,7 +27,7 @@ WORLD = 2
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, list[NodeStatus]]]:
-    """The job once rank 1 stands still and rank 0 waits for it, and all that was seen on the way."""
+    """The job once rank 1 makes no progress and rank 0 waits for it, and all that was seen on the way."""
     folder = tmp_path_factory.mktemp("job")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

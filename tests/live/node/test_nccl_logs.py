@@ -22,7 +22,7 @@ WAIT_S = 10.0
 
 
 def asked(logs: NcclLogs, path: Path, now_s: float, *, is_gone: bool = False, may_read: bool = True) -> int | None:
-    """How many calls are told of rank 0 after a question; None: nothing."""
+    """How many calls are reported of rank 0 after a question; None: nothing."""
     logs.ask({0: (path, is_gone)}, now_s, may_read=may_read)
     text = logs.records(WAIT_S).get(0)
     return None if text is None else sum(s.num_operations for s in decoded(text).op_streams)

@@ -97,7 +97,7 @@ def test_the_launchers_word_on_an_end_counts(make_node: MakeNode) -> None:
     node.look()
     node.processes[0].kill()
     node.processes[0].wait(5)
-    assert node.rank(0).process_state == "exited"  # gone, nobody knows how
+    assert node.rank(0).process_state == "exited"  # gone, it is not known how
     node.observer.note_end(end_of(None, "SIGKILL", rank=0, time_s=123.0))
     found = node.rank(0)
     assert (found.process_state, found.signal, found.ended_s) == ("killed", "SIGKILL", 123.0)

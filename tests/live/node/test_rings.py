@@ -1,4 +1,4 @@
-"""Rings of any kind: what is new is told once, in order, and what a stranger wrote breaks nothing."""
+"""Rings of any kind: what is new is reported once, in order, and what a stranger wrote breaks nothing."""
 
 import json
 import os
@@ -120,7 +120,7 @@ def test_a_group_that_is_formed_again_in_place_begins_a_generation() -> None:
     (first,) = pace.take(ring(at(1, 1), at(2, 2), at(3, 3)))
     assert (first.seqs, first.generation) == ((1, 2, 3), 0)
     (second,) = pace.take(ring(at(2, 2), at(3, 3), at(4, 4), at(5, 1), at(6, 2)))
-    assert (second.seqs, second.generation) == ((1, 2), 1)  # what the others told of the one before is over as well
+    assert (second.seqs, second.generation) == ((1, 2), 1)  # what the others reported of the one before is over as well
     (third,) = pace.take(ring(at(6, 2), at(7, 3), at(8, 1), at(9, 1), at(10, 2)))
     assert (third.seqs, third.generation) == ((1, 2), 2)
     (made_again,) = pace.take(ring(at(10, 2), at(11, 1, pg_id=1), at(12, 2, pg_id=1)))
@@ -130,7 +130,7 @@ def test_a_group_that_is_formed_again_in_place_begins_a_generation() -> None:
 @pytest.mark.torch
 @pytest.mark.newest
 def test_real_rings_of_a_group_that_is_formed_again_are_read_as_dumps_are() -> None:
-    """From before 2.14 torch cannot, and nothing is told."""
+    """From before 2.14 torch cannot, and nothing is reported."""
     rank = Path(__file__).with_name("reconfigured.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, rank], env=environment, capture_output=True, timeout=120, check=True)

@@ -1,6 +1,6 @@
 """Stacks of a rank and of the workers it forked: from memory, by the beacon's signal, by py-spy.
 
-Nobody dies of being asked, and no call of theirs returns earlier.
+No rank dies of being asked, and no call of theirs returns earlier.
 """
 
 import base64
@@ -49,7 +49,7 @@ with open(path + ".part", "w") as file:
 os.rename(path + ".part", path + ".info")
 rank_itself()
 """
-"""A rank whose thread `beats` is said to send heartbeats in a cell that nobody answers."""
+"""A rank whose thread `beats` is reported to send heartbeats in a cell that no rank answers."""
 
 
 def with_cell(
@@ -113,7 +113,7 @@ def test_forked_workers_are_read_each_under_its_own_name(make_node: MakeNode, tm
     assert set(stacks) == {node.processes[0].pid, *workers}
     assert {pid: functions(rank)[pid] for pid in workers} == {pid: ["worker_of_rank"] for pid in workers}
     assert {pid: s.rank for pid, s in stacks.items()} == {node.processes[0].pid: 0} | dict.fromkeys(workers)
-    assert not (run_paths.rank_dir(node.run_dir, 0) / names.STACKS).read_text()  # nobody was sent the signal
+    assert not (run_paths.rank_dir(node.run_dir, 0) / names.STACKS).read_text()  # no rank was sent the signal
 
 
 @pytest.mark.parametrize(("works", "is_sent"), [("time.sleep(600)", False), ("while True: pass", True)])

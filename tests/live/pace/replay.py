@@ -1,4 +1,4 @@
-"""Recorded words of agents, told again as the judge would have heard them."""
+"""Recorded words of agents, reported again as the judge would have received them."""
 
 import json
 import lzma
@@ -54,7 +54,7 @@ class Judged:
 def told_again(
     recording: Recording, *, silent: frozenset[int] = frozenset(), every_s: float = 1.0, until_s: float = 99.0
 ) -> Iterator[Judged]:
-    """The rules' answers once a second.  Nodes in `silent` are heard no more once the fault is in."""
+    """The rules' answers once a second.  Nodes in `silent` send no more once the fault is in."""
     heard: dict[int, float] = {}
     history: dict[int, list[NodeStatus]] = {}
     book = PaceBook()

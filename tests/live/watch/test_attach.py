@@ -1,4 +1,4 @@
-"""The conversation with an agent: whatever answers, nobody hangs or falls over."""
+"""The conversation with an agent: whatever answers, no rank hangs or falls over."""
 
 import json
 import os
@@ -26,7 +26,7 @@ ABOUT = {
 
 @contextmanager
 def agent(folder: Path, answer: bytes, *, then_close: bool = True) -> Iterator[Attachment]:
-    """Something at the socket that says `answer` to everybody."""
+    """Something at the socket that says `answer` to all ranks."""
     server = socket.socket(socket.AF_UNIX)
     with socket_address(folder, attach.SOCKET) as address:
         server.bind(address)
@@ -82,7 +82,7 @@ def test_an_answer_that_drips_or_never_ends_is_bounded(tmp_path: Path, monkeypat
 def test_a_good_answer_waits_for_the_other_nodes_only_so_long(tmp_path: Path) -> None:
     body = json.dumps({"statuses": [], "report": None, "now_s": 5.0}).encode() + b"\n"
     with agent(tmp_path, body) as one:
-        state = one.read(wait_for_all_s=60.0)  # nobody runs yet: there is nothing to wait for
+        state = one.read(wait_for_all_s=60.0)  # no rank runs yet: there is nothing to wait for
     assert [note.key for note in state.notes] == ["no_ranks"]
 
 
@@ -110,7 +110,7 @@ def test_a_folder_of_an_agent_that_is_gone_is_no_job(tmp_path: Path) -> None:
     assert (found.node_rank, found.master, found.has_diagnosis) == (None, "", True)
     # The same number, another process.
     assert about(folder_with(tmp_path, ABOUT | {"start_ticks": own.start_ticks - 1})) is None
-    # Nobody listens at the socket any more.
+    # No rank listens at the socket any more.
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(folder / "control.sock"))
     left.close()

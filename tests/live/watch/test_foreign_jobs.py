@@ -115,7 +115,7 @@ def test_a_job_started_by_hand_is_found_through_its_shells(tmp_path: Path) -> No
         assert sorted(found.members) == [0, 1]
         assert not {c.pid for c in children} & set(found.job.pids)  # the shells
         assert found.job.world_size == 2
-        # Two jobs of one id must be told apart by pid; a shell with the variables is none.
+        # Two jobs of one id must be distinguished by pid; a shell with the variables is none.
         with started("sleep", "60", env={**env, "RANK": "1"}) as other:
             assert not jobs_with({other.pid})
 
@@ -152,7 +152,7 @@ def test_jax_processes_tell_their_number_or_are_named_by_pid(tmp_path: Path) -> 
             assert child.stdout.readline() == "on\n"
         (found,) = jobs_with({one.pid})
         assert (found.job.framework, found.job.master, list(found.members)) == ("jax", f"127.0.0.1:{port}", [1])
-        # The other one gave its number as an argument, if it has one: nobody can see it.
+        # The other one gave its number as an argument, if it has one: no rank can see it.
         assert not jobs_with({two.pid})
         assert two.pid in unranked()
         assert one.pid not in unranked()

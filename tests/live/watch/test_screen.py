@@ -169,7 +169,7 @@ def test_a_word_that_is_a_second_old_does_not_make_a_rank_late() -> None:
         return [line.lag for line in lines_of(WatchState(job=JOB, now_s=100.0, statuses=both))]
 
     assert lags(98.9) == ["0", "0"]
-    assert lags(90.0) == ["0", "43"]  # it stands still: its word is as good as new
+    assert lags(90.0) == ["0", "43"]  # it makes no progress: its word is as good as new
 
 
 def test_secrets_of_the_command_are_masked() -> None:

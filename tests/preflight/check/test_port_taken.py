@@ -1,4 +1,5 @@
-"""The master port is somebody else's: who, since when, and which class of fault, on node 0 and as a worker sees it."""
+"""The master port is another process's: who, since when, and which class of fault, on node 0 and as a worker sees
+it."""
 
 import contextlib
 import os

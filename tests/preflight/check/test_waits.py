@@ -1,4 +1,4 @@
-"""Blocking calls that may never return must not keep anybody: not the waiter, not the process."""
+"""Blocking calls that may never return must not keep any rank: not the waiter, not the process."""
 
 import asyncio
 import errno

@@ -44,7 +44,7 @@ class Tap:
 
 
 class Recorder:
-    """A narrator that keeps the keys of what was said."""
+    """A narrator that keeps the keys of what was reported."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, dict[str, object]]] = []

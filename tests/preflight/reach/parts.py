@@ -73,7 +73,7 @@ def paths_of(reach: Reachability, src: int, dst: int) -> list[PathProbe]:
 
 
 class Recorder:
-    """A narrator that keeps what it was told."""
+    """A narrator that keeps what it was reported."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, dict[str, object]]] = []

@@ -1,4 +1,4 @@
-"""A bandwidth beside what the link promises, where nobody published a value; and what the hardware is taken for."""
+"""A bandwidth beside what the link promises, where no rank published a value; and what the hardware is taken for."""
 
 from typing import Any
 

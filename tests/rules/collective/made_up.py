@@ -23,7 +23,7 @@ def state(rank: int, doing: str = "sleeping", **changes: Any) -> RankState:
 
 
 def stage(name: str, outcome: str, *states: RankState, world_size: int = 4, **changes: Any) -> StageResult:
-    """A stage that ended badly.  In a collective stage everybody entered unless `entered` says otherwise."""
+    """A stage that ended badly.  In a collective stage all ranks entered unless `entered` says otherwise."""
     made = StageResult(
         name=name,
         outcome=outcome,

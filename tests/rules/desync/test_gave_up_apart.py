@@ -35,7 +35,7 @@ def test_another_line_of_the_same_function_is_no_other_call() -> None:
 def test_while_a_rank_is_missing_the_others_may_wait_anywhere() -> None:
     apart = ranks(r2="eval.py:3 report")
     assert ask("DSY007", deaths=apart[1:]).state == "clear"
-    [hit] = ask("DSY007", deaths=apart[:3], expected_ranks=0).hits  # nobody knows whether there are more
+    [hit] = ask("DSY007", deaths=apart[:3], expected_ranks=0).hits  # it is not known whether there are more
     assert (bool(hit.culprits), hit.confidence) == (False, Confidence.POSSIBLE)
     killed = death(3, "signal", signal="SIGTERM", by_launcher=True)
     assert ask("DSY007", deaths=(*apart[:3], killed), expected_ranks=0).state == "clear"

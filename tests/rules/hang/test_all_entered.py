@@ -30,7 +30,7 @@ def test_a_part_of_the_ranks_proves_nothing() -> None:
 
 
 def test_a_glance_at_a_moving_job_is_no_fault() -> None:
-    """Nobody has given up waiting: ranks of a healthy job stand in one operation at any moment."""
+    """No rank has given up waiting: ranks of a healthy job stand in one operation at any moment."""
     [glance] = ask("HNG005", progress=(LEVEL,)).hits
     [stuck] = ask("HNG005", progress=(LEVEL,), events=(event("torch.watchdog_timeout", 0),)).hits
     assert (glance.severity, stuck.severity) == (Severity.WARNING, None)

@@ -24,7 +24,7 @@ def test_two_ranks_that_took_two_groups_in_opposite_order() -> None:
 def test_three_in_a_ring() -> None:
     ring = (two(0, 1, "A", waiting=0), two(1, 2, "B", waiting=1), two(0, 2, "C", waiting=2))
     [hit] = ask("HNG004", progress=ring).hits
-    assert not hit.culprits  # at most one of them left the order, and nobody can tell which
+    assert not hit.culprits  # at most one of them left the order, and no rank can tell which
     assert hit.values["who"] == "rank 0-2 (node 0, 1)"
 
 

@@ -138,7 +138,7 @@ def test_who_ended_in_order_with_fewer_operations_left_the_others_waiting() -> N
     [hit] = ask("HNG001", progress=(LATE,), events=(closed(None),), ended_well=well).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), FaultClass.DESYNC_FLOW)
     assert hit.values[PROCESSES] == ()  # no command for a process that is gone
-    assert not ask("HNG001", progress=(LATE,), ended_well=well).hits  # nobody lost anybody: a log that is cut short
+    assert not ask("HNG001", progress=(LATE,), ended_well=well).hits  # no rank lost any rank: a log that is cut short
     assert not ask("HNG001", progress=(LATE,), events=(closed(None),), ended_well=frozenset({0})).hits
 
 

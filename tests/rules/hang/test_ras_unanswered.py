@@ -8,7 +8,7 @@ from tests.rules.runs import ask, run_fleet
 
 
 def answer(absent: dict[int, Absence], **changes: Any) -> GroupProgress:
-    """What RAS says of four ranks; the text report tells of nobody else how far he came."""
+    """What RAS says of four ranks; the text report tells of no other process how far he came."""
     known: dict[str, Any] = {
         "group": "0xabc",
         "source": "ras",

@@ -97,7 +97,8 @@ def test_is_clear_without_anything_on_its_way() -> None:
 
 
 def test_data_that_came_since_shows_from_one_end_which_direction_is_lost() -> None:
-    """Node 1 is not heard: what it sends still comes to node 0, and does not acknowledge what node 0 sent before."""
+    """Nothing arrives at node 1: what it sends still comes to node 0, and does not acknowledge what node 0 sent
+    before."""
     heard = DEAD | {"last_received_s": 1.1}  # the first three time-outs took 0.2 + 0.4 + 0.8 s
     silent = {"heard_s": {1: 3.0}, "reached": {2: {1: True}}}
     [hit] = ask("LNK004", 3, rows={(0, 1): heard}, **silent).hits

@@ -45,6 +45,6 @@ def test_without_a_stack_nothing_is_certain() -> None:
 
 
 def test_another_thread_that_imports_gives_it_back() -> None:
-    """On a crowded machine even torch's compiler, which the first dump imports, takes seconds to come."""
+    """On a busy machine even torch's compiler, which the first dump imports, takes seconds to come."""
     importing = stack(2, "user_code", others=("import_or_compile",))
     assert ask("LIV004", behind(2, heartbeat_age_s=4.0), seen={2: CALL}, stacks=(importing,)).state == "clear"

@@ -71,7 +71,7 @@ def test_ranks_that_only_go_round_in_a_poll_stand() -> None:
         {"children_cpu_share": 0.4},  # workers that read
         {"cpu_share": 0.4},  # another thread works
         {"gpu_busy_share": 0.3},
-        {"main_cpu_s": None},  # nobody knows whether it works
+        {"main_cpu_s": None},  # it is not known whether it works
         {"groups": (mark(63, pending=False, moved_s=NOW - 5.0),)},
     ],
 )

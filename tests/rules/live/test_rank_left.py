@@ -35,7 +35,7 @@ def test_names_the_one_that_made_a_call_more_when_all_others_are_through() -> No
 
 
 def test_whoever_ended_unseen_may_have_been_killed_and_is_no_desync() -> None:
-    """A job that is only watched: its ranks are no children, so nobody learns their exit codes."""
+    """A job that is only watched: its ranks are no children, so no rank learns their exit codes."""
     [hit] = ask("LIV007", ended(1, exit_code=None)).hits
     assert (hit.culprits.ranks, hit.confidence, hit.fault_class) == ((1,), Confidence.LIKELY, FaultClass.DEAD)
     assert "another number of calls" not in fill(load()["LIV007"].message, hit.values)
@@ -43,7 +43,7 @@ def test_whoever_ended_unseen_may_have_been_killed_and_is_no_desync() -> None:
 
 
 def test_whose_parent_has_not_learnt_its_exit_code_yet_is_waited_for() -> None:
-    """Seen on a busy machine: the rank left with exit code 0, and was called dead, since nobody knew that yet."""
+    """Seen on a busy machine: the rank left with exit code 0, and was called dead, since no rank knew that yet."""
     zombie = ended(1, exit_code=None, process_state=ProcessState.ZOMBIE)
     assert ask("LIV007", zombie).state == "clear"
 

@@ -39,7 +39,7 @@ def alone(rank: int, **changes: Any) -> RankStatus:
 
 
 def calm(*ranks: RankStatus) -> Outcome:
-    """What is said of a job of which no rank waits."""
+    """What is reported of a job of which no rank waits."""
     return ask("LIV012", *ranks, live={"since_s": None})
 
 

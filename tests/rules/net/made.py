@@ -150,7 +150,7 @@ def not_looked_at(num_nodes: int = 2) -> Fleet:
 
 
 def datagrams_of(reach: Reachability) -> Reachability:
-    """The same without datagrams: nobody could send any."""
+    """The same without datagrams: no rank could send any."""
     return replace(reach, datagrams=())
 
 

@@ -64,7 +64,7 @@ def test_says_which_node_it_could_not_check() -> None:
 
 
 def test_one_machine_alone_is_judged_as_a_node_of_several_with_less_certainty() -> None:
-    """As `doctor --nnodes 2` does: nobody else's facts are known, and nothing was probed."""
+    """As `doctor --nnodes 2` does: no other process's facts are known, and nothing was probed."""
     world = World(num_nodes=2, world_size=2, nodes=(WorldNode(node_rank=0, name="gpu0", ranks=(0,)),))
     bridge = choosing("nccl", 0, "docker0", "172.17.0.9", pattern="docker0")
     loopback = choosing("nccl", 0, "lo", "127.0.0.1")

@@ -92,7 +92,7 @@ def test_round_trips_behind_a_slow_link_are_not_compared() -> None:
 
 
 def test_half_of_the_nodes_are_named_where_the_others_reach_each_other() -> None:
-    """Seen: nodes 1 and 2 of four at 4 Mbit/s; nobody was named."""
+    """Seen: nodes 1 and 2 of four at 4 Mbit/s; no rank was named."""
     halves = {k: v for node in (1, 2) for k, v in touching(node, 4, CRAWLS).items()}
     [hit] = check("NET017", reached(4, paths=halves)).hits
     assert (hit.severity, hit.confidence, hit.culprits.nodes) == (Severity.ERROR, Confidence.POSSIBLE, (1, 2))
@@ -123,7 +123,7 @@ def test_a_slow_direction_is_told_though_the_acknowledgements_of_the_other_wait_
 
 
 def test_a_direction_whose_answers_never_came_back_is_missed_by_nobody() -> None:
-    """Seen: 1 Mbit/s at node 2 of three; 2 -> 1 could not be measured, and nobody was named before the collectives."""
+    """Seen: 1 Mbit/s at node 2 of three; 2 -> 1 could not be measured, and no rank was named before the collectives."""
     paths = touching(2, 3, CRAWLS) | {(2, 1): {"throughput_gb_per_s": None}}
     [hit] = check("NET017", reached(3, paths=paths)).hits
     assert (hit.severity, hit.culprits.nodes) == (Severity.ERROR, (2,))

@@ -42,7 +42,7 @@ def test_who_aborts_after_another_was_killed_has_only_lost_it() -> None:
 
 
 def test_the_last_words_of_the_process_are_told() -> None:
-    """They are those of the one whose signal is told, and nothing is said where there are none."""
+    """They are those of the one whose signal is reported, and nothing is reported where there are none."""
     check = death(1, "abort", signal="SIGABRT", last_words="shards.cc:123: Check failed: fd >= 0 (-1 vs. 0)")
     [hit] = ask("DTH002", deaths=(check,)).hits
     assert "Check failed" in str(hit.values["words"])

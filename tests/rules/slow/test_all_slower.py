@@ -26,7 +26,7 @@ def test_a_job_that_becomes_faster_is_healthy() -> None:
 
 
 def test_a_save_for_which_the_others_waited_is_no_slowness() -> None:
-    """Two of the last seconds stood still, and then it took a moment to come back."""
+    """Two of the last seconds made no progress, and then it took a moment to come back."""
     fleet = moving()
     assert fleet.live is not None
 

@@ -63,7 +63,7 @@ def given_to(entry: Mapping[str, Any], operation: str, given: Mapping[tuple[str,
 
 def number_of(profiling_name: Any, seq: Any, op_id: Any) -> Any:
     """Of an entry's numbers the one that the beacon knew: a hook that writes the recorder counts by itself, and only
-    its count of all operations is told to others."""
+    its count of all operations is reported to others."""
     is_by_hook = type(profiling_name) is str and is_hooked(profiling_name.partition(":")[0])
     return op_id if is_by_hook else seq
 

@@ -53,7 +53,7 @@ def operation_name(recorded: str) -> tuple[str, str, int | None, int | None]:
         kind, left, arrow, right = p2p.groups()
         if left is None:
             return kind, backend, None, None
-        own, peer = int(left), None if right == "?" else int(right)  # a receive from whoever sends
+        own, peer = int(left), None if right == "?" else int(right)  # a receive from any sender
         return (kind, backend, own, peer) if arrow == "->" else (kind, backend, peer, own)
     name = rest.split(" ")[0].lower().lstrip("_")
     short = _SUFFIX.sub("", name) or name

@@ -2,7 +2,7 @@
 
 Numbers of sends and receives are a process's own, so each direction between two ranks is examined by itself.  When
 both rings reach back to the start, operations are counted; otherwise what is completed on either side is taken to be
-level, and only what is pending is compared.  Which send a receive from any rank took, nobody records: of a rank that
+level, and only what is pending is compared.  Which send a receive from any rank took, is not recorded: of a rank that
 makes such receives, no direction is examined.
 """
 

@@ -129,7 +129,7 @@ def _is_in_motion(track: Track) -> bool:
 
 
 def _outdated(positions: Mapping[int, Position], tracks: Mapping[int, Track]) -> list[int]:
-    """Ranks whose dumps are older than what the others' show: somebody completed an operation that needs every member
+    """Ranks whose dumps are older than what the others' show: a rank completed an operation that needs every member
     and that they had not entered yet.  Who gave up waiting stands where its dump says.
     """
     through = max((_through(p, tracks[r]) for r, p in positions.items() if r in tracks), default=0)

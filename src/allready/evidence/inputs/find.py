@@ -154,7 +154,8 @@ class _Walker:
 
 
 def waits_for_ever(path: str) -> bool:
-    """Whether nobody may ever write what a reader of this path waits for: a named pipe, but not the shell's <(...)."""
+    """Whether no process may ever write what a reader of this path waits for: a named pipe, but not the shell's
+    <(...)."""
     try:
         return stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(_OPEN_ALREADY)  # noqa: PTH116
     except (OSError, ValueError):

@@ -253,7 +253,7 @@ def _filled(node_of_rank: dict[int, int]) -> dict[int, int]:
 def _numbered(
     best: Mapping[int, str], lone: set[str], events: Sequence[Event], world_size: int
 ) -> tuple[dict[str, int], bool]:
-    """Node key -> node rank: torchelastic's own words, else numbers in the names, else the order of lowest ranks.
+    """Node key -> node rank: torchelastic's own message, else numbers in the names, else the order of lowest ranks.
 
     And whether the job itself numbers its nodes so, as far as the evidence says.
     """

@@ -1,4 +1,4 @@
-"""Lines that differ in numbers only are told once: what one of them is worth, all are.
+"""Lines that differ in numbers only are reported once: what one of them is worth, all are.
 
 The numbers are deleted from a whole chunk by two calls of C, and each line that is left is looked up in a table.  No
 anchor has a digit, so a form without an anchor has none in any of its lines (a form with one could have a line in which

@@ -20,7 +20,7 @@ WORDS = (b"step", b"iter")  # every usual marker has one of these, in any case
 _MAX_BETWEEN = 24
 _MAX_DIGITS = 12
 _WINDOW = 9 + _MAX_BETWEEN + _MAX_DIGITS + 3  # "iteration", what is between, the number and what ends it
-_SHORT_WINDOW, _SHORT_DIGITS = 24, 8  # most numbers are told so; the others by a second look
+_SHORT_WINDOW, _SHORT_DIGITS = 24, 8  # most numbers are reported so; the others by a second look
 PADDING = 64
 _BETWEEN, _DIGIT, _GOES_ON, _DOT = 1, 2, 4, 8
 _CLASSES = np.zeros(256, np.uint8)
@@ -142,7 +142,7 @@ def _numbers(data: bytes | bytearray, places: Ints) -> tuple[Ints, Ints]:
 def _numbers_within(
     data: bytes | bytearray, places: Ints, window: int, most: int
 ) -> tuple[npt.NDArray[np.bool_], Ints, npt.NDArray[np.bool_]]:
-    """Whether a number follows each word, which one, and whether that cannot be told within so many bytes of the word
+    """Whether a number follows each word, which one, and whether that cannot be known within so many bytes of the word
     and so many digits."""
     view = np.lib.stride_tricks.as_strided(
         np.frombuffer(data, f"V{window}", 1), (len(data) - window + 1,), (1,), writeable=False

@@ -90,7 +90,7 @@ def scan(
     Args:
         on_bytes: called with the number of bytes that were read since its last call.
         use_lane: whether the fast lane (`lane`) may be used; it changes nothing but time.
-        use_forms: whether lines are told by their forms (`forms`); it changes nothing but time.
+        use_forms: whether lines are reported by their forms (`forms`); it changes nothing but time.
         use_native: whether the compiled part (`native`) may be used, where it is; it changes nothing but time.
 
     Raises:
@@ -378,7 +378,7 @@ class _Scan:
 
     def _tag(self, text: bytes) -> str | None:
         """Who wrote a line; what stands before its count is read once, whenever it was written, and once whatever
-        numbers it has where it names nobody."""
+        numbers it has where it names no process."""
         word = _MARKER_WORD.search(text, 0, _FRONT_BYTES + 4)
         front = text[: min(_FRONT_BYTES, word.start() if word is not None else _FRONT_BYTES)]
         known = self._tags.get(front)

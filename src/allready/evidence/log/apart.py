@@ -25,7 +25,7 @@ class Course(NamedTuple):
 def left_behind(
     readings: Sequence[Reading], lines: Sequence[str], first_line: int, marks: Sequence[Mark]
 ) -> Course | None:
-    """The writer that stopped the earliest, where it had counted like the others; None where nobody did.
+    """The writer that stopped the earliest, where it had counted like the others; None where no process did.
 
     `readings`: the counts of the last lines, the first of which has the number `first_line`; `marks`: of the whole log.
     """

@@ -401,7 +401,7 @@ class _Ending:
         return words != self.lines[at] and at > 0 and wording.without_paths(self.lines[at - 1]) == words
 
     def _is_closed_by(self, results: Results, state: Progress | None) -> bool:
-        """Whether these results are the last word: no count is open in front of them, or they say so."""
+        """Whether these results are the last message: no count is open in front of them, or they say so."""
         if self._is_of_a_part:
             return False
         is_over = state is None or (state.total is not None and not state.is_midway)
@@ -438,8 +438,8 @@ class _Ending:
         return len(set(own)) > _MAX_OVERCOME or len(own) > _MAX_OVERCOME_LINES
 
     def _comes_again(self, at: int) -> bool:
-        """Whether the log says so from its beginning on, at the end of each of its parts: of the last one nobody knows
-        that it is the last."""
+        """Whether the log says so from its beginning on, at the end of each of its parts: of the last one it is not
+        known that it is the last."""
         shape, who = self._shapes[at], _writer(self.lines[at])
         places = [
             index for index, other in enumerate(self._shapes) if other == shape and _writer(self.lines[index]) == who
@@ -478,7 +478,7 @@ class _Ending:
             return True
         if len({_shape(text) for text in own if _VALUE.search(text) is None}) > _MAX_BEHIND_COUNT:
             return True
-        is_over = len(own) > 1 and not is_bad(own[-1])  # the program went on, as it said
+        is_over = len(own) > 1 and not is_bad(own[-1])  # the program went on, as it announced
         wrong = any(is_bad(text) and not (is_over and is_overcome(text)) for text in behind)
         return wrong or bool(own and wording.begins().search(own[-1]))
 

@@ -320,7 +320,7 @@ INFO = re.compile(r"\s{0,80}I\d{4} ")
 
 @functools.cache
 def member_done() -> re.Pattern[str]:
-    """A member's last word: a count in it is the one that it reached."""
+    """A member's last message: a count in it is the one that it reached."""
     return re.compile(
         r"\b(?:rank|worker|process|task)[ _]?\d{1,7}\b[\s:,]{1,4}(?:is |has |was )?(?:done|finished|completed)\b"
         r"(?!\W{0,3}(?:[a-z]{1,12} ){0,3}(?:\w{1,12}_)?(?:steps?|epochs?|iter\w*|batch\w*|rounds?|updates?)\b)",

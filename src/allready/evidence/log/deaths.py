@@ -54,9 +54,9 @@ class DeathDraft(Struct, kw_only=True):
     by_launcher: bool = False
     first: bool = False
     is_collective_error: bool = False
-    is_own: bool = False  # in the process's own words
+    is_own: bool = False  # in the process's own message
     is_open: bool = False  # a traceback that stands last, of which nothing says that it was not caught
-    is_table: bool = False  # the launcher's last word
+    is_table: bool = False  # the launcher's last message
     last_words: str = ""
     last_error: str = ""
     is_agents: bool = False  # a launcher's own exception: of a task, of no rank
@@ -144,7 +144,7 @@ def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
 
 
 def _signed(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
-    """Whose last words they are, by the handler of signals that wrote right behind them in the same stream.
+    """Whose last output they are, by the handler of signals that wrote right behind them in the same stream.
 
     Only where one process spoke and one handler: in a file of many ranks that end together it is not known.  Where some
     of these words are a library's, who lost a peer, none of the handlers' processes is accused.

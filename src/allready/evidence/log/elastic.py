@@ -1,4 +1,4 @@
-"""torchelastic's own words: the table of failed ranks, `Rendezvous complete`, the error file of a worker."""
+"""torchelastic's own message: the table of failed ranks, `Rendezvous complete`, the error file of a worker."""
 
 import json
 import re

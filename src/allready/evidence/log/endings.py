@@ -239,7 +239,7 @@ def _is_ordinary(line: Line) -> bool:
 
 
 def _last_words(log: LogContext, at: int) -> str:
-    """The last line before `lines[at]`, in the same output, that says why somebody ended."""
+    """The last line before `lines[at]`, in the same output, that says why a process ended."""
     ended = log.lines[at]
     for back in range(at - 1, max(-1, at - 1 - _MAX_BACK), -1):
         line = log.lines[back]
@@ -260,7 +260,7 @@ def _last_words(log: LogContext, at: int) -> str:
 
 
 def _of_command(log: LogContext, block: Traceback) -> DeathDraft | None:
-    """A launcher's last word on a process that it had started: subprocess.CalledProcessError."""
+    """A launcher's last message on a process that it had started: subprocess.CalledProcessError."""
     last = block.failures[-1]
     match = compiled(_COMMAND).search("\n".join((last.message, *last.more)))
     if not last.name.endswith("CalledProcessError") or match is None:

@@ -51,7 +51,7 @@ class Finder:
         return known[0] or _first(known[1], text)
 
     def _ask(self, rest: str, text: str) -> tuple[Found | None, tuple[_Candidate, ...]]:
-        """What is found in the line's own words; where nothing is, the candidates for each whole line like it."""
+        """What is found in the line's own message; where nothing is, the candidates for each whole line like it."""
         candidates = self._candidates(text)
         found = _first(candidates, rest)
         front = text[: len(text) - len(rest)]

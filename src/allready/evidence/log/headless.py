@@ -47,7 +47,7 @@ def last_words(lines: Sequence[Line], taken: set[int]) -> Traceback | None:
 
 
 def _are_several(lines: Sequence[Line], at: int) -> bool:
-    """Whether others stand above: then nobody knows which came first, and signatures know what they mean."""
+    """Whether others stand above: then it is not known which came first, and signatures know what they mean."""
     return any(_EXCEPTION.match(line.rest) is not None for line in lines[:at] if not line.is_understood)
 
 

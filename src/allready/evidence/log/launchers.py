@@ -464,7 +464,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
 
 
 def read(lines: Sequence[Line], at: int) -> list[DeathDraft]:
-    """What `lines[at]` says of anybody's end; empty for nearly all lines."""
+    """What `lines[at]` says of the end of a process; empty for nearly all lines."""
     here = _Here(lines, at)
     text = here.text
     found: list[DeathDraft] = []

@@ -1,4 +1,4 @@
-"""The last words of each of several processes: whether all of them have ended well."""
+"""The last output of each of several processes: whether all of them have ended well."""
 
 import re
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def _of_launcher(lines: Sequence[str], head: str) -> int | None:
 
 
 def _by_number(lines: Sequence[str], head: str) -> int | None:
-    """By what each says of itself: numbers from 0 on, as many as are told or named anywhere, two at least."""
+    """By what each says of itself: numbers from 0 on, as many as are reported or named anywhere, two at least."""
     ended: dict[int, int] = {}
     for at, text in enumerate(lines):
         if (match := _DONE.search(text)) is not None:

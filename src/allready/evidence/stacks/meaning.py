@@ -23,7 +23,7 @@ _NATIVE_WEAK = {"io", "network_wait", "subprocess_wait", "lock", "sleep"}
 """Kinds that a system call may serve: the library above it says what for."""
 
 _GROUP_STOP = re.compile(r"PtraceEvent\(.*\bSIGSTOP\b|^State: (?:stopped|traced)$")
-"""py-spy cannot halt a process that somebody has stopped already: it gets this event instead of its own.  The other one
+"""py-spy cannot halt a process that is stopped already: it gets this event instead of its own.  The other one
 is what `allready watch` writes for a process whose stack cannot be read."""
 
 _ENDS_OF_NAMES = (".part.0", ".isra.0", ".cold", ".constprop.0")

@@ -1,7 +1,7 @@
 """A call into C has no frame: what the user's code calls there is read from its source.
 
 `work.wait()`, `loss.item()` and a compiled JAX function resemble computing in a stack.  Asked only of a main thread
-that stands still without using a CPU, and once for each place.
+that makes no progress without using a CPU, and once for each place.
 """
 
 import builtins

@@ -1,9 +1,9 @@
 """What torch's process groups tell before each operation (from torch 2.14).
 
 A hook is registered where a group comes into being, by the thread that makes it: torch wants that at no other moment,
-for whoever makes a collective walks through the hooks.  So the dictionary in which torch.distributed puts every new
+for every collective walks through the hooks.  So the dictionary in which torch.distributed puts every new
 group is exchanged for one that tells; groups that were there before get their hook from the main thread, between two of
-its calls.  A hook is told the root of a call by its number in the group, and not how an all_to_all splits: that stands
+its calls.  A hook gets the root of a call by its number in the group, and not how an all_to_all splits: that stands
 in the frame of torch's function, which is the one below the hook.
 """
 
@@ -88,7 +88,7 @@ class GroupHooks:
 
 
 class _Groups(dict):  # type: ignore[type-arg]
-    """The dictionary of all process groups; what holds the one of before sees the same groups in it."""
+    """The dictionary of all process groups; what holds the previous one sees the same groups in it."""
 
     added: "Callable[[Any], None]"
     before: "dict[Any, Any]"

@@ -113,7 +113,7 @@ class Recorder:
         now = time.monotonic()
         if self._needs_names and now - self._names_at >= _NAMES_EVERY_S:
             return True
-        if self._doubts > self._doubts_of_ring:  # once for each time that it stands still
+        if self._doubts > self._doubts_of_ring:  # once for each time that it makes no progress
             return now - self._ring_at >= max(_DOUBT_S, self._ring_cost_s / RING_SHARE / 4)
         every_s = RING_EVERY_S
         while every_s * 1.25 < min(self._ring_cost_s / RING_SHARE, _SELDOM_S):

@@ -1,8 +1,9 @@
 """torch's flight recorders in this process, as its version has them.
 
 Up to 2.6 there is NCCL's alone, or its pickle.  2.7 added one for the CPU backends, and 2.15 made of that one recorder
-for each backend, asked by the backend's name; whether it takes a name is tried.  Gloo and the NCCL backend of before
-2.15 write their recorders themselves; in all others a hook of torch on the process group does, which counts otherwise.
+for each backend, asked by the backend's name; whether it takes a name is tried.  Gloo and the NCCL backend of
+releases before 2.15 write their recorders themselves; in all others a hook of torch on the process group does, which
+counts otherwise.
 """
 
 import sys

@@ -31,7 +31,7 @@ def all_stacks(main: int, own_folder: str) -> bytes:
     Left out are the thread that calls, and those that begin in `own_folder`.
     """
     frames = sys._current_frames()  # noqa: SLF001 - the documented way
-    frames.pop(_thread.get_ident(), None)  # it holds this very dictionary
+    frames.pop(_thread.get_ident(), None)  # it holds this dictionary
     rows: list[tuple[int, list[tuple[str, int | None, str]], bool]] = []
     peer = ""
     left_out = max(0, len(frames) - MAX_THREADS)

@@ -133,7 +133,7 @@ def _marks(decoded: _Payload) -> tuple[GroupMark, ...]:
 
 def _as_at_the_start(members: tuple[int, ...], label: str, world: tuple[int, ...]) -> tuple[int, ...]:
     """The ranks' numbers at the start of the job: torch numbers the ranks of a group that was formed again anew, or, of
-    one that was formed in place, names those of before."""
+    one that was formed in place, names those of the group before it."""
     if label == WORLD:
         return world
     return tuple(world[m] for m in members) if all(m < len(world) for m in members) else ()

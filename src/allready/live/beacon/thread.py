@@ -94,7 +94,7 @@ class _Worker:
         """Work now."""
         try:
             self._wake.release()
-        except RuntimeError:  # it has been told already
+        except RuntimeError:  # it has been reported already
             return
 
     def halt(self, wait_s: float) -> None:
@@ -411,14 +411,14 @@ class Beacon:
 
 def _place() -> tuple[int, int, int]:
     """Where the agent finds this thread's frames in memory: the address of its state and of `type`, and the version;
-    zeros where that cannot be told."""
+    zeros where that cannot be known."""
     try:
         import ctypes
 
         state = ctypes.PyDLL(None).PyThreadState_Get
         state.restype, state.argtypes = ctypes.c_void_p, ()
         return int(state()), id(type), sys.hexversion
-    except Exception:  # noqa: BLE001 - an interpreter without ctypes: then nobody reads them
+    except Exception:  # noqa: BLE001 - an interpreter without ctypes: then they are not read
         return 0, 0, 0
 
 

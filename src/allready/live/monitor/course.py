@@ -65,7 +65,7 @@ class CourseBook:
         line = leading.line
         place = (leading.group, leading.rank, line.generation)
         if place != self._place:
-            # Another rank's numbers of the same group go on: what the first to speak told is not counted again.
+            # Another rank's numbers of the same group go on: what the first to speak reported is not counted again.
             goes_on = self._place is not None and (place[0], place[2]) == (self._place[0], self._place[2])
             if not goes_on or line.seqs[0] > self._seq:
                 self._seq, self._at_s = line.seqs[0], line.created[0]

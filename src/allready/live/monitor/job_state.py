@@ -29,7 +29,7 @@ class JobState:
     answered: dict[int, float] = field(default_factory=dict)
     readings: dict[int, list[Reading]] = field(default_factory=dict)
     lost: dict[int, Loss] = field(default_factory=dict)
-    ended_at: dict[int, float] = field(default_factory=dict)  # rank -> when it was first told
+    ended_at: dict[int, float] = field(default_factory=dict)  # rank -> when it was first reported
     last_marks: dict[int, tuple[GroupMark, ...]] = field(default_factory=dict)  # an ending process forgets its groups
     shifts: dict[int, dict[str, int]] = field(default_factory=dict)
     rested: dict[int, tuple[int | None, float, float]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class JobState:
             newest = self.statuses.get(answer.node_rank)
             if newest is None or answer.status.time_s >= newest.time_s:
                 self.take_status(answer.status, now)
-        if known is not None and known.reached and not answer.reached:  # nobody was tried this time
+        if known is not None and known.reached and not answer.reached:  # none was tried this time
             reached_s = known.time_s if known.reached_s is None else known.reached_s
             answer = replace(answer, reached=known.reached, reached_s=reached_s)
         self.answers[answer.node_rank] = answer
@@ -157,11 +157,11 @@ class JobState:
         )
 
     def ages(self, now: float) -> dict[int, float]:
-        """Node -> seconds since its last word."""
+        """Node -> seconds since its last message."""
         return {n: max(0.0, now - t) for n, t in self.heard.items()}
 
     def ends_without_words(self) -> dict[int, float]:
-        """Ranks that ended badly and whose last words have not come: rank -> when its end was told.
+        """Ranks that ended badly and whose last output have not come: rank -> when its end was reported.
 
         A log that tells no reason so soon after the end may not have been written to its end.
         """
@@ -239,7 +239,7 @@ class JobState:
         )
 
     def world(self, known: World | None) -> World:
-        """The job's members: as told, or as the words name them."""
+        """The job's members: as reported, or as the words name them."""
         if known is not None and known.nodes:
             return known
         nodes = tuple(

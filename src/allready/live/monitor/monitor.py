@@ -26,7 +26,7 @@ INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 EVERY_S = 0.25
 CALM_EVERY_S = 1.0
 CALM_MAX_S = 3.0
-"""Between two looks at everything while nothing is suspected: the first once there is more to judge than that all
+"""Between two reads at everything while nothing is suspected: the first once there is more to judge than that all
 still live (rhythms, connections), the second without."""
 GATHER_AGAIN_S = (1.5, 2.0, 2.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Between questions of one suspicion: looking costs the ranks a little each time."""
@@ -38,9 +38,9 @@ WORDS_AGAIN_S = 0.4
 LINES_AGAIN_S = 0.3
 """The second question brings dumps, which have the lines of calls: where calls differ it need not wait."""
 WORDS_S = 5.0
-"""So long the judge waits for the last words of a rank that has ended."""
+"""So long the judge waits for the last output of a rank that has ended."""
 DOUBT_S = 2.0
-"""A verdict that names nobody, or is only possible, may still be bettered by records that come."""
+"""A verdict that names no rank, or is only possible, may still be bettered by records that come."""
 GRACE_S = 0.4
 """Words of other nodes about what happened at the same moment."""
 
@@ -49,7 +49,7 @@ HANG_GAPS = 3.0
 """By default a wait counts when it is so many times longer than any that went by."""
 
 REPEAT_S = 5.0
-"""A verdict whose words changed, and nothing else, is told again after this."""
+"""A verdict whose words changed, and nothing else, is reported again after this."""
 SILENT_S = 2.5
 MAX_NOTES = 20
 MAX_KEPT = 64
@@ -126,7 +126,7 @@ class Judge:
             self._forget_if_new(attempt)
 
     def without_moved(self, evidence: model.NodeEvidence) -> model.NodeEvidence | None:
-        """An answer without its ranks that are elsewhere than in the last words; None: all of them are."""
+        """An answer without its ranks that are elsewhere than in the last output; None: all of them are."""
         return self._board.without_moved(evidence)
 
     def lose(self, node_rank: int, loss: model.Loss, now: float) -> None:
@@ -135,7 +135,7 @@ class Judge:
         self._board.heard.setdefault(node_rank, now)
 
     def take_end(self, why: str, wall_s: float) -> None:
-        """The job is told to end: ranks that end from now on do so because of that.  The first call counts."""
+        """The job is asked to end: ranks that end from now on do so because of that.  The first call counts."""
         if self._stopping is None:
             self._stopping = (wall_s, why)
 
@@ -180,7 +180,7 @@ class Judge:
         again = GATHER_AGAIN_S[min(max(self._num_asked - 1, 0), len(GATHER_AGAIN_S) - 1)]
         ends = self._board.ends_without_words()
         if any(
-            # Somebody has ended since the last question, or shortly before it, or his log was not written yet.
+            # A rank has ended since the last question, or shortly before it, or his log was not written yet.
             self._asked is not None
             and now - since < WORDS_S
             and (since > self._asked - LATE_LOG_S or self._board.is_log_pending(rank))
@@ -204,7 +204,7 @@ class Judge:
         )
 
     def _awaits_lines(self) -> bool:
-        """Whether calls differ and nobody knows yet from which lines of the program they came."""
+        """Whether calls differ and it is not known yet from which lines of the program they came."""
         run, live = (self.fleet.run_evidence, self.fleet.live) if self.fleet is not None else (None, None)
         return run is not None and live is not None and any(awaits_lines(m, live) for m in run.mismatches)
 
@@ -252,12 +252,12 @@ class Judge:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing is suspected and nothing is said of the job."""
+        """Whether nothing is suspected and nothing is reported of the job."""
         return self._suspicion is None and self._standing.finding is None
 
     @property
     def is_settled(self) -> bool:
-        """Whether a verdict stands that no word still on its way is likely to change."""
+        """Whether a verdict stands that no message still on its way is likely to change."""
         standing = self._standing
         if not standing.is_fault or standing.since_s is None or standing.verdict is None:
             return False
@@ -289,7 +289,7 @@ class Judge:
         return self._publish(report, key, now)
 
     def finish(self, now: float, wall_s: float) -> model.Report:
-        """The report of a job that is over: what stands, or how it ended.  Called once, after the last words."""
+        """The report of a job that is over: what stands, or how it ended.  Called once, after the last output."""
         self._suspect(now)
         report = self._judge(now, wall_s, is_over=True)
         return self._publish(report, self._key(report), now)
@@ -324,7 +324,7 @@ class Judge:
     def _judge(self, now: float, wall_s: float, *, is_over: bool = False, with_ends: bool = False) -> model.Report:
         self._judged, self._judged_wall_s = now, wall_s
         self._is_news = False
-        if not (is_over or with_ends):  # nobody is asked any more: what is known of the last fault stays
+        if not (is_over or with_ends):  # no node is asked any more: what is known of the last fault stays
             self._forget_if_recovered(wall_s)
         self._measure(now)
         if self._suspicion is not None and self._since_s is None:
@@ -380,7 +380,8 @@ class Judge:
         )
 
     def _has_last_words(self, now: float) -> bool:
-        """Whether ends may be told: the ranks' last words were asked for after they ended, and others had their say."""
+        """Whether ends may be reported: the ranks' last output were asked for after they ended, and others had their
+        say."""
         if self._ended_since is None or now - self._ended_since < GRACE_S:
             return False
         return all(now - since >= WORDS_S for since in self._board.ends_without_words().values())
@@ -414,7 +415,7 @@ class Judge:
         return f"from {began} to {ended}: {standing.finding.message} -- {how}"
 
     def _goes_on(self, *, is_over: bool) -> bool:
-        """Whether the job got over what was wrong: somebody lives and nothing is suspected, or all ended well."""
+        """Whether the job got over what was wrong: a rank lives and nothing is suspected, or all ended well."""
         ranks = [r for s in self._board.statuses.values() for r in s.ranks]
         living = [r for r in ranks if not r.is_gone]
         if living:
@@ -444,7 +445,7 @@ class Judge:
         return model.Status.UNKNOWN if unchecked else model.Status.HEALTHY
 
     def _ended_badly(self, live: model.Live) -> bool:
-        """Somebody failed, nobody asked for it, and nothing explains it."""
+        """A rank failed, it was not requested, and nothing explains it."""
         if self._stopping is not None:
             return False
         ranks = live.ranks().values()
@@ -454,7 +455,7 @@ class Judge:
 def visible_of(run: model.RunEvidence) -> dict[Layer | None, float]:
     """Since when faults could be seen whose findings do not tell it: layer -> wall clock, None for all others.
 
-    Calls that differ can be seen when all have made them; last words when the first rank has ended.
+    Calls that differ can be seen when all have made them; last output when the first rank has ended.
     """
     found: dict[Layer | None, float] = {}
     ends = [d.time_s for d in run.deaths if d.time_s is not None]

@@ -27,7 +27,7 @@ def own_shares(
         groups: what is known of all groups: name -> rank -> its operations.
         offsets_s: of each rank's clock.
         name: the group in which some are late.
-        seqs: its operations that all members told, in order.
+        seqs: its operations that all members reported, in order.
         late: those of its members; compared with those that are not, where there are any.
     """
     lines = groups[name]

@@ -34,7 +34,7 @@ MIN_NOISE_S = 0.0005
 JUMP_S = 0.02
 """A node's clock that moves so much against node 0's, and more than is unsure of it, was set."""
 IMPOSSIBLE = 1.5
-"""Nobody can be later than the others ever waited: a rank late by more than this times their longest wait has a clock
+"""No rank can be later than the others ever waited: a rank late by more than this times their longest wait has a clock
 that is wrong by an unknown amount.
 """
 MAX_CALLS = 2_100
@@ -126,7 +126,7 @@ class PaceBook:
         self._lags = self._shift = None
 
     def _take_clock(self, status: NodeStatus) -> bool:
-        """Whether the node's clock was set since its last word; what was kept of its times is then of no use."""
+        """Whether the node's clock was set since its last message; what was kept of its times is then of no use."""
         before = self._offsets.get(status.node_rank)
         self._offsets[status.node_rank] = (status.clock_offset_s, status.clock_uncertainty_s)
         if before is None:
@@ -221,7 +221,7 @@ class PaceBook:
         return found
 
     def leading(self) -> Leading | None:
-        """By whose operations the whole job's rhythm is told; None while there are too few."""
+        """By whose operations the whole job's rhythm is reported; None while there are too few."""
         known = [(n, g) for n, g in self._groups.items() if g.lines and not _is_mixed(g)]
         told = [(n, g, min(g.lines)) for n, g in known if len(g.lines[min(g.lines)]) >= MIN_OPERATIONS]
         if not told:
@@ -233,7 +233,7 @@ class PaceBook:
         )
 
     def lags(self, recent_s: float = RECENT_S) -> tuple[Lag, ...]:
-        """Lateness in each group over the operations of the last seconds that all its members told.
+        """Lateness in each group over the operations of the last seconds that all its members reported.
 
         Of slow loops the last ten operations, as far as the window reaches; none where there are fewer.  Reckoned again
         at most once a second, however often it is asked.

@@ -14,8 +14,8 @@ BACKWARDS_S = 0.001
 class Line:
     """One rank in one group.  Numbers grow; creation times are on the clock of the rank's node.
 
-    `generation`: as in the sample that was told last.  `is_mixed`: the numbers of two recorders run through each other
-    (a group of two backends), so that nothing can be told of it.
+    `generation`: as in the sample that was reported last.  `is_mixed`: the numbers of two recorders run through each
+    other (a group of two backends), so that nothing can be known of it.
     """
 
     __slots__ = ("created", "digests", "generation", "is_mixed", "longest_gap_s", "seqs", "sizes")
@@ -46,7 +46,7 @@ class Line:
         for i, (seq, created) in enumerate(zip(sample.seqs, sample.created_s, strict=False)):
             if seq <= last:
                 self.is_mixed |= i > 0 or created > time + BACKWARDS_S or (created < time - BACKWARDS_S and seq == last)
-                continue  # told already, or of another recorder
+                continue  # reported already, or of another recorder
             if created < time - BACKWARDS_S:
                 self.is_mixed = True
                 continue

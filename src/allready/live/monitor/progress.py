@@ -52,7 +52,7 @@ def progress_of(
 
     Args:
         flight: the join of the rings that were gathered; older than the marks or newer.
-        last_marks: rank -> what it said last of its groups, if it says nothing now.
+        last_marks: rank -> what it reported last of its groups, if it says nothing now.
         shifts: rank -> group -> see `shifts_of`.
     """
     marks: dict[tuple[str, tuple[int, ...]], dict[int, tuple[GroupMark, float]]] = {}
@@ -131,7 +131,7 @@ def _group(
 
 
 def _is_mute(rank: RankStatus) -> bool:
-    """Its last word may be from any moment before it fell silent."""
+    """Its last message may be from any moment before it fell silent."""
     return rank.process_state not in ProcessState.ABLE or (rank.heartbeat_age_s or 0.0) > MUTE_S
 
 
@@ -165,7 +165,7 @@ def _position(
 ) -> Position:
     recorded = ring.positions.get(rank) if ring is not None else None
     if recorded is not None and recorded.enqueued > mark.enqueued:
-        return recorded  # the ring of a rank that has ended is newer than its last word
+        return recorded  # the ring of a rank that has ended is newer than its last message
     # A number of the group that the rank does not wait in: it came out, or it never waits (launched without waiting).
     is_pending = mark.completed is not None and mark.enqueued > mark.completed
     stuck: Operation | None = None

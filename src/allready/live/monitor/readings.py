@@ -61,8 +61,8 @@ def readings_of(answer: NodeEvidence) -> list[Reading]:
 
 
 def has_left_place(one: RankEvidence, before: RankStatus, time_s: float) -> bool:
-    """Whether its stack shows that the main thread is elsewhere than `before`: at another line, if it stood still then,
-    and else in none of the function's calls any more."""
+    """Whether its stack shows that the main thread is elsewhere than `before`: at another line, if it made no
+    progress then, and else in none of the function's calls any more."""
     site = before.call_site
     if site is None or not one.stack:
         return False
@@ -163,7 +163,7 @@ def _named(reading: Reading, rank: int) -> Reading:
 
 
 def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> Reading:
-    """How a rank ended, in its own words.
+    """How a rank ended, in its own message.
 
     What else its output says is left out: a line that looks grave and that the rank outlived explains nothing.
     """

@@ -36,12 +36,12 @@ def run_evidence_of(
     """Join what is known now.
 
     Args:
-        stopping_s: when the job was told to end (wall clock), if it was.
+        stopping_s: when the job was asked to end (wall clock), if it was.
         lags: lateness, from the operations that agents tell every second.
         shift: who is a call ahead or behind, from the same.
         digests: operations that differ by the same.
         kept: mismatches that were found before and that rings may no longer hold.
-        ends: whether ends of ranks may be told already.
+        ends: whether ends of ranks may be reported already.
     """
     nodes_of_ended = board.nodes_of_ended()
     readings = [

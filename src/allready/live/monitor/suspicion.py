@@ -1,6 +1,6 @@
 """Whether something is worth a closer look: from statuses alone, many times a second.
 
-A suspicion accuses nobody.  It makes the judge ask all agents for evidence.
+A suspicion accuses no rank.  It makes the judge ask all agents for evidence.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,11 +42,12 @@ def suspect(
     has_other_digests: bool = False,
     rhythm_s: Callable[[str], float] = lambda _: 0.0,
 ) -> Suspicion | None:
-    """The gravest thing that looks wrong, None when nothing does.  Nothing is wrong with those whom nobody waits for.
+    """The gravest thing that looks wrong, None when nothing does.  Nothing is wrong with ranks that no rank waits for.
 
     Args:
-        heard_s: node -> seconds since its last word.
-        has_other_digests: operations of equal number differ between ranks, or are of different turns of their loops.
+        heard_s: node -> seconds since its last message.
+        has_other_digests: operations of equal number differ between ranks, or are of different iterations of their
+        loops.
         rhythm_s: group -> usual time between its operations, 0 where not known.
     """
     outside = outsiders(statuses)
@@ -81,7 +82,7 @@ def _of(kind: str, why: str, words: Iterable[Word], group: str = "") -> Suspicio
 
 
 def _left(living: list[Word], gone: list[Word]) -> Suspicion | None:
-    """Somebody ended well, and others still wait."""
+    """A rank ended well, and others still wait."""
     if not gone:
         return None
     waiting = [w for w in living if any(still >= AFTER_END_S for _, _, still in pending(w))]
@@ -89,7 +90,7 @@ def _left(living: list[Word], gone: list[Word]) -> Suspicion | None:
 
 
 def _waiting(living: list[Word], rhythm_s: Callable[[str], float]) -> Suspicion | None:
-    """Somebody waits, and nothing moves in that group for longer than it usually does."""
+    """A rank waits, and nothing moves in that group for longer than it usually does."""
     early = min(w.status.num_operations for w in living) < EARLY_OPERATIONS
     by_group: dict[str, list[tuple[Word, float]]] = {}
     moved: dict[str, float] = {}

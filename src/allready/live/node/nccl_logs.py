@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STANDS_S = 1.0
-"""Between two looks of which the second finds nothing new."""
+"""Between two reads of which the second finds nothing new."""
 
 
 class _ClosedError(Exception):

@@ -172,7 +172,8 @@ class StackFile(Struct):
         return True
 
     def _thread_for_signal(self, pid: int) -> int | None:
-        """Who can take the signal without losing a call that it waits in; None where nobody can, see `refused`."""
+        """Who can take the signal without losing a call that it waits in; None where that is not possible, see
+        `refused`."""
         fd = self.cell.stacks_fd() if self.cell is not None else 0
         if not self.path.exists() or not fd:
             self.refused[pid] = "it has no beacon"  # the signal would mean something else to it, or end it

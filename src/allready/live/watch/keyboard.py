@@ -70,7 +70,7 @@ def _may_read() -> bool:
     """Whether the terminal's keys are ours: in the background they are the shell's."""
     try:
         return os.getpgrp() == os.tcgetpgrp(0)
-    except OSError:  # the terminal of another session: it stops nobody for reading
+    except OSError:  # the terminal of another session: it stops no process for reading
         return True
 
 

@@ -1,4 +1,5 @@
-"""A verdict on ranks that allready did not start: what stands still, by states of processes and, with py-spy, stacks.
+"""A verdict on ranks that allready did not start: what makes no progress, by states of processes and, with py-spy,
+stacks.
 
 Nothing records their operations.  That all is well cannot be known from outside, and of a job on several nodes only the
 ranks of this one are seen: a verdict is given only where it names some of these.

@@ -55,7 +55,7 @@ def headings(language: str) -> tuple[str, ...]:
 
 
 def head_lines(state: WatchState, language: str) -> tuple[str, ...]:
-    """What stands above the table: the job, the verdict with what to type, and what could not be seen."""
+    """What stands above the table: the job, the verdict with its remedy, and what could not be seen."""
     job = state.job
     first = ui(
         f"watch.job_{job.source}",

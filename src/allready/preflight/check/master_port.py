@@ -60,7 +60,7 @@ class MasterPort:
             await asyncio.sleep(RETRY_S)
 
     async def _ask_holder(self) -> RollCall | None:
-        """The roll of the allready that holds our port, if it is this very job: then one node 0 is too many."""
+        """The roll of the allready that holds our port, if it is this job: then one node 0 is too many."""
 
         async def here(_name: str) -> tuple[str, ...]:
             return ("127.0.0.1",)

@@ -173,7 +173,7 @@ class _Part:
             task.add_done_callback(self._tasks.discard)
 
     async def _look_around(self) -> None:
-        """Look at the ranks' connections every second.  Ends by cancellation; one look may end in its thread later."""
+        """Look at the ranks' connections every second.  Ends by cancellation; one read may end in its thread later."""
         if self._order.num_nodes < 2:
             return
         while True:

@@ -7,7 +7,7 @@ ENOUGH = 0.05
 
 
 class SweepBudget:
-    """The time of one sweep.  Everything that it is told must be agreed between the ranks."""
+    """The time of one sweep.  Everything that it is given must be agreed between the ranks."""
 
     def __init__(self, *, total_s: float, size_s: float) -> None:
         """`total_s`: for all sizes; `size_s`: for the repetitions of one."""

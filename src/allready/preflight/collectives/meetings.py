@@ -329,8 +329,8 @@ class Meetings:
     def _two_by_two(self, key: str, members: tuple[int, ...]) -> tuple[float, float]:
         """The slowest direction in which this rank sends to another of two or three; one pair after the other.
 
-        Far less noisy than all_reduce: only one rank at a time has something to do.  The third one waits for its turn
-        before it connects, because the library would not wait for as long.
+        Far less noisy than all_reduce: only one rank at a time has something to do.  The third one waits until it is
+        next before it connects, because the library would not wait for as long.
         """
         rate, noise = math.inf, 0.0
         for low, high in itertools.combinations(members, 2):

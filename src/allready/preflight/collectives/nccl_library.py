@@ -56,7 +56,7 @@ class NcclLibrary:
         """The one in this process.
 
         Raises:
-            RuntimeError: torch has NCCL inside itself, where nobody else can call it.
+            RuntimeError: torch has NCCL inside itself, where no other library can call it.
         """
         for name in _NAMES:
             try:

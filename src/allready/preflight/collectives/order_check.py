@@ -1,4 +1,4 @@
-"""What node 0's order to start ranks may say: whoever answers at the master's address can send one.
+"""What node 0's order to start ranks may say: any program that answers at the master's address can send one.
 
 It chooses numbers, the backend and its stages, and which of NCCL's transports is off.  No variable, program, path or
 option of the user's comes over the network.

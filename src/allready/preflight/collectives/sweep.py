@@ -38,7 +38,7 @@ _SPIN_S = (
 )
 _ASK_EVERY_S = 0.2
 MAX_TIMES = 1000
-"""Of more iterations only the spread is told."""
+"""Of more iterations only the spread is reported."""
 _GRAPH_S, _REPLAYS = 1.0, 5  # the operations of one graph take no longer; so many launches are timed
 
 
@@ -66,7 +66,7 @@ class Measured(Protocol):
         """What times it by the host's clock, as nccl-tests does; None: the GPU's events do."""
 
     def failure(self) -> None:
-        """Raise what went wrong in the background, where nobody else would."""
+        """Raise what went wrong in the background, where no other code would."""
 
 
 class Form(NamedTuple):

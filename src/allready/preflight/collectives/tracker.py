@@ -228,7 +228,7 @@ class StageTracker:
         return dict(sorted(self._held.items()))
 
     def left(self) -> tuple[tuple[int, ...], float | None]:
-        """Sizes that a sweep left out for want of time, and how long one operation of the first would take."""
+        """Sizes that a sweep left out for lack of time, and how long one operation of the first would take."""
         if not self._left:
             return (), None
         stage, event = min(self._left.items())

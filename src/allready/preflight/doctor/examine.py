@@ -34,7 +34,7 @@ from allready.rules.env.import_hangs import import_hangs
 from allready.text.reasons import fact_missing, not_checked, reason
 
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")
-"""Facts without which nobody may call a machine healthy."""
+"""Facts without which a machine may not be called healthy."""
 LONGER_S = 60
 """Within which every import ends that ends at all; for `--timeout`."""
 ALONE = frozenset({"roll", "reach", "collectives"})
@@ -44,7 +44,7 @@ ALONE = frozenset({"roll", "reach", "collectives"})
 def examine(reader: Reader, *, latest_s: float) -> Found:
     """The facts of this machine, for which the reader was asked.
 
-    Ranks are counted by the GPUs found, unless `launch.sources` says that somebody gave a number.
+    Ranks are counted by the GPUs found, unless `launch.sources` says that a number was given.
 
     Args:
         latest_s: until when the answer is waited for, on the monotonic clock.

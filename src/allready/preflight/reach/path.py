@@ -315,7 +315,7 @@ def _alone_bytes(sock: socket.socket) -> int:
 async def _acknowledged(sock: socket.socket) -> None:
     """Until the peer's kernel has everything that was written; what is written meanwhile could join it."""
     with contextlib.suppress(OSError):
-        while unacknowledged_bytes(sock):  # noqa: ASYNC110 - the kernel tells nobody when it is acknowledged
+        while unacknowledged_bytes(sock):  # noqa: ASYNC110 - the kernel gives no event when it is acknowledged
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
@@ -326,7 +326,8 @@ class _TooSlow(Exception):  # noqa: N818 - a state: it moves, and its rate is kn
 
 
 class _Pace:
-    """How fast the network carries a payload, told by the kernel: time in which the peer had no room does not count."""
+    """How fast the network carries a payload, reported by the kernel: time in which the peer had no room does not
+    count."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

@@ -65,7 +65,8 @@ def _how_long(stage: StageResult) -> str:
 
 
 def _cut_off(found: Blame, world: World) -> Culprits:
-    """Towards the store every rank goes its own way, so those that got stuck are told apart from those that did not."""
+    """Towards the store every rank goes its own way, so those that got stuck are distinguished from those that did
+    not."""
     stuck = set(found.run.ranks) - set(found.stage.finished)
     home = world.node_of(0)
     nodes = sorted({n for n in map(world.node_of, stuck) if n is not None and n != home})

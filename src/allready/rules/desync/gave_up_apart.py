@@ -12,7 +12,7 @@ from allready.model import Confidence, Culprits, Death, Evidence, FaultClass, Hi
 from allready.model.call_site import CallSite
 
 SAME_MOMENT_S = 60.0
-"""Ranks that wait for each other give up within the time-out of the one that came last; the rest is another story."""
+"""Ranks that wait for each other give up within the time-out of the one that came last; the rest is another matter."""
 
 
 @Rule(

@@ -46,7 +46,7 @@ def one_call_more(run: model.RunEvidence) -> Iterator[model.Hit]:
     """
     leading = [(progress, ahead) for progress in run.progress if (ahead := _ahead(progress))]
     if not leading:
-        return  # as in nearly every run, so nobody needs to look through all lines
+        return  # as in nearly every run, so not all lines need to be searched
     lines = [e for e in run.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
     for progress, ahead in leading:
         complaints = [p.error for p in progress.positions.values() if p.error and "usage" in p.error.lower()]

@@ -1,4 +1,4 @@
-"""Lines of those who lost somebody, where nobody's own fault is in the files."""
+"""Lines of ranks that lost a peer, where no fault of their own is in the files."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -99,7 +99,7 @@ Named = Sequence[tuple[str, tuple[Event, ...]]]
 
 
 def named(case: Analysis, events: Sequence[Event], value: str) -> Named:
-    """Addresses that are complained of and from which nobody complains, those of most complainants first.
+    """Addresses that are complained of and do not complain, those of most complainants first.
 
     Who complains himself is as much a victim as the others, or all is one node.
     """

@@ -74,7 +74,7 @@ def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]
 
 
 def _chains(case: Analysis) -> Iterator[list[Event]]:
-    """The lines of each process that told a failure: those of one that ended well or went on are not asked."""
+    """The lines of each process that reported a failure: those of one that ended well or went on are not asked."""
     codes = {str(code) for code in RESULTS}
     known = (e for e in lost(case, {BACK_TRACE}) if e.values.get("result") in codes)
     for events in grouped((writer_of(e), e) for e in known).values():

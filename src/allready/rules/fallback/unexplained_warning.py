@@ -140,7 +140,7 @@ def _first(case: Analysis) -> tuple[Found | None, bool]:
 
 
 def _candidates(case: Analysis) -> Iterator[Found]:
-    """Warnings that nobody knows, and those of others that a chain follows at once."""
+    """Warnings that no signature knows, and those of others that a chain follows at once."""
     of_nccl = (e for e in case.run.events if e.signature.startswith("nccl."))
     for unordered in grouped((writer_of(e), e) for e in of_nccl).values():
         events = sorted(unordered, key=lambda e: e.origin.line or 0)
@@ -171,7 +171,8 @@ def _is_near(event: Event, chain: Event) -> bool:
 
 
 def _ended(case: Analysis, event: Event) -> bool:
-    """An exception of its process, or its end; NCCL's result told behind it also by one who does not say who he is."""
+    """An exception of its process, or its end; NCCL's result reported behind it also by one who does not say who he
+    is."""
     if any(not d.by_launcher for d in died(case, event.origin)):
         return True
     return any(
@@ -196,7 +197,7 @@ def _goes_on(case: Analysis, event: Event) -> bool:
 
 
 def _is_last_word(case: Analysis, event: Event) -> bool:
-    """Nothing follows of the process and not much of anybody, and the words are those of a failure."""
+    """Nothing follows of the process and not much of any process, and the words are those of a failure."""
     line = event.origin.line or 0
     if FAILURE.search(event.values.get("warning", "")) is None:
         return False

@@ -66,7 +66,7 @@ def wait_label(wait: Wait) -> str:
 
 
 def circle_of(case: Analysis) -> Circle | None:
-    """The circle, if that is what explains the hang; of a running job only when all of it has stood still."""
+    """The circle, if that is what explains the hang; of a running job only when all of it has made no progress."""
     found = case.of(blame_hang)
     if found.kind is not HangKind.CIRCLE or found.snapshot is None:
         return None
@@ -105,7 +105,7 @@ def _outvoted(waits: Sequence[Wait]) -> tuple[int, ...]:
 def _only_key(waits: Sequence[Wait]) -> tuple[int, ...]:
     """The one rank with whom another operation that is waited in would be complete.
 
-    Without the one that left the order nobody would be stuck: in its right place it completes an operation.  Where
+    Without the one that left the order no rank would be stuck: in its right place it completes an operation.  Where
     several could (three ranks in three pairs, at first use), the calls alone do not tell which of them it was.
     """
     elsewhere = {r for w in waits for r in w.waiting}

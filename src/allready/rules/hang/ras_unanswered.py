@@ -45,7 +45,7 @@ def ras_unanswered(run: model.RunEvidence) -> Iterator[model.Hit]:
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))
         is_dead = all(group.absent[r] is model.Absence.DEAD for r in silent)
-        # Of several nobody knows who was first.
+        # Of several it is not known who was first.
         is_one = len(silent) == 1 and num_answered >= 1
         yield model.Hit(
             culprits=model.Culprits(ranks=silent) if is_one else model.Culprits(),

@@ -63,7 +63,7 @@ def silent_beside_victims(run: model.RunEvidence) -> Iterator[model.Hit]:
     if not is_minority(len(strong), len(strong | victims)) or not strong or len(victims) < 2:
         return
     if strong <= by_launcher and (len(strong) > 1 or _is_apart(run, victims)):
-        return  # a launcher ended them before they could say the same; who waited for whom cannot be told
+        return  # a launcher ended them before they could say the same; who waited for whom cannot be known
     accused = tuple(sorted(strong))
     is_one = len(accused) == 1 and not _is_of_a_part(run)
     closed = len(lost) > len(waited)

@@ -20,7 +20,7 @@ from allready.rules.hang.silent_beside_victims import TIMED_OUT
 from allready.signatures import load
 
 NCCL_STARTS = "torch.store_get_failed"
-"""Somebody waited for a communicator of NCCL to begin: who is in its start already waits without a time-out."""
+"""A rank waited for a communicator of NCCL to begin: who is in its start already waits without a time-out."""
 
 SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
 """Families of lines that a rank writes, no launcher."""
@@ -100,7 +100,7 @@ def _has_nccl(run: RunEvidence) -> bool:
 
 
 def _is_at_start(run: RunEvidence) -> bool:
-    """Whether somebody waited for others to come to the start."""
+    """Whether a rank waited for others to come to the start."""
     known = load()
     return any(
         e.role in {Role.ROOT, Role.RECORD}

@@ -129,7 +129,7 @@ def _by_gpu(live: Live, ranks: Iterable[int], for_s: float) -> _Shown | None:
         if status.gpu_sm_share is None or status.gpu_warp_share is None or status.gpu_sm_share < MIN_SHARE:
             return None
         shares[rank] = status.gpu_sm_share, status.gpu_warp_share
-    # Whoever is held up by work of its own differs from those that wait, and these from nobody.
+    # A rank that is held up by work of its own differs from those that wait, and these do not differ.
     most = majority_alike(shares, _is_same, _is_other)
     if most is None or not most.odd:
         return None

@@ -58,7 +58,7 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     elif is_majority(len(late), both):
         accused = found.waiting
     else:
-        # All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody.
+        # All of them stand in send or recv: they wait for each other there, while the rest is in a call of all ranks.
         is_exchange = len(late) > 1 and all(_exchanges(case.run, r) for r in late)
         accused = _heads(case.run, late) if is_exchange and not _are_renumbered(live) else ()
     others_kept_to_their_loop = all(case.run.turns.get(r) for r in found.waiting)

@@ -25,7 +25,7 @@ SAME_RATE = 4.0
 UNRELIABLE = 0.08
 """Two first packets in a row, or their answers, are lost in 2 of 100 connections or more."""
 UNRELIABLE_TCP = 0.3
-"""Where nobody could count datagrams, the share of TCP's segments speaks, of which a full queue drops many as well: a
+"""Where no node could count datagrams, the share of TCP's segments speaks, of which a full queue drops many as well: a
 connection that fails may have met either."""
 FEW_SEGMENTS = 20
 MIN_SEGMENTS = 100

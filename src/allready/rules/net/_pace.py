@@ -129,7 +129,7 @@ def _slow(seconds: dict[Link, float], plane: int) -> Slow | None:
 
 
 def _slow_half(seconds: Mapping[Link, float], plane: int) -> Slow | None:
-    """Nodes, at most half of all, that reach nobody at a useful speed, while the faster half reach each other."""
+    """Nodes, at most half of all, that reach no node at a useful speed, while the faster half reach each other."""
     best = _best(seconds, (0, 1))
     fine = sorted(best.values())[: len(best) // 2]
     slow = tuple(sorted(n for n, s in best.items() if s >= USELESS_S))

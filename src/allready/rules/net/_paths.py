@@ -155,7 +155,7 @@ def _answers(found: Paths, hop: Hop, claimed: dict[int, str]) -> bool:
     data = found.data.get(hop, [])
     if any(p.outcome in _ANSWERS for p in (*data, *found.others.get(hop, ()))):
         return True
-    # The check's own connection to node 0 runs over this very address, and it works.
+    # The check's own connection to node 0 runs over this address, and it works.
     if hop[0] == 0 and any(p.address == claimed.get(hop[1]) for p in data):
         return True
     return hop[1] == 0 and any(p.src_address and p.src_address == claimed.get(hop[0]) for p in data)

@@ -97,7 +97,7 @@ def beside_default_route(
 
 
 def _chosen(choice: InterfaceChoice, facts: NetFacts) -> str | None:
-    """The interface that a library uses for the set-up; None where it was told so, or has no other to choose."""
+    """The interface that a library uses for the set-up; None where it is configured so, or has no other to choose."""
     address = choice.addresses[0] if choice.addresses else ""
     interface = holder(facts, address)
     if interface is None or choice.pattern or choice.step is ChoiceStep.COMM_ID or choice.is_set_up_by_comm_id:

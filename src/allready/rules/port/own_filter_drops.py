@@ -132,7 +132,7 @@ def _shut_ports(
 
 
 def _shut(filter_: FirewallFacts, views: Sequence[FilterView], ports: Ports, most: int, way: Way) -> Iterator[_Shut]:
-    """Where it is closed for everybody no peer is named."""
+    """Where it is closed for all nodes no peer is named."""
 
     def closed(view: FilterView | FirewallFacts) -> Ports | None:
         return _within(view.dropped_ports if way == "in" else view.out_dropped_ports, ports, most)

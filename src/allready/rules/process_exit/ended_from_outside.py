@@ -91,7 +91,7 @@ def _words(text: str) -> str:
 
 
 class _Order(NamedTuple):
-    """Where somebody was told to end, in which words."""
+    """The line that says that processes were asked to end."""
 
     origin: Origin
     text: str

@@ -60,7 +60,7 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         deaths,
         run,
         values={"signal": signal, "words": last or "?", "hint": HINTS.get(signal, "dmesg -T | tail -50")},
-        # Libraries abort a process that has lost another one: without its own words that may be all.
+        # Libraries abort a process that has lost another one: without its own message that may be all.
         confidence=Confidence.CERTAIN
         if deaths[0].rank is not None and (signal != "SIGABRT" or last)
         else Confidence.LIKELY,
@@ -68,5 +68,5 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
 
 
 def _thrown(death: Death) -> str:
-    """The exception of C++ that nobody caught."""
+    """The exception of C++ that was not caught."""
     return death.text[:MAX_LETTERS] if death.kind == "abort" and _CPP.match(death.text) else ""

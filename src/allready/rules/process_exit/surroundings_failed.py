@@ -75,7 +75,7 @@ def surroundings_failed(case: Analysis, run: RunEvidence, live: Live | None = No
 
 
 def _of_libraries(case: Analysis) -> Sequence[Death]:
-    """Where nothing else explains the end: the first whose library says that it reached nobody, or lost somebody."""
+    """Where nothing else explains the end: the first whose library says that it reached no peer, or lost one."""
     run = case.run
     found = [d for d in run.deaths if d.is_collective_error and not d.by_launcher and not d.earlier and trouble_of(d)]
     if not found or case.of(causes) or case.of(has_grave_root) or run.progress:
@@ -103,6 +103,6 @@ def _has_other_error(run: RunEvidence) -> bool:
 
 
 def _class_of(death: Death, default: FaultClass) -> FaultClass:
-    """What the signature of that line says, if it says more than that somebody died."""
+    """What the signature of that line says, if it says more than that a process died."""
     known = [s.fault_class for s, _ in of_line(words_of(death)) if s.code is not None and s.fault_class is not None]
     return next((found for found in known if found not in {FaultClass.DEAD, FaultClass.HEALTHY}), default)

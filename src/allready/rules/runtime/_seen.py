@@ -102,7 +102,7 @@ def hit_of(
 ) -> Hit:
     """With what every rule of this area says.
 
-    Without culprits any rank's error is told.
+    Without culprits any rank's error is reported.
     """
     ranks = tuple(r.rank for r in culprits)
     last = failure.furthest if failure.number is None else failure.number

@@ -58,7 +58,7 @@ class SlowBlame(Struct, frozen=True, kw_only=True):
 
     Causes: "throttled", "paused", "loading", "queued", "contention", "".
     `heavier`: ranks with more work in every iteration, which is no fault.  `crowd`: ranks that are late where all wait
-    for a CPU, and that nobody accuses.  `path`, `lossy`: slow and lossy links.
+    for a CPU, and that no finding accuses.  `path`, `lossy`: slow and lossy links.
     """
 
     ranks: tuple[Slow, ...] = ()

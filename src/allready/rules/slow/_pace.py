@@ -68,7 +68,7 @@ def slow_ranks(live: Live, run: RunEvidence) -> tuple[Slow, ...]:
 
     A rank that is in several groups is judged by the one in which it is waited for most because of its own work.  One
     that is late because it waits for others in another group (a slow rank holds up its row of a mesh, and each of the
-    row its column) is none; where ranks wait for each other in a circle, nobody is.
+    row its column) is none; where ranks wait for each other in a circle, none is.
     """
     late_in = [(lag, tuple(_of_group(live, lag))) for lag in run.lags]
     worst: dict[int, Slow] = {}

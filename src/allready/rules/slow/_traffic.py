@@ -62,9 +62,9 @@ CONTENTION = 0.2
 class Flow(Struct, kw_only=True):
     """One direction between two nodes, all connections together, during `seconds`.
 
-    `num_needless`: retransmissions of what had arrived, where `is_loss_known`; else they cannot be told from losses.
-    `busy`: share of the time in which data was in flight that the receiver had room for; `rtt_s`: of the connection
-    that carried most, at the median sample; `unsteady`: the variation of its round trips as a share of them.
+    `num_needless`: retransmissions of what had arrived, where `is_loss_known`; else they cannot be distinguished from
+    losses. `busy`: share of the time in which data was in flight that the receiver had room for; `rtt_s`: of the
+    connection that carried most, at the median sample; `unsteady`: the variation of its round trips as a share of them.
     """
 
     src: int
@@ -92,7 +92,8 @@ class Flow(Struct, kw_only=True):
 
     @property
     def loss(self) -> float:
-        """Share of segments that got lost, as far as they can be told from those retransmitted without need."""
+        """Share of segments that got lost, as far as they can be distinguished from those retransmitted without
+        need."""
         return self.num_lost / self.num_segments if self.num_segments else 0.0
 
     @property

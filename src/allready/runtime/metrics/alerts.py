@@ -1,4 +1,4 @@
-"""Hooks that tell somebody of a failure: a function, a command, an address.
+"""Hooks that notify of a failure: a function, a command, an address.
 
 They work in a thread of their own with a bounded queue, so none can delay or break training.  The message holds no
 secrets that can be recognised, and logs hold neither addresses nor commands.
@@ -24,7 +24,7 @@ MAX_WAITING = 100
 
 
 class Alert(Struct, frozen=True, kw_only=True):
-    """What is told.  `event`: "failed" (agreed by all ranks) or "out" (this rank is out of the job)."""
+    """What is sent.  `event`: "failed" (agreed by all ranks) or "out" (this rank is out of the job)."""
 
     event: str
     sentence: str
@@ -39,7 +39,7 @@ class Alert(Struct, frozen=True, kw_only=True):
 
 
 Hook = Callable[[Alert], object]
-"""Tells somebody; may be slow and may raise."""
+"""Notifies; may be slow and may raise."""
 
 
 class Command:

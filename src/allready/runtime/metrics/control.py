@@ -64,8 +64,8 @@ def start(
     Args:
         folder: for the event logs, one of every rank; `allready diagnose FOLDER` reads them.
         sinks: get events and counts besides, from this rank.
-        alerts: told of failures; functions, `Command`, `Webhook`.
-        every: how often counts are told.
+        alerts: reported of failures; functions, `Command`, `Webhook`.
+        every: how often counts are reported.
         max_bytes: of this rank's event log; older events make room.
         alert_from_every_rank: by default one rank tells of a failure that all agreed upon.
     """

@@ -94,7 +94,7 @@ def parse_shell(text: str, found: Parsed, *, first_line: int = 1) -> None:
 
 
 def _fish_set(words: list[_Word], found: Parsed) -> None:
-    """fish's `set -gx NAME VALUE`; in other shells nobody gives `set -x` a name and a value."""
+    """fish's `set -gx NAME VALUE`; in other shells no line gives `set -x` a name and a value."""
     place = 1
     while place < len(words) and words[place].text.startswith("-"):
         place += 1

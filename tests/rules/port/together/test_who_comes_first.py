@@ -1,4 +1,5 @@
-"""What a person is told when several rules could speak: the first finding, and that no innocent is named beside it."""
+"""What a person is reported when several rules could speak: the first finding, and that no innocent is named beside
+it."""
 
 from typing import Any
 
