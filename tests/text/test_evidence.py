@@ -19,7 +19,8 @@ from tests.text.sources import nodes, trees
 
 FOLDERS = ("judging/", "rules/", "text/choices.py")
 REASONS = (
-    "facts/", "agent/", "cli/", "evidence/", "jax/", "live/", "model/fleet.py", "preflight/", "report/facts_table.py",
+    "facts/", "agent/", "cli/", "evidence/", "jax/", "live/", "model/facts.py", "model/fleet.py", "preflight/",
+    "report/facts_table.py",
 )  # fmt: skip
 """Where it is said why a fact is not known, or a source could not be read."""
 OWN_LETTERS = re.compile(r"[A-Za-z]")
@@ -29,7 +30,7 @@ TERMS = frozenset({"rank"})
 FIRST_FORM = {"stated": 1, "said": 0, "Phrase": 0}
 """Where their calls have the form."""
 FIRST_REASON = {
-    "said": 0, "FactUnavailable": 0, "FactMissing": 0, "NotApplicable": 0, "none": 0, "DamagedError": 0,
+    "said": 0, "Phrase": 0, "FactUnavailable": 0, "FactMissing": 0, "NotApplicable": 0, "none": 0, "DamagedError": 0,
     "TooMuchError": 0, "RefusedError": 0,
 }  # fmt: skip
 PASSED_ON = frozenset({"form", "why", "template", "CUT"})
@@ -107,7 +108,7 @@ def forms_of(name: str, tree: ast.Module, first: Mapping[str, int]) -> Iterator[
 
 def is_passed_on(node: ast.expr) -> bool:
     """Whether a form was given elsewhere, where it is found."""
-    return getattr(node, "id", "") in PASSED_ON or called(node) == "said" or getattr(node, "attr", "") == "template"
+    return getattr(node, "id", getattr(node, "attr", "")) in PASSED_ON or called(node) == "said"
 
 
 def test_the_chinese_of_evidence_and_reasons_has_the_same_values() -> None:

@@ -23,6 +23,7 @@ from allready.judging.registry import Rule, placeholders
 from allready.model import Phrase
 from allready.model.fill import NOBODY, UNKNOWN, fill, parts, plain, steps_of
 from allready.signatures import load as load_signatures
+from allready.text import catalog
 from allready.text.catalog import evidence_forms, say_phrase
 from allready.text.steps import NAMES, written
 from allready.text.ui import entries
@@ -100,18 +101,13 @@ def may_be_nothing(node: ast.expr, *words: object) -> bool:
 @cache
 def unknown_of(module: str) -> Names:
     """Names of values for which a module may give UNKNOWN."""
-    found: set[str] = set()
     tree = trees()[module]
-    given = [(k.value, v) for n in nodes(tree, ast.Dict) for k, v in zip(n.keys, n.values, strict=True)
-             if isinstance(k, ast.Constant) and isinstance(k.value, str)]  # fmt: skip
-    given += [(k.arg, k.value) for n in nodes(tree, ast.Call) for k in n.keywords if k.arg is not None]
-    for name, value in given:
-        inner = list(ast.walk(value))
-        if any(
-            (isinstance(n, ast.Constant) and n.value == UNKNOWN) or getattr(n, "id", "") == "UNKNOWN" for n in inner
-        ):
-            found.add(name)
-    return frozenset(found)
+    rows = [(node.keys, node.values) for node in nodes(tree, ast.Dict)]
+    given = [
+        (key.value, value) for row in rows for key, value in zip(*row, strict=True) if isinstance(key, ast.Constant)
+    ]
+    given += [(k.arg, k.value) for node in nodes(tree, ast.Call) for k in node.keywords if k.arg is not None]
+    return frozenset(str(name) for name, value in given if may_be_nothing(value, UNKNOWN))
 
 
 def modules_of(rule: Rule) -> Iterator[str]:
@@ -188,10 +184,8 @@ def values_of(texts: Iterable[str], unknown: Names) -> dict[str, str]:
 
 
 def in_chinese(text: str) -> Callable[[dict[str, str]], str]:
-    """The text as the catalog says it, for which it has to be a form of evidence."""
-    from allready.text.catalog import _fill
-
-    return lambda values: _fill(text, values, "zh")
+    """The text as Chinese reports have it."""
+    return lambda values: catalog._fill(text, values, "zh")
 
 
 def problems(text: str, whole: str, asks: int) -> list[str]:

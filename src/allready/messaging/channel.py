@@ -14,6 +14,7 @@ import msgspec
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.narrator import Narrator as Narrator
+from allready.messaging.wire import BrokenError
 from allready.model import Loss, LossReason
 
 T = TypeVar("T")
@@ -32,7 +33,11 @@ class ConnectionLostError(ExchangeError):
 
 def loss_of(error: Exception) -> Loss:
     """How the connection ended that raised this."""
-    return error.loss if isinstance(error, ConnectionLostError) else Loss(reason=LossReason.CLOSED, text=str(error))
+    if isinstance(error, ConnectionLostError):
+        return error.loss
+    if isinstance(error, BrokenError):
+        return Loss(reason=LossReason.BROKEN, text=error.text)
+    return Loss(reason=LossReason.CLOSED, text=str(error))
 
 
 class HubSide(Protocol):

@@ -293,7 +293,7 @@ class Hub:
                 self._lose(peer, loss_of(error))
         except OSError as error:
             if peer is not None and peer.claim.refused is None:
-                self._lose(peer, Loss(reason=LossReason.CLOSED, text=f"the connection broke: {error}"))
+                self._lose(peer, Loss(reason=LossReason.BROKEN, text=str(error)))
         except asyncio.CancelledError:
             # Only `close` cancels.  The task ends well, because asyncio's own callback of it would log a traceback.
             log.debug("connection of %s ended by close", address)

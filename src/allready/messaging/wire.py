@@ -19,6 +19,7 @@ from allready.errors import ExchangeError
 from allready.json_bounds import decode_within
 from allready.messaging.token import SEAL_BYTES, Seal
 from allready.model import LaunchFacts
+from allready.model.facts import CLOSED_BY_PEER
 from allready.text.surrogates import to_json as to_json  # every message goes through it
 
 GREETING = b"ALLREADY/1\r\n"
@@ -137,6 +138,14 @@ async def read_frame(
     return kind, plain(body)
 
 
+class BrokenError(ExchangeError):
+    """An error of the network, whose words are `text`, ended the connection."""
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
 async def read_payload(
     reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES, seal: Seal | None = None
 ) -> tuple[bytes, int]:
@@ -151,9 +160,9 @@ async def read_payload(
             raise ExchangeError(f"a message of {length} bytes, the limit is {limit_bytes}")
         payload = await reader.readexactly(length)
     except asyncio.IncompleteReadError as error:
-        raise ExchangeError("the other side closed the connection") from error
+        raise ExchangeError(CLOSED_BY_PEER) from error
     except OSError as error:
-        raise ExchangeError(f"the connection broke: {error}") from error
+        raise BrokenError(f"the connection broke: {error}", str(error)) from error
     return (payload, flags) if seal is None else unsealed(payload, flags, seal)
 
 

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from allready.model.fill import in_english
+from allready.model.finding import Phrase
+
 
 class LaunchFacts(Struct, frozen=True, kw_only=True):
     """The job as this node's flags and environment describe it (`sources`: field -> flag or variable)."""
@@ -622,7 +625,8 @@ class LossReason(StrEnum):
 
     SILENT = "silent"  # no heartbeat for `silent_s`, and the connection was not closed
     ONE_WAY = "one_way"  # the same, but the peer's packets arrive: it acknowledges none of ours
-    CLOSED = "closed"  # it was closed, or broke with an error of the network (`text`)
+    CLOSED = "closed"  # it was closed (`text`: by whom, or what else ended it)
+    BROKEN = "broken"  # with an error of the network (`text`)
     LEFT = "left"  # the peer gave a reason (`text`)
 
 
@@ -640,12 +644,26 @@ class Loss(Struct, frozen=True, kw_only=True):
         """Whether nothing ended it: a stopped process, a lost machine and a broken path are alike here."""
         return self.reason in {LossReason.SILENT, LossReason.ONE_WAY}
 
+    @property
+    def phrase(self) -> Phrase:
+        """The same for every language; what the other end gave as its reason stands as it is."""
+        values = {"text": self.text, "seconds": "" if self.silent_s is None else f"{self.silent_s:.0f}"}
+        key = self.reason if self.reason in _LOST else self.text
+        return Phrase(_LOST.get(key, "{text}"), values)
+
     def __str__(self) -> str:
-        """In English, for logs and evidence."""
-        if not self.is_silent:
-            return self.text or "the connection was closed"
-        one_way = "; its packets arrive here, and it acknowledges none of ours"
-        return f"no heartbeat for {self.silent_s:.0f} s{one_way if self.reason is LossReason.ONE_WAY else ''}"
+        """In English, for logs."""
+        return in_english(self.phrase)
+
+
+CLOSED_BY_PEER = "the other side closed the connection"
+_LOST = {
+    LossReason.SILENT: "no heartbeat for {seconds} s",
+    LossReason.ONE_WAY: "no heartbeat for {seconds} s; its packets arrive here, and it acknowledges none of ours",
+    LossReason.BROKEN: "the connection broke: {text}",
+    CLOSED_BY_PEER: CLOSED_BY_PEER,
+    "": "the connection was closed",
+}
 
 
 class MasterContactFacts(Struct, frozen=True, kw_only=True):

@@ -140,24 +140,19 @@ def fill(
     """
     template = agreeing(template, values)
     filled = {name: in_english(value) for name, value in values.items()}
-    missing = {name for name in placeholders(template) if filled[name] in {UNKNOWN, NOBODY}}
-    chosen = "".join(_said(alternatives, missing) for alternatives in parts(template))
-    for name in missing & placeholders(chosen):
-        if is_command:
-            filled[name] = _CAPITALS.get(name, name.upper())
-        else:
-            filled[name] = nobody if filled[name] == NOBODY else _unsaid(template, name, unknown)
-    return chosen.format_map(filled)
+    template = chosen(template, filled)
+    for name in placeholders(template):
+        if filled[name] in {UNKNOWN, NOBODY}:
+            instead = nobody if filled[name] == NOBODY else unknown
+            filled[name] = _CAPITALS.get(name, name.upper()) if is_command else instead
+    return template.format_map(filled)
 
 
-def _said(alternatives: Sequence[str], missing: set[str]) -> str:
-    return next((one for one in alternatives if not placeholders(one) & missing), alternatives[-1])
-
-
-def _unsaid(template: str, name: str, word: str) -> str:
-    """What stands for a value that has to be known and is not; tests look whether this is asked for."""
-    del template, name
-    return word
+def chosen(template: str, values: Mapping[str, str]) -> str:
+    """`template` with those of its optional parts that all values are known for, and no bracket left."""
+    missing = {name for name in placeholders(template) if values[name] in {UNKNOWN, NOBODY}}
+    first = (next((a for a in some if not placeholders(a) & missing), some[-1]) for some in parts(template))
+    return "".join(first)
 
 
 def steps_of(entry: Mapping[str, Any]) -> tuple[RemedyStep, ...]:

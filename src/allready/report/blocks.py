@@ -21,6 +21,7 @@ from allready.report.words import (
     grouped,
     members,
     not_checked_groups,
+    notes,
     other_findings,
     phrase,
     reach_lines,
@@ -69,9 +70,9 @@ def compose(
     if report.collectives is not None and report.collectives.prediction is not None:
         yield from prediction.compose(report.collectives.prediction, language)
     yield from _not_checked(report, language, verbose)
-    if report.notes and verbose:
+    if verbose and (shown := notes(report)):
         yield Gap()
-        yield from (dim(plain(n), lead=t("notes", language), indent=0) for n in report.notes)
+        yield from (dim(plain(n), lead=t("notes", language), indent=0) for n in shown)
     if files:
         yield Gap()
         yield line(", ".join(plain(str(f)) for f in files), lead=t("files", language))

@@ -20,6 +20,7 @@ from allready.report.run_words import (
     operations,
     part,
     places,
+    problems,
     r,
     read_text,
     role_word,
@@ -27,7 +28,6 @@ from allready.report.run_words import (
     text_of,
 )
 from allready.report.safe import plain, shorten
-from allready.text.reasons import say_problems
 from allready.text.ui import ui
 
 MAX_BANDS = 16
@@ -63,7 +63,7 @@ def _read(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
     yield line(read_text(summary, language), lead=r("read", language), style="bold")
     bad = [s for s in summary.sources if s.problem]
     for source in bad[: MAX_ROWS if verbose else MAX_PROBLEMS]:
-        text = f"{plain(source.path, most=160)} ({plain(say_problems(source, language), most=200)})"
+        text = f"{plain(source.path, most=160)} ({shorten(problems(source, language), 200)})"
         yield line(text, lead=r("problem", language), indent=2)
     for source in [s for s in summary.sources if s.num_unknown][:MAX_ROWS] if verbose else ():
         example = plain(source.unknown_examples[0], most=120) if source.unknown_examples else ""

@@ -14,6 +14,7 @@ from msgspec import Struct
 from allready import model, units
 from allready.report.safe import plain, shorten, width
 from allready.text.catalog import source_name
+from allready.text.reasons import say_problems
 from allready.text.run_events import say_event, say_position
 from allready.text.ui import ui
 
@@ -89,6 +90,11 @@ def line_class(name: str, language: str) -> str:
 def role_word(role: str, language: str) -> str:
     """A role of an event."""
     return r(f"role_{role}", language) if role in ROLES else plain(role, most=40)
+
+
+def problems(source: model.SourceRecord, language: str) -> str:
+    """Why a source could not be read, or only in part."""
+    return plain(say_problems(source, language), most=300)
 
 
 def stand(row: model.RankRow, language: str, *, most: int = 400) -> str:

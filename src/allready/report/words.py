@@ -371,3 +371,10 @@ def where(nodes: Sequence[int | None], language: str) -> str:
     if ranks:
         named.append(model.ranges(ranks))
     return t("comma", language).join(named)
+
+
+def notes(report: model.Report) -> tuple[str, ...]:
+    """The notes, without those that stand with their source as well."""
+    sources = report.summary.sources if report.summary is not None else ()
+    shown = {f"{source.path}: {source.problem}" for source in sources}
+    return tuple(note for note in report.notes if note not in shown)

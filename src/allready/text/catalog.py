@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import Evidence, Finding, NotChecked, Phrase, Remedy, RemedyStep
-from allready.model.fill import MAX_PHRASE_DEPTH, NOBODY, fill, fill_place, in_english, phrases_of, steps_of
+from allready.model.fill import MAX_PHRASE_DEPTH, NOBODY, chosen, fill, fill_place, in_english, phrases_of, steps_of
 from allready.text.forms import evidence_forms as evidence_forms
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, table, ui
@@ -74,12 +74,10 @@ def say(finding: Finding, slot: str, language: str) -> str:
 
 def _fill(template: str, values: Mapping[str, str], language: str) -> str:
     """A template with its values, and no blank between Chinese and a value that is Chinese."""
-    known = {
-        name: _NOBODY[language] if value == NOBODY else value for name, value in in_words(values, language).items()
-    }
+    known = in_words(values, language)
+    template = chosen(template, known)
     for name, value in known.items():
-        template = _closed_up(template, name, value)
-    known |= {name: NOBODY for name, value in values.items() if value == NOBODY}
+        template = _closed_up(template, name, _NOBODY[language] if value == NOBODY else value)
     return fill(template, known, nobody=_NOBODY[language], unknown=_UNKNOWN[language])
 
 

@@ -1,13 +1,16 @@
 """Why something was not checked, as a sentence in either language."""
 
 from allready.model import FactMissing, NotChecked, Reason, SourceRecord, UncheckedKind
+from allready.model.fill import in_english, phrases_of
 from allready.text.catalog import joined_or, with_phrases
 from allready.text.ui import ui
 
 
 def reason(kind: UncheckedKind, **values: object) -> Reason:
     """A reason with the values that its sentence needs, see `UncheckedKind`."""
-    return Reason(kind=kind, values={name: str(value) for name, value in values.items()})
+    return Reason(
+        kind=kind, values={name: in_english(value) for name, value in values.items()}, phrases=phrases_of(values)
+    )
 
 
 def fact_missing(fact: FactMissing) -> Reason:

@@ -4,6 +4,7 @@ from typing import Any
 
 from allready.judging.engine import Outcome
 from allready.model import Loss, LossReason
+from allready.model.fill import in_english
 from tests.rules.live.made import NOW, ask, ended
 
 CLOSED = Loss(reason=LossReason.CLOSED)
@@ -17,7 +18,7 @@ def test_names_the_node_whose_agent_closed_its_connection() -> None:
     [hit] = ask_lost().hits
     assert hit.culprits.nodes == (1,)
     assert hit.values["who"] == "1 (gpu1)"
-    assert hit.values["why"] == "the connection was closed"
+    assert in_english(hit.values["why"]) == "the connection was closed"
 
 
 def test_ranks_that_fail_afterwards_do_not_excuse_the_node() -> None:
@@ -39,7 +40,7 @@ def test_a_silent_node_is_the_networks_matter() -> None:
 
 def test_the_reason_that_an_agent_gave_is_quoted() -> None:
     [hit] = ask_lost(loss=Loss(reason=LossReason.LEFT, text="failed on that node: KeyError")).hits
-    assert hit.values["why"] == "failed on that node: KeyError"
+    assert in_english(hit.values["why"]) == "failed on that node: KeyError"
 
 
 def test_nothing_is_reported_of_nodes_that_are_connected() -> None:

@@ -426,7 +426,7 @@ class Judge:
         return tuple(
             not_checked(
                 "status",
-                reason(model.UncheckedKind.NODE_LOST, why=live.lost[n])
+                reason(model.UncheckedKind.NODE_LOST, why=live.lost[n].phrase)
                 if n in live.lost
                 else reason(model.UncheckedKind.NODE_SILENT, age_s=f"{age:.1f}"),
                 node=n,

@@ -52,7 +52,7 @@ def master_lost(contact: model.PerNode[model.MasterContactFacts], case: Analysis
         values={"nodes": case.world.labels(tuple(lost)), "address": master_endpoint(next(iter(lost.values())))},
         evidence=seen(
             "connection to node 0",
-            {r: said("{loss}", loss=c.detail or "the connection broke") for r, c in lost.items()},
+            {r: said("{loss}", loss=c.detail if c.loss is None else c.loss.phrase) for r, c in lost.items()},
         ),
     )
 

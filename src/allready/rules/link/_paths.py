@@ -85,7 +85,7 @@ def silence(live: Live) -> tuple[Evidence, ...]:
             node_rank=n,
             node=n,
             seconds=f"{s:.1f}",
-            loss=live.lost.get(n),
+            loss=live.lost[n].phrase if n in live.lost else None,
         )
         for s, n in silent[:4]
     )

@@ -48,7 +48,7 @@ def node_gone(live: model.Live, world: model.World) -> Iterator[model.Hit]:
             values={
                 "who": world.label(node),
                 "since": model.wall_clock(spoke_s),
-                "why": str(loss),
+                "why": loss.phrase,
                 "ranks": named(live, world, running),
             },
             evidence=(
@@ -58,7 +58,7 @@ def node_gone(live: model.Live, world: model.World) -> Iterator[model.Hit]:
                     node_rank=node,
                     node=node,
                     seconds=f"{live.heard_s.get(node, 0.0):.1f}",
-                    loss=loss,
+                    loss=loss.phrase,
                 ),
             ),
             fault_time=model.clock_time(spoke_s),
