@@ -41,7 +41,7 @@ class VerdictLatch(Struct):
     since_s: float | None = None
     first_s: float | None = None
     is_lapsed: bool = False
-    """The rank that stood has got on since: if it stands again, that is another fault."""
+    """The rank that stood has made progress since: if it stands again, that is another fault."""
     change: Change | None = None
     """Why another finding took the place of what stood, or did not, when they were last compared."""
     links: tuple[Any, ...] = ()

@@ -13,7 +13,7 @@ MAX_BEHIND = 40
 """Lines that may stand behind the last words: others' warnings, a shell's prompt, a scheduler's report."""
 
 MAX_FIRST_CALLS = 3
-"""A job that stands still from the beginning is in the first operations of its communicators."""
+"""A job that is stalled from the beginning is in the first operations of its communicators."""
 
 
 class Meaning(Struct, frozen=True):
@@ -29,7 +29,7 @@ def _has_progress(run: RunEvidence) -> bool:
 
 
 def _got_nowhere(run: RunEvidence) -> bool:
-    """Whether ranks on several nodes are seen, and nothing shows that they got on or ended well."""
+    """Whether ranks on several nodes are seen, and nothing shows that they made progress or ended well."""
     nodes = max((p.num_nodes or 0 for p in run.processes), default=0)
     is_across_nodes = max(nodes, len(set(run.node_of_rank.values()))) > 1
     return is_across_nodes and not run.ended_well and not _has_progress(run)

@@ -133,7 +133,7 @@ def fill(
 ) -> str:
     """`template` with `values`, and of its optional parts what all values are known for.
 
-    nobody, unknown: what the reader's language has for NOBODY, and, if a rule forgot the brackets, for UNKNOWN.
+    `nobody`, `unknown`: what the reader's language has for `NOBODY`, and, if a rule forgot the brackets, for `UNKNOWN`.
 
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
