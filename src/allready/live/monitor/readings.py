@@ -190,7 +190,7 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
 
 def _first_of_last(one: RankEvidence) -> float:
     """The first line of its output that may be why it ended, where no exception says so: its very last one where it
-    crashed, which happens without a word; one of its last ones where it left by itself.
+    crashed, which happens silently; one of its last ones where it left by itself.
     """
     num_lines = _cut(one.log_tail).rstrip().count("\n") + 1
     if one.status.signal is not None:
