@@ -30,7 +30,7 @@ first report of it; later the broken path has broken other things."""
 class VerdictLatch(Struct):
     """One attempt's verdict.
 
-    `is_fault`: it says that something is wrong, not only that ranks wait or stand.  `since_s`: when this very finding
+    `is_fault`: it says that something is wrong, not only that ranks wait or stand.  `since_s`: when this finding
     was first made, `first_s`: when something was first found to be wrong; wall clock.
     """
 
@@ -41,11 +41,11 @@ class VerdictLatch(Struct):
     since_s: float | None = None
     first_s: float | None = None
     is_lapsed: bool = False
-    """The rank that stood has got on since: if it stands again, that is another fault."""
+    """The rank that stood has made progress since: if it stands again, that is another fault."""
     change: Change | None = None
     """Why another finding took the place of what stood, or did not, when they were last compared."""
     links: tuple[Any, ...] = ()
-    """What has been said of broken paths, in this order: none of it is said again after another."""
+    """What has been reported of broken paths, in this order: none of it is reported again after another."""
 
     def take(
         self, findings: Sequence[Finding], *, wall_s: float, visible_s: Mapping[Layer | None, float] | None = None
@@ -89,7 +89,7 @@ class VerdictLatch(Struct):
             self.links = (*self.links, key_of(new))
 
     def _goes_back_to(self, new: Finding) -> bool:
-        """Whether it is what was said of the same broken path before it was known better."""
+        """Whether it is what was reported of the same broken path before it was known better."""
         old = self.finding
         return (
             old is not None
@@ -103,7 +103,7 @@ class VerdictLatch(Struct):
         return self.rules[finding.code].layer
 
     def _is_wait(self, finding: Finding) -> bool:
-        """Whether it says who is only waited for, or that no rank gets on."""
+        """Whether it says who is only waited for, or that no rank makes progress."""
         return finding.severity is Severity.WARNING and self._layer(finding) is WAITING
 
     def _gives_way_to(
@@ -163,7 +163,8 @@ class VerdictLatch(Struct):
         )
 
     def _took_its_place(self, new: Finding, findings: Sequence[Finding]) -> bool:
-        """Whether the rank that stood gets on, which is certain, and another one stands now for a reason of its own.
+        """Whether the rank that stood makes progress, which is certain, and another one stands now for a reason of
+        its own.
 
         Both are seen at the processes themselves: what came of the first would still be seen beside it.
         """

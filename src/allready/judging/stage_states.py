@@ -64,7 +64,7 @@ class Blame(Struct, frozen=True, kw_only=True):
 
 
 def blame_first_run(collectives: model.Collectives, kind: Kind) -> Blame | None:
-    """What is to be said about `kind` in the run that the user asked for; None when there is nothing."""
+    """The blame for `kind` in the run that the user asked for; None when there is nothing."""
     if not collectives.runs:
         return None
     return next((b for b in blame(collectives.runs[0]) if b.kind is kind), None)
@@ -81,7 +81,7 @@ def blame(run: model.CollectiveRun) -> tuple[Blame, ...]:
     gone = [s for s in stage.ranks if _was_ended(s) or (s.state == "unknown" and stage.outcome == "failed")]
     if gone and not causes:
         causes[Kind.DIED] = tuple(gone)
-    # Whoever watched the run knows the order in time; the first causes are enough.
+    # The process that watched the run knows the order in time; the first causes are enough.
     first = {k: tuple(s for s in v if s.rank in stage.culprits) for k, v in causes.items()}
     causes = {k: v for k, v in first.items() if v} or causes
     if causes:
@@ -117,7 +117,7 @@ def _own_fault(state: model.RankState, stage: model.StageResult) -> Kind | None:
 
 
 def _was_ended(state: model.RankState) -> bool:
-    """Somebody asked it to end: a cause only when there is no better one, because supervisors do so after a fault."""
+    """It was asked to end: a cause only when there is no better one, because supervisors do so after a fault."""
     return state.state == model.ProcessState.KILLED and state.signal in model.ENDING_SIGNALS
 
 
@@ -134,7 +134,7 @@ def _behind(run: model.CollectiveRun, stage: model.StageResult) -> tuple[model.R
 
 
 def culprits(blamed: Blame, world: model.World) -> model.Culprits:
-    """The blamed ranks and their nodes; nobody where every rank of several nodes has the same trouble.
+    """The blamed ranks and their nodes; none where every rank of several nodes has the same trouble.
 
     When all ranks failed, those with another error than the majority are named, as far as there is a majority.
     """

@@ -56,7 +56,7 @@ class FaultClass(StrEnum):
 
 
 class Situation(StrEnum):
-    """A run that visibly did not get on, or did not end well, while no finding is an error; `judging.raised` says how
+    """A run that visibly made no progress, or did not end well, while no finding is an error; `judging.raised` says how
     each is seen.  The order of the members is the order in which they are looked for."""
 
     NO_START = "no_start"  # communicators across nodes were begun, and none was completed

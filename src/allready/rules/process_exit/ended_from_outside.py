@@ -26,7 +26,7 @@ from allready.model import (
     severity=Severity.WARNING,
     fault_class=FaultClass.DEAD,
     layer=Layer.EXIT,
-    # A signal to torchrun alone says less: whoever watches a job that hangs sends one as well.
+    # A signal to torchrun alone says less: a person who watches a job that hangs sends one as well.
     raised=Raised(where=Situation.ENDED_FROM_OUTSIDE, values={"by": (Ender.KEYBOARD, Ender.SHELL, Ender.SESSION)}),
     unless=(Sign.PROCESS_END, Sign.ROOT_LINE, Sign.POSITIONS, Sign.OTHER_CALLS),
     title="The run was terminated from outside; the reason is not in the input",
