@@ -58,9 +58,11 @@ def _first_calls(finding: Finding, rule: Rule, run: RunEvidence) -> bool:
 
 
 def _last_words(finding: Finding, rule: Rule, run: RunEvidence) -> bool:
-    """Whether its lines are among the last ones of each log that has any, behind all progress: what a job prints while it
-    waits stands last in its log when it waits for ever.  What is reported of a start stands at a job's end as well, when
-    the first process has gone."""
+    """Whether its lines are among the last ones of each log that has any, behind all progress: what a job prints while
+    it waits stands last in its log when it waits for ever.
+
+    What is reported of a start stands at a job's end as well, when the first process has gone.
+    """
     if run.ended_well or (finding.fault_class.startswith("START") and _has_progress(run)):
         return False
     lines: dict[str, int] = {}
