@@ -10,10 +10,10 @@ from allready.judging.registry import Rule
 from allready.model import Confidence, Finding, RunEvidence, Severity, Situation
 
 MAX_BEHIND = 40
-"""Lines that may stand behind the last words: others' warnings, a shell's prompt, a scheduler's report."""
+"""Lines that may stand behind the last output: others' warnings, a shell's prompt, a scheduler's report."""
 
 MAX_FIRST_CALLS = 3
-"""A job that is stalled from the beginning is in the first operations of its communicators."""
+"""A job that makes no progress from the beginning is in the first operations of its communicators."""
 
 
 class Meaning(Struct, frozen=True):
@@ -58,9 +58,11 @@ def _first_calls(finding: Finding, rule: Rule, run: RunEvidence) -> bool:
 
 
 def _last_words(finding: Finding, rule: Rule, run: RunEvidence) -> bool:
-    """Whether its lines are among the last ones of each log that has any, behind all progress: what a job says while it
-    waits stands last in its log when it waits for ever.  What is said of a start stands at a job's end as well, when
-    the first process has gone."""
+    """Whether its lines are among the last ones of each log that has any, behind all progress: what a job prints while
+    it waits stands last in its log when it waits for ever.
+
+    What is reported of a start stands at a job's end as well, when the first process has gone.
+    """
     if run.ended_well or (finding.fault_class.startswith("START") and _has_progress(run)):
         return False
     lines: dict[str, int] = {}

@@ -9,7 +9,7 @@ from allready.judging.layers import Layer
 from allready.model import Finding, Report, Severity
 
 WATCHED = frozenset({Layer.STALL, Layer.PACE})
-"""Layers whose findings need a look at ranks again and again."""
+"""Layers whose findings need repeated samples of ranks."""
 
 
 def with_live(

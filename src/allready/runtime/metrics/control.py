@@ -159,7 +159,7 @@ def _as_log(own: _Own) -> EventLog:
 
 
 def _judged(lags: tuple[Lag, ...], world_size: int) -> Verdict | None:
-    from allready.rules.slow.always_last import always_last  # to count alone needs no rule
+    from allready.rules.slow.always_last import always_last  # counting alone needs no rule
 
     evidence = RunEvidence(lags=lags, expected_ranks=world_size)
     findings, _ = judge(Fleet(world=World(num_nodes=1, world_size=world_size), run_evidence=evidence), [always_last])
