@@ -93,5 +93,5 @@ def beside(last: Report, loss: Report) -> Report:
     if last.status is not Status.FAULT or last.verdict is None:
         waited = (f for f in last.findings if last.status is Status.WAITING and f not in loss.findings)
         return replace(loss, findings=(*loss.findings, *waited))
-    told = (replace(f, severity=Severity.WARNING) if is_error(f) else f for f in loss.findings)
-    return replace(last, findings=(*last.findings, *(f for f in told if f not in last.findings)))
+    lowered = (replace(f, severity=Severity.WARNING) if is_error(f) else f for f in loss.findings)
+    return replace(last, findings=(*last.findings, *(f for f in lowered if f not in last.findings)))
