@@ -37,7 +37,7 @@ _PORTS = (
     (re.compile(r"(?<=.) ?端口 \{(\w+)\}(?: 上)?"), ""),
     (re.compile(r"(?<=the store) at \{(\w+)\}"), ""),
 )
-"""How an address or a port is reported that is not known."""
+"""How an address or a port is called that is not known."""
 _PLACE_OF_COMMAND = re.compile(r" (?:at|on) \{(\w+)\}(?=[;,.:]|$)")
 _WITH = re.compile(r" with \{(\w+)\} \w+")
 _FEW_LETTERS = 8
@@ -111,8 +111,8 @@ def fill(
     """`template` with `values`, without the parts that nothing is known for.
 
     is_command: for a shell, so that no question mark may stay.
-    nowhere, no rank, someone, nothing: how a sentence calls an address, who wrote a line, a rank or node, and anything
-    else when that is not known.  No sentence has a question mark in its place.
+    `nowhere`, `nobody`, `someone`, `nothing`: how a sentence calls an address, who wrote a line, a rank or node, and
+    anything else when that is not known.  No sentence has a question mark in its place.
 
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.

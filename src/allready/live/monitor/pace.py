@@ -221,7 +221,7 @@ class PaceBook:
         return found
 
     def leading(self) -> Leading | None:
-        """By whose operations the whole job's rhythm is reported; None while there are too few."""
+        """By whose operations the whole job's rhythm is known; None while there are too few."""
         known = [(n, g) for n, g in self._groups.items() if g.lines and not _is_mixed(g)]
         candidates = [(n, g, min(g.lines)) for n, g in known if len(g.lines[min(g.lines)]) >= MIN_OPERATIONS]
         if not candidates:

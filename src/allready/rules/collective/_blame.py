@@ -73,7 +73,7 @@ class Blame(Struct, frozen=True, kw_only=True):
 
 
 def blame_first_run(collectives: model.Collectives, kind: Kind) -> Blame | None:
-    """What is to be reported about `kind` in the run that the user asked for; None when there is nothing."""
+    """The blame for `kind` in the run that the user asked for; None when there is nothing."""
     if not collectives.runs:
         return None
     return next((b for b in blame(collectives.runs[0]) if b.of(kind)), None)
