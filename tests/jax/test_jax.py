@@ -198,7 +198,7 @@ def test_the_roll_call_outlasts_strangers_and_a_port_that_is_held() -> None:
 
 
 def test_the_roll_call_says_what_is_wrong() -> None:
-    """(orders of each process) -> (what each is reported, who it misses)."""
+    """(orders of each process) -> (what each gets, who it misses)."""
     missing = ("process 2 is missing, 2 of 3", (2,))
     twice = "there are two processes 1 (127.0.0.1 and 127.0.0.1)"
     four = "process 1 (127.0.0.1) was given 4 processes, process 0 2"

@@ -141,7 +141,7 @@ class Feed:
         self.entries = {r: _entries(self.run.mismatches, r, self.stuck_s) for n in self.world.nodes for r in n.ranks}
 
     def _writer(self, origin: Origin) -> int | None:
-        """The rank of a line; where none is reported, the only one of its node."""
+        """The rank of a line; where none is known, the only one of its node."""
         return origin.rank if origin.rank is not None else _only_rank(origin.node, self.run, self.world)
 
     def end(self, deaths: Mapping[int, Death | None]) -> None:
@@ -334,7 +334,7 @@ def _nccl_record(path: str) -> str:
 
 
 def replay(folder: Path) -> Report:
-    """The report of the monitor when the whole run has been reported to it."""
+    """The report of the monitor when it has the whole run."""
     readings = read_all(find([str(folder)]), workers=1)
     feed = Feed(readings, assemble(readings))
     run = feed.run

@@ -1,4 +1,4 @@
-"""How ranks ended: who was first, who was reported to, who died of another's operation."""
+"""How ranks ended: who was first, who was asked to end, who died of another's operation."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The store over real sockets: who is let in, who is not, what all ranks are reported."""
+"""The store over real sockets: who is let in, who is not, what each rank gets."""
 
 import asyncio
 import contextlib
@@ -318,7 +318,7 @@ async def test_a_call_by_datagram_is_heard_and_answered() -> None:
         caller = Caller()
         call = Call(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
         assert await caller.call("127.0.0.1", port, call, timeout_s=20.0) is True
-        async with asyncio.timeout(20.0):  # node 0 is reported that its answer came, not only that it was called
+        async with asyncio.timeout(20.0):  # node 0 learns that its answer came, not only that it was called
             while [c.hears_us for c in hub.roll(finished=False).callers] != [True]:
                 hub.changed.clear()
                 await hub.changed.wait()

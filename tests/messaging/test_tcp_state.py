@@ -1,4 +1,4 @@
-"""What the kernel says of real connections; and how a silence is reported from it."""
+"""What the kernel says of real connections; and how a silence is recognised by it."""
 
 import asyncio
 import socket

@@ -53,7 +53,7 @@ def strike(fault: dict[str, Any], members: tuple[int, ...]) -> None:
 
 
 def die_in_forming(*, has_said: bool) -> None:
-    """At the next one, before this rank has reported the others how it is reached, or right afterwards."""
+    """At the next one, before this rank has given the others its address, or right afterwards."""
     from allready.runtime import group
 
     tell = group._meet

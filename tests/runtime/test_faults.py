@@ -126,7 +126,7 @@ def dies_while_forming(kind: str, within_s: float, folder: Path) -> None:
 
 
 def test_a_rank_that_wakes_up_late_gets_the_failure_and_then_that_it_is_excluded(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"rejoin": True, "recover_s": 1000.0}  # it is reported at once that no rank is left
+    how: dict[str, Any] = {"rejoin": True, "recover_s": 1000.0}  # it learns at once that no rank is left
     with Job(tmp_path, 3, faults=[fault(2, "stop")], steps=200, pace_s=0.02, **how) as job:
         job.wait([0, 1])
         assert agreed(job, [0, 1])["members"] == [0, 1]

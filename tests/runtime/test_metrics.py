@@ -103,8 +103,8 @@ def test_waits_keep_the_last_and_tell_each_once() -> None:
     told: list[int] = []
     for number in range(1, 1001):
         if waits.add(number, number / 1e6) >= 30:
-            told += waits.untold()[0]
-    told += waits.untold()[0]
+            told += waits.unsent()[0]
+    told += waits.unsent()[0]
     assert told == list(range(1, 1001))
     assert waits.last(100) == (tuple(range(901, 1001)), tuple(range(901, 1001)))
 

@@ -1,4 +1,4 @@
-"""Words of a process that suffers from another one's end are reported from a process's own errors."""
+"""Words of a process that suffers from another one's end are distinguished from a process's own errors."""
 
 from allready.signatures.peers import has_lost_or_missed_peer, has_lost_peer, is_closed_by_peer
 from tests.cases import cases

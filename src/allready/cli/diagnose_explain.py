@@ -60,10 +60,10 @@ def explain(args: argparse.Namespace) -> int:
             entries["stacks"] = [{"activity": one.activity, "site": str(one.site or "")} for one in stacks]
         deliver_json(args.json, entries if verdict is None else entries | {"together": _as_plain(verdict)})
     if args.json != "-":
-        told = [] if verdict is None else [list(_rows_of_verdict(verdict, language))]
-        told += [list(_rows_of_stacks(stacks, language))] if stacks else []
-        told += [list(rows(entry, language)) for entry in explained if not told or entry["known"]]
-        sys.stdout.write("\n\n".join("\n".join(map(plain, some)) for some in told) + "\n" * bool(told))
+        blocks = [] if verdict is None else [list(_rows_of_verdict(verdict, language))]
+        blocks += [list(_rows_of_stacks(stacks, language))] if stacks else []
+        blocks += [list(rows(entry, language)) for entry in explained if not blocks or entry["known"]]
+        sys.stdout.write("\n\n".join("\n".join(map(plain, some)) for some in blocks) + "\n" * bool(blocks))
     is_known = verdict is not None or bool(stacks) or (explained and all(entry["known"] for entry in explained))
     return EXIT_HEALTHY if is_known else EXIT_UNCHECKED
 

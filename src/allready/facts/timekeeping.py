@@ -1,4 +1,4 @@
-"""Who keeps this machine's clock: the kernel's word, and the programs that could have reported it."""
+"""Who keeps this machine's clock: the kernel's word, and the programs that could report it."""
 
 from typing import Any
 

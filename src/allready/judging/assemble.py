@@ -78,10 +78,10 @@ def assemble(
         benches if is_only_bench else (),
         has_output=_has_output(readings),
     )
-    told = join_event_logs([log for r in readings for log in r.event_logs])
-    told, events_now, deaths = later_than_recovery(told, events_now, deaths)
-    identities.world_size = identities.world_size or told.world_size
-    well |= told.ended_well - {d.rank for d in deaths}
+    joined_logs = join_event_logs([log for r in readings for log in r.event_logs])
+    joined_logs, events_now, deaths = later_than_recovery(joined_logs, events_now, deaths)
+    identities.world_size = identities.world_size or joined_logs.world_size
+    well |= joined_logs.ended_well - {d.rank for d in deaths}
     expected = identities.world_size
     if closing is not None:
         well |= frozenset(range(expected))
@@ -106,13 +106,18 @@ def assemble(
         mismatches=(*in_dumps.mismatches, *in_logs.mismatches, *watchdog_mismatches(spoken, settled)),
         deaths=deaths,
         stacks=tuple(_described(s, identities) for r in readings for s in r.stacks),
-        lags=(*in_dumps.lags, *in_logs.lags, *inspector_lags([i for r in readings for i in r.inspections]), *told.lags),
+        lags=(
+            *in_dumps.lags,
+            *in_logs.lags,
+            *inspector_lags([i for r in readings for i in r.inspections]),
+            *joined_logs.lags,
+        ),
         clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
         iterations=in_logs.iterations,
         turns={**loops, **kept_turns(flight.groups)},
         benches=benches,
-        runtime=told.failures,
-        notes=(*flight.notes, *told.notes),
+        runtime=joined_logs.failures,
+        notes=(*flight.notes, *joined_logs.notes),
         expected_ranks=expected,
         node_of_rank=identities.node_of_rank,
         node_numbers=identities.node_numbers,

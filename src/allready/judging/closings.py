@@ -63,13 +63,13 @@ def is_denied(closing: Closing, answers: Sequence[RasAnswer], last_times_s: Mapp
 
 
 def _all_tell(closings: Sequence[Closing]) -> bool:
-    told = {closing.origin.rank for closing in closings if closing.is_good}
+    ended_well = {closing.origin.rank for closing in closings if closing.is_good}
     return all(
         closing.is_good
         or (
             closing.kind is ClosingKind.OPEN
             and closing.progress_line is None
-            and (closing.origin.rank is None or closing.origin.rank in told)
+            and (closing.origin.rank is None or closing.origin.rank in ended_well)
         )
         for closing in closings
     )

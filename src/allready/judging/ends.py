@@ -76,9 +76,9 @@ def _first_ranks(seen: Iterable[tuple[Origin, int | None]], identities: Identiti
     """Global rank of local rank 0, by the folder of a node's agent: an agent numbers its ranks without a gap, therefore
     one rank that gives its number tells those of all others."""
     found: dict[str, set[int]] = {}
-    for origin, told in seen:
+    for origin, stated_rank in seen:
         place = place_of_agent(origin.source)
-        rank = identities.rank(origin) if told is None else told
+        rank = identities.rank(origin) if stated_rank is None else stated_rank
         if place is not None and rank is not None:
             found.setdefault(place[0], set()).add(rank - place[1])
     return found

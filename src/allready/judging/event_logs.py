@@ -45,20 +45,20 @@ def join_event_logs(logs: Sequence[EventLog]) -> JoinedEventLogs:
 
 
 def later_than_recovery(
-    told: JoinedEventLogs, events: tuple[Event, ...], deaths: tuple[Death, ...]
+    joined_logs: JoinedEventLogs, events: tuple[Event, ...], deaths: tuple[Death, ...]
 ) -> tuple[JoinedEventLogs, tuple[Event, ...], tuple[Death, ...]]:
     """Where ranks waited in vain once more after the last failure had been recovered from, that is what ended the job:
     without the failures, and without what ranks said because of them."""
-    formed_s = told.formed_s
+    formed_s = joined_logs.formed_s
     if formed_s is None:
-        return told, events, deaths
+        return joined_logs, events, deaths
     said_s = [e.time_s for e in events if e.signature in WAITED and e.time_s is not None]
     said_s += [d.time_s for d in deaths if d.is_collective_error and d.time_s is not None]
     if max(said_s, default=formed_s) <= formed_s:
-        return told, events, deaths
-    note = f"{len(told.failures)} failures before had been recovered from"
+        return joined_logs, events, deaths
+    note = f"{len(joined_logs.failures)} failures before had been recovered from"
     return (
-        replace(told, failures=(), notes=(*told.notes, note)),
+        replace(joined_logs, failures=(), notes=(*joined_logs.notes, note)),
         tuple(e for e in events if e.signature not in WAITED or (e.time_s or formed_s) > formed_s),
         tuple(d for d in deaths if not d.is_collective_error or (d.time_s or formed_s) > formed_s),
     )

@@ -40,10 +40,10 @@ def stall(case: Analysis) -> Stall | None:
     reports = [(e, e.stall) for e in events if e.stall is not None and e.stall.tensors]
     stopped, cut = set[int](), set[int]()
     if reports:
-        last, told = max(reports, key=lambda one: (one[0].origin.source, one[0].origin.line or 0))
+        last, newest = max(reports, key=lambda one: (one[0].origin.source, one[0].origin.line or 0))
         events = [last]
-        missing, ready = ({one.tensor: set(one.ranks) for one in table} for table in (told.missing, told.ready))
-        stopped, cut = set(told.stopped), set(told.cut)
+        missing, ready = ({one.tensor: set(one.ranks) for one in table} for table in (newest.missing, newest.ready))
+        stopped, cut = set(newest.stopped), set(newest.cut)
     else:
         ready = {}
         missing = {e.values.get("tensor", "?"): set(numbers(e.values["ranks"])) for e in events if "ranks" in e.values}

@@ -56,7 +56,7 @@ def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | N
 
 def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
     if not rank.is_gone or not (rank.exit_code or rank.signal):
-        return None  # alive, ended well, or gone and its launcher has not known how
+        return None  # alive, ended well, or gone and its launcher has not reported how
     kind = "exit"
     if rank.oom_killed:
         kind = "oom"

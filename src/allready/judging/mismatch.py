@@ -100,7 +100,7 @@ def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
 def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
     """A hit that accuses the odd ranks; `changes`: fields of the hit, `values` are added to where and who it was.
 
-    Only a majority is "the others"; without one, ranks are reported by their numbers: there may be more of whom no
+    Only a majority is "the others"; without one, ranks are named by their numbers: there may be more of whom no
     call is known.
     """
     odd = mismatch.odd or alike(mismatch.by_rank)

@@ -52,13 +52,13 @@ def are_siblings(one: Beside, other: Beside) -> bool:
 def with_siblings(run: RunEvidence, groups: Joined) -> RunEvidence:
     """The mismatches, and of those in which no rank is odd, who called something else than the groups beside it."""
     named = {group.title: (group, tracks) for group, tracks in groups if tracks}
-    told = tuple(
+    kept = tuple(
         _by_siblings(m, *named[m.group], groups)
         if m.source == Recorder.FLIGHT and not m.odd and not m.misfits and m.kind != UNMET and m.group in named
         else m
         for m in run.mismatches
     )
-    return replace(run, mismatches=told)
+    return replace(run, mismatches=kept)
 
 
 def patterns(

@@ -176,7 +176,7 @@ OF_ONE_CALL = ("op", "seq")
 
 
 def _is_alike(event: model.Event, first: model.Event, names: set[str]) -> bool:
-    """Whether what the sentence says of the first holds for this one: no rank is reported to be in another's
+    """Whether what the sentence says of the first holds for this one: no rank is shown in another's
     operation."""
     return all(event.values.get(name) == first.values.get(name) for name in OF_ONE_CALL if name in names)
 
@@ -212,7 +212,7 @@ def _lived_on(ranks: Sequence[int], case: Analysis) -> bool:
 
 
 def accused(signature: Signature, events: Sequence[model.Event], run: model.RunEvidence) -> model.Culprits:
-    """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be reported."""
+    """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be known."""
     accusing = [e for e in events if e.role in {model.Role.ROOT, model.Role.RECORD}]
     ranks: set[int] = set()
     nodes: set[int] = set()

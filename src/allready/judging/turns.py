@@ -87,8 +87,8 @@ def _sends_between(track: Track) -> list[tuple[tuple[int, int], int]]:
 def _compared(groups: Sequence[Group], of_rank: Mapping[int, Sequence[tuple[int, Track]]]) -> dict[int, bool]:
     """The same of ranks that have made the same calls from their first one on, until most made one that they all know
     and a few another one that they all know; {} where that is not the end of it."""
-    for told in (_lines, _kinds):
-        calls = {rank: told(groups, tracks) for rank, tracks in of_rank.items()}
+    for keys_of in (_lines, _kinds):
+        calls = {rank: keys_of(groups, tracks) for rank, tracks in of_rank.items()}
         if all(calls.values()):
             return _first_turn(calls)
     return {}
@@ -124,7 +124,7 @@ def _kinds(groups: Sequence[Group], tracks: Sequence[tuple[int, Track]]) -> list
 
 
 def _in_order(
-    tracks: Sequence[tuple[int, Track]], told: Callable[[int, Track, int], tuple[Hashable, ...]]
+    tracks: Sequence[tuple[int, Track]], keys_of: Callable[[int, Track, int], tuple[Hashable, ...]]
 ) -> list[Hashable]:
     every: list[tuple[int, tuple[Hashable, ...]]] = []
     for number, track in tracks:
@@ -132,7 +132,7 @@ def _in_order(
         entries = [entry for entry in track.first if entry >= 0]
         if not track.dump.is_whole or not len(created) or len(entries) > MAX_CALLS:
             return []
-        every += [(created[entry], told(number, track, entry)) for entry in entries]
+        every += [(created[entry], keys_of(number, track, entry)) for entry in entries]
     every.sort(key=lambda call: call[0])
     return [call for _, call in every] if all(call for _, call in every) else []
 

@@ -52,7 +52,7 @@ class WaitSnapshot(Struct, frozen=True, kw_only=True):
 
     `roots`: waited for, waiting for no rank.  `unseen`: those of them of which nothing is known.  `cycle`: ranks that
     wait for each other, one after the other; `knot`: all that are waited for by those for whom they wait.
-    `level`: groups in which all ranks is in the same unfinished operation.
+    `level`: groups in which all ranks are in the same unfinished operation.
     """
 
     source: Recorder

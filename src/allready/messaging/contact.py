@@ -235,7 +235,7 @@ class Contact:
 
     async def _greet(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Link | None:
         async with asyncio.timeout(ANSWER_S):
-            # With a token nothing is reported before node 0 has greeted: it belongs to node 0's nonce.
+            # With a token nothing is sent before node 0 has greeted: it belongs to node 0's nonce.
             hello = replace(self._hello, waited_s=self.waited_s)
             writer.write(GREETING + (encode("hello", hello) if self._token is None else b""))
             await writer.drain()

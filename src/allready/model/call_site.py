@@ -5,7 +5,7 @@ from typing import Self
 from msgspec import Struct
 
 
-class CallSite(Struct, frozen=True):
+class CallSite(Struct, frozen=True, cache_hash=True):
     """Where a call is.  Its text is `train.py:31 step`, without what is not known.
 
     Cells, statuses and reports hold that text; code that compares reads it by `of`, or `known`.

@@ -257,8 +257,8 @@ def _equal(ranks: Iterable[int], by_rank: dict[int, list[TimelineEvent]], culpri
     equal: dict[object, list[int]] = defaultdict(list)
     for rank in ranks:
         if rank not in culprits:
-            told = {(m.role, m.code or same(m)) for m in by_rank[rank] if m.role != HARMLESS}
-            equal[frozenset(told)].append(rank)
+            shown = {(m.role, m.code or same(m)) for m in by_rank[rank] if m.role != HARMLESS}
+            equal[frozenset(shown)].append(rank)
     return sorted((sorted(group) for group in equal.values() if len(group) > 1), key=lambda g: (-len(g), g))
 
 

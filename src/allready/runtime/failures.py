@@ -41,7 +41,7 @@ class CollectiveFailed(AllreadyError):  # noqa: N818 - an outcome
 
     @property
     def first_void(self) -> int | None:
-        """The first call that counts on no rank; this rank may have been reported that it succeeded."""
+        """The first call that counts on no rank; this rank may have been given success."""
         return None if self.failure is None else self.failure.first_void
 
     def __repr__(self) -> str:

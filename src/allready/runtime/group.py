@@ -296,8 +296,8 @@ class Group:
         new = {fd: identity for fd, identity in sockets().items() if before.get(fd) != identity}
         ports = {fd: ends(fd) for fd in new}
         self._own_ports |= {local for local, other in ports.values() if local and not other}
-        told = _exchange(store, "ports", ",".join(map(str, sorted(self._own_ports))), place, size, is_over)
-        others = {int(port) for text in told for port in text.split(",") if port}
+        answers = _exchange(store, "ports", ",".join(map(str, sorted(self._own_ports))), place, size, is_over)
+        others = {int(port) for text in answers for port in text.split(",") if port}
         with self._lock:
             self._sockets |= {
                 fd: identity

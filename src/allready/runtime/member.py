@@ -89,7 +89,7 @@ class Member:
 
     __slots__ = (
         "epoch", "excluded", "failure", "formed", "has_knocked", "is_joining", "is_open", "refused", "subgroups",
-        "told", "world",
+        "text_received", "world",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Member:
         self.formed: m.Formed | None = None
         self.refused: m.Refused | None = None
         self.excluded: int | None = None
-        self.told: str | None = None
+        self.text_received: str | None = None
         self.is_joining = False
         """Whether it has asked to join, and the hub has not answered yet."""
         self.has_knocked = False
@@ -220,7 +220,7 @@ class Member:
             case m.Fits() | m.Differ() if message.epoch == self.epoch:
                 self.of(message.group).compared(message)
             case m.Tell() if message.epoch == self.epoch:
-                self.told = message.text
+                self.text_received = message.text
             case m.Freeze() if message.epoch == self.epoch:
                 self.is_open = False
                 return self.position(now_s)
@@ -243,5 +243,5 @@ class Member:
         self.formed = formed
         self.is_open = True
         self.world, self.subgroups = Calls(), {}
-        self.failure = self.refused = self.told = self.excluded = None
+        self.failure = self.refused = self.text_received = self.excluded = None
         self.has_knocked = self.is_joining = False

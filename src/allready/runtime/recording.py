@@ -49,42 +49,42 @@ def recorded(operation: str, group: Ranks, run: Callable[[], CollectiveFailed | 
         failure = run()
     except BaseException as error:
         ended = error
-        _guarded(lambda told: told.called(operation, group, time.perf_counter() - begin_s, ended))
+        _guarded(lambda listener: listener.called(operation, group, time.perf_counter() - begin_s, ended))
         raise
     took_s = time.perf_counter() - begin_s
-    _guarded(lambda told: told.called(operation, group, took_s, failure))
+    _guarded(lambda listener: listener.called(operation, group, took_s, failure))
     return failure
 
 
 def failed(failure: CollectiveFailed) -> None:
     """This rank learned of a failure outside of a call of its own."""
     if listeners:
-        _guarded(lambda told: told.failed(failure, "recover"))
+        _guarded(lambda listener: listener.failed(failure, "recover"))
 
 
 def recovered(members: Ranks, steps: tuple[int, ...], took_s: float) -> None:
     """The group formed again."""
     if listeners:
-        _guarded(lambda told: told.recovered(members, steps, took_s))
+        _guarded(lambda listener: listener.recovered(members, steps, took_s))
 
 
 def retried() -> None:
     """Work that failed is tried again."""
     if listeners:
-        _guarded(lambda told: told.retried())
+        _guarded(lambda listener: listener.retried())
 
 
 def left() -> None:
     """This rank leaves the job."""
     if listeners:
-        _guarded(lambda told: told.left())
+        _guarded(lambda listener: listener.left())
         listeners.clear()
 
 
 def _guarded(tell: Callable[[Listener], None]) -> None:
     try:
-        for told in listeners:
-            tell(told)
+        for listener in listeners:
+            tell(listener)
     except Exception:
         listeners.clear()
         log.exception("what the calls do is not counted any more")

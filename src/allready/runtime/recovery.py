@@ -463,12 +463,12 @@ def _form(session: Session, formed: m.Formed) -> None:
         if formed.members[0] == session.rank:
             session.send(m.Tell(epoch=formed.epoch, text=session.group.open_store()))
         session.wait(
-            lambda: session.member.told is not None or session.member.failure is not None, FORM.total_seconds()
+            lambda: session.member.text_received is not None or session.member.failure is not None, FORM.total_seconds()
         )
-        told = session.member.told
-        if told is None:
+        text_received = session.member.text_received
+        if text_received is None:
             raise TimeoutError("no rank has opened a new store")
-        text = told
+        text = text_received
     session.group.use_store(text)
     session.group.form(formed.epoch, formed.members, anew=formed.anew, is_over=lambda: not session.member.is_open)
 

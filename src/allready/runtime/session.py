@@ -350,7 +350,7 @@ class Session:
             self._end(m.Fail(epoch=self.member.epoch, cause=FailureCause.RAISED, error=_name(error)))
         else:
             self._end(m.Leave())
-        recording.left()  # after the others were reported
+        recording.left()  # after the others were informed
         self.group.spare_unfinished()
 
 

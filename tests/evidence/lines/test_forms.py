@@ -1,4 +1,4 @@
-"""Lines reported by their forms: the same as reported one by one."""
+"""Lines recognised by their forms: the same as one by one."""
 
 import io
 import random

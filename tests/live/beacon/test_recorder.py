@@ -26,7 +26,7 @@ def status(enqueued: object, completed: object = -1, started: object = -1) -> di
 
 
 class Torch:
-    """What is asked of torch: one recorder of the newest kind unless reported otherwise."""
+    """What is asked of torch: one recorder of the newest kind unless a test says otherwise."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.c10d = ModuleType("torch._C._distributed_c10d")

@@ -49,7 +49,7 @@ with open(path + ".part", "w") as file:
 os.rename(path + ".part", path + ".info")
 rank_itself()
 """
-"""A rank whose thread `beats` is reported to send heartbeats in a cell that no rank answers."""
+"""A rank whose thread `beats` sends heartbeats in a cell of no rank."""
 
 
 def with_cell(

@@ -27,7 +27,7 @@ from .watched import Watched, watched
 
 BEFORE_S, AFTER_S = 4.0, 11.0
 SOCKETS_EVERY_S = 1.95
-"""As agents do; the rest is reported at every look."""
+"""As agents do; the rest is reported each time."""
 Put = Callable[[Lab, Watched], AbstractContextManager[object]]
 
 

@@ -28,7 +28,7 @@ def facts_now() -> "asyncio.Future[NodeFacts]":
 
 
 class Follower:
-    """Node 1 of two, following; what it was reported by the way."""
+    """Node 1 of two, following; what it received meanwhile."""
 
     def __init__(self, facts: "asyncio.Future[NodeFacts] | None" = None) -> None:
         hub, nodes = memory_channel(2)

@@ -27,7 +27,7 @@ def say(port: int, words: bytes) -> Iterator[None]:
     """Connect, say it, and stay."""
     with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
         client.settimeout(5)
-        with contextlib.suppress(OSError):  # node 0 may have received enough
+        with contextlib.suppress(OSError):  # node 0 may have closed the connection
             client.sendall(words)
         yield
 

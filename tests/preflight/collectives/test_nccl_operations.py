@@ -190,7 +190,7 @@ def test_an_error_of_nccl_is_raised_with_its_words_also_one_in_the_background() 
 
 
 class Driver:
-    """The GPU's: a stream has work left so often as reported; a graph is what was enqueued while it was captured."""
+    """The GPU's: a stream has work left as often as given; a graph is what was enqueued while it was captured."""
 
     def __init__(self, seen: list[str], busy: int = 0, ends: int = 0) -> None:
         self.seen, self.busy, self.ends = seen, busy, ends

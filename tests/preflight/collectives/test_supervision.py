@@ -91,7 +91,7 @@ def test_a_busy_rank_is_waited_for_and_not_blamed(monkeypatch: pytest.MonkeyPatc
     fake_torch(monkeypatch, tmp_path, f"while rank == 1 and not os.path.exists({str(told)!r}): time.sleep(0.01)")
 
     class UntilTold(Recorder):
-        """The rank is busy until it is reported to be waited for."""
+        """The rank is busy until it learns that it is waited for."""
 
         def say(self, key: str, **values: object) -> None:
             super().say(key, **values)

@@ -73,7 +73,7 @@ def paths_of(reach: Reachability, src: int, dst: int) -> list[PathProbe]:
 
 
 class Recorder:
-    """A narrator that keeps what it was reported."""
+    """A narrator that keeps what it was given."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, dict[str, object]]] = []

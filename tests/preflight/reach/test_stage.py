@@ -386,7 +386,7 @@ async def test_a_sample_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def first_byte(address: str, port: int, words: bytes = b"") -> bytes:
-    """What a client that says `words` and waits is reported first."""
+    """What a client that says `words` and waits gets first."""
     reader, writer = await asyncio.open_connection(address, port)
     try:
         writer.write(words)

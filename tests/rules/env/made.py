@@ -27,7 +27,7 @@ def software(**changes: str | None) -> SoftwareFacts:
 
 
 def launch(node: int, **changes: Any) -> LaunchFacts:
-    """What the healthy node was reported, changed."""
+    """What the healthy node got, changed."""
     facts = healthy_node(node, 4).launch
     assert isinstance(facts, LaunchFacts)
     return replace(facts, **changes)

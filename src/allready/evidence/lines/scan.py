@@ -90,7 +90,7 @@ def scan(
     Args:
         on_bytes: called with the number of bytes that were read since its last call.
         use_lane: whether the fast lane (`lane`) may be used; it changes nothing but time.
-        use_forms: whether lines are reported by their forms (`forms`); it changes nothing but time.
+        use_forms: whether lines are recognised by their forms (`forms`); it changes nothing but time.
         use_native: whether the compiled part (`native`) may be used, where it is; it changes nothing but time.
 
     Raises:

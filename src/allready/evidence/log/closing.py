@@ -187,9 +187,9 @@ class _Ending:
         results = last_results(self.lines, self._earlier, _is_noise, lambda: not self._is_known(state))
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
-        told = self._behind_loop(state)
-        if told is not None:
-            return self._made(ClosingKind.WORDS, told, at, state)
+        words_of_end = self._behind_loop(state)
+        if words_of_end is not None:
+            return self._made(ClosingKind.WORDS, words_of_end, at, state)
         error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
         if error is not None:
             made = self._made(ClosingKind.OPEN, error[0], at, state)

@@ -18,16 +18,16 @@ _MUCH = 4
 def counts_down(lines: Sequence[str], head: str, readings: Sequence[Reading]) -> int | None:
     """The place of the last line that says how much is left, where the next one would have come behind the end of the
     whole run; None where that is not plain."""
-    told = [(at, left) for at, text in enumerate(lines) if (left := left_s(text)) is not None]
-    if len(told) < _FEW:
+    estimates = [(at, left) for at, text in enumerate(lines) if (left := left_s(text)) is not None]
+    if len(estimates) < _FEW:
         return None
     begun = next((left for text in head.splitlines() if (left := left_s(text)) is not None), 0)
-    falls = [a - b for (_, a), (_, b) in pairwise(told)]
-    at, left = told[-1]
-    if min(falls) < -_MUCH * max(falls[-1], 1) or begun < _MUCH * max(told[0][1], 1):
+    falls = [a - b for (_, a), (_, b) in pairwise(estimates)]
+    at, left = estimates[-1]
+    if min(falls) < -_MUCH * max(falls[-1], 1) or begun < _MUCH * max(estimates[0][1], 1):
         return None  # it begins again, or the beginning was not far away
     epochs = [(one.at, one.done) for one in readings if one.is_outer and not one.is_minor]
-    changes = sum(a[1] != b[1] and told[0][0] < b[0] <= at for a, b in pairwise(epochs))
+    changes = sum(a[1] != b[1] and estimates[0][0] < b[0] <= at for a, b in pairwise(epochs))
     if epochs and not changes:
         return None  # it may be of this epoch
     return at if left <= 2 * max(falls[-1], 1) else None

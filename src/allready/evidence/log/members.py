@@ -44,9 +44,9 @@ def _of_launcher(lines: Sequence[str], head: str) -> int | None:
     if not ended:
         return None
     started = set(_SPAWNED.findall(head))
-    told = [int(number) for number in _NUM_STARTED.findall(head)]
-    if started or told:
-        is_all = len(ended) >= max(len(started), *told, 1)
+    announced = [int(number) for number in _NUM_STARTED.findall(head)]
+    if started or announced:
+        is_all = len(ended) >= max(len(started), *announced, 1)
     else:
         is_all = len(ended) % _EIGHT == 0 or len(ended) in {2, 4}
     return max(ended.values()) if is_all else None

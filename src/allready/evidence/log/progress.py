@@ -315,9 +315,9 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
 
 def _tells_its_end(one: Reading, readings: Sequence[Reading], head: str) -> bool:
     """Whether a count by equal steps, never seen at 0, comes to its total: `(10/60)` to `(60/60)`."""
-    told = [r.done for r in (*_counts_of(head), *readings) if r.label == one.label and r.total == one.total]
-    step = told[-1] - told[-2] if len(told) > 1 else 0
-    return one.total is not None and step > 0 and 0 not in told and one.total % step == one.done % step == 0
+    counts_done = [r.done for r in (*_counts_of(head), *readings) if r.label == one.label and r.total == one.total]
+    step = counts_done[-1] - counts_done[-2] if len(counts_done) > 1 else 0
+    return one.total is not None and step > 0 and 0 not in counts_done and one.total % step == one.done % step == 0
 
 
 def _is_nearly(one: Reading, readings: Sequence[Reading], *, is_strict: bool = False) -> bool:

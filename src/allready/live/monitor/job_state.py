@@ -161,7 +161,7 @@ class JobState:
         return {n: max(0.0, now - t) for n, t in self.heard.items()}
 
     def ends_without_words(self) -> dict[int, float]:
-        """Ranks that ended badly and whose last output have not come: rank -> when its end was reported.
+        """Ranks that ended badly and whose last output has not come: rank -> when its end was reported.
 
         A log that tells no reason so soon after the end may not have been written to its end.
         """
@@ -239,7 +239,7 @@ class JobState:
         )
 
     def world(self, known: World | None) -> World:
-        """The job's members: as reported, or as the words name them."""
+        """The job's members: as reported, or as the statuses name them."""
         if known is not None and known.nodes:
             return known
         nodes = tuple(

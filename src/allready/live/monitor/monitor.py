@@ -180,7 +180,7 @@ class Judge:
         again = GATHER_AGAIN_S[min(max(self._num_asked - 1, 0), len(GATHER_AGAIN_S) - 1)]
         ends = self._board.ends_without_words()
         if any(
-            # A rank has ended since the last question, or shortly before it, or his log was not written yet.
+            # A rank has ended since the last question, or shortly before it, or its log was not written yet.
             self._asked is not None
             and now - since < WORDS_S
             and (since > self._asked - LATE_LOG_S or self._board.is_log_pending(rank))
@@ -380,7 +380,7 @@ class Judge:
         )
 
     def _has_last_words(self, now: float) -> bool:
-        """Whether ends may be reported: the ranks' last output were asked for after they ended, and others had their
+        """Whether ends may be reported: the ranks' last output was asked for after they ended, and others had their
         say."""
         if self._ended_since is None or now - self._ended_since < GRACE_S:
             return False

@@ -221,12 +221,12 @@ class PaceBook:
         return found
 
     def leading(self) -> Leading | None:
-        """By whose operations the whole job's rhythm is reported; None while there are too few."""
+        """By whose operations the whole job's rhythm is known; None while there are too few."""
         known = [(n, g) for n, g in self._groups.items() if g.lines and not _is_mixed(g)]
-        told = [(n, g, min(g.lines)) for n, g in known if len(g.lines[min(g.lines)]) >= MIN_OPERATIONS]
-        if not told:
+        candidates = [(n, g, min(g.lines)) for n, g in known if len(g.lines[min(g.lines)]) >= MIN_OPERATIONS]
+        if not candidates:
             return None
-        name, group, rank = max(told, key=lambda found: (len(found[1].lines), len(found[1].lines[found[2]])))
+        name, group, rank = max(candidates, key=lambda found: (len(found[1].lines), len(found[1].lines[found[2]])))
         line = group.lines[rank]
         return Leading(
             group=name, title=group.label or name, rank=rank, line=line, calls=_period_of(line.digests[-MAX_CALLS:])

@@ -163,7 +163,7 @@ def _named(reading: Reading, rank: int) -> Reading:
 
 
 def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> Reading:
-    """How a rank ended, in its own message.
+    """How a rank ended, by its own output.
 
     What else its output says is left out: a line that looks grave and that the rank outlived explains nothing.
     """

@@ -69,8 +69,8 @@ def are_told_apart(net: model.NetFacts, names: Sequence[str]) -> bool:
     """Whether rules of policy routing choose a table by the addresses of these interfaces, of all but one at least."""
     networks = [rule.source for rule in net.routing_rules if rule.source and not rule.is_marked]
     by_name = {i.name: [a.partition("/")[0] for a in i.addresses] for i in net.interfaces}
-    told = [any(is_within(address, networks) for address in by_name.get(name, ())) for name in names]
-    return sum(told) >= len(names) - 1
+    inside = [any(is_within(address, networks) for address in by_name.get(name, ())) for name in names]
+    return sum(inside) >= len(names) - 1
 
 
 def has_other_tables(net: model.NetFacts) -> bool:

@@ -49,7 +49,7 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     """
     judged = case.of(judge_paths)
     compared = case.of(slow_transfers)
-    told = {*(compared.links if compared is not None else ()), *case.of(losing_links)}  # NET017 and NET019 say why
+    reported = {*(compared.links if compared is not None else ()), *case.of(losing_links)}  # NET017 and NET019 say why
     stalled: dict[Hop, PathProbe] = {}
     slow: dict[Hop, PathProbe] = {}
     for hop, paths in judged.data.items():
@@ -57,7 +57,7 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
         if path is not None:
             if find_hole(case, hop) is None:
                 stalled[hop] = path
-        elif hop[:2] not in told and (barely := _moves_barely(paths)) is not None:
+        elif hop[:2] not in reported and (barely := _moves_barely(paths)) is not None:
             slow[hop] = barely
     bad = {*stalled, *slow}
     fine = links_of(h for h in judged.fine if h not in bad and back(h) not in bad)

@@ -18,7 +18,7 @@ from allready.errors import UsageError
 from allready.model import CallFailed, LogBegin, LogLine, RankOut
 from allready.proc.kill import end_child
 from allready.redaction import masked_all
-from allready.runtime.metrics.sinks import told, verdict_of
+from allready.runtime.metrics.sinks import event_of, verdict_of
 
 MAX_WAITING = 100
 
@@ -109,7 +109,7 @@ class Teller:
         self._hook(self._alert(line))
 
     def _alert(self, line: LogLine) -> Alert:
-        event, sentence = told(line) or ("", "")
+        event, sentence = event_of(line) or ("", "")
         verdict = verdict_of(line) if isinstance(line, CallFailed) else None
         alert = Alert(
             event=event,

@@ -64,7 +64,7 @@ def start(
     Args:
         folder: for the event logs, one of every rank; `allready diagnose FOLDER` reads them.
         sinks: get events and counts besides, from this rank.
-        alerts: reported of failures; functions, `Command`, `Webhook`.
+        alerts: what is notified of failures; functions, `Command`, `Webhook`.
         every: how often counts are reported.
         max_bytes: of this rank's event log; older events make room.
         alert_from_every_rank: by default one rank tells of a failure that all agreed upon.

@@ -76,29 +76,29 @@ class Operation:
 class Waits:
     """For how long this rank was in its last calls of one operation, by their numbers in the epoch."""
 
-    __slots__ = ("_most", "_numbers", "_waits_us", "num_told")
+    __slots__ = ("_most", "_numbers", "_waits_us", "num_sent")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._numbers: list[int] = []
         self._waits_us: list[int] = []
-        self.num_told = 0
+        self.num_sent = 0
 
     def add(self, number: int, took_s: float) -> int:
-        """One call; how many are untold."""
+        """One call; how many are not sent yet."""
         self._numbers.append(number)
         self._waits_us.append(int(took_s * 1e6 + 0.5))
         if len(self._numbers) >= 2 * self._most:
             dropped = len(self._numbers) - self._most
             del self._numbers[:dropped], self._waits_us[:dropped]
-            self.num_told = max(0, self.num_told - dropped)
-        return len(self._numbers) - self.num_told
+            self.num_sent = max(0, self.num_sent - dropped)
+        return len(self._numbers) - self.num_sent
 
     def last(self, most: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Numbers and microseconds of the last calls."""
         return tuple(self._numbers[-most:]), tuple(self._waits_us[-most:])
 
-    def untold(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def unsent(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Those since this was asked last."""
-        begin, self.num_told = self.num_told, len(self._numbers)
+        begin, self.num_sent = self.num_sent, len(self._numbers)
         return tuple(self._numbers[begin:]), tuple(self._waits_us[begin:])

@@ -101,10 +101,10 @@ class Recorder:
         waits = self._waits.get(operation)
         if waits is None:
             waits = self._waits[operation] = Waits(KEPT)
-        return self._untold(operation, waits) if waits.add(self._member.world.entered, took_s) >= BLOCK else None
+        return self._unsent(operation, waits) if waits.add(self._member.world.entered, took_s) >= BLOCK else None
 
-    def _untold(self, operation: str, waits: Waits) -> CallWaits | None:
-        numbers, waits_us = waits.untold()
+    def _unsent(self, operation: str, waits: Waits) -> CallWaits | None:
+        numbers, waits_us = waits.unsent()
         if not numbers:
             return None
         return CallWaits(time_s=time.time(), epoch=self._epoch, operation=operation, numbers=numbers, waits_us=waits_us)
@@ -196,7 +196,7 @@ class Recorder:
 
     def _tell_waits(self) -> None:
         with self._lock:
-            blocks = [self._untold(operation, waits) for operation, waits in self._waits.items()]
+            blocks = [self._unsent(operation, waits) for operation, waits in self._waits.items()]
         for block in blocks:
             if block is not None:
                 self._tell(block)

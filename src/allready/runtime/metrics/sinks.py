@@ -72,7 +72,7 @@ class TensorBoard:
         if isinstance(line, Counted):
             for name, value in scalars(line.counts):
                 self._writer.add_scalar(name, value, global_step=at, walltime=line.time_s)
-        elif (text := told(line)) is not None:
+        elif (text := event_of(line)) is not None:
             self._writer.add_text(f"allready/{text[0]}", text[1], global_step=at, walltime=line.time_s)
         self._writer.flush()
 
@@ -101,7 +101,7 @@ class WandB:
     def write(self, line: LogLine) -> None:
         if isinstance(line, Counted):
             self._run.log(dict(scalars(line.counts)))
-        elif (text := told(line)) is not None:
+        elif (text := event_of(line)) is not None:
             self._run.log({f"allready/{text[0]}": text[1]})
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class OpenTelemetry:
         self._logger = provider.get_logger("allready")
 
     def write(self, line: LogLine) -> None:
-        text = told(line)
+        text = event_of(line)
         if text is None:
             return
         kind, sentence = text
@@ -295,7 +295,7 @@ def verdict_of(line: CallFailed) -> Verdict | None:
     return verdict_on(line.failure)
 
 
-def told(line: LogLine) -> tuple[str, str] | None:
+def event_of(line: LogLine) -> tuple[str, str] | None:
     """Kind and sentence of what a person wants to know, without what looks like a secret; None for the rest."""
     found: tuple[str, str] | None = None
     match line:

@@ -1,4 +1,4 @@
-"""What a person is reported when several rules could speak: the first finding, and that no innocent is named beside
+"""What a person sees when several rules could speak: the first finding, and that no innocent is named beside
 it."""
 
 from typing import Any
