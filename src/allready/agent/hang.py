@@ -56,7 +56,9 @@ class HangMark:
         verdict = report.verdict
         waits = verdict is not None and verdict.fault_class in _WAITS and is_hang(report)
         text = "" if waits else ASLEEP if is_asleep(report) else None
-        shown = None if text is None or verdict is None else (text, verdict.code, verdict.culprits, verdict.detected_time)
+        shown = None
+        if text is not None and verdict is not None:
+            shown = (text, verdict.code, verdict.culprits, verdict.detected_time)
         if shown == self._shown:
             return
         self._shown = shown

@@ -8,8 +8,8 @@ STILL_S = 1.0
 """So long this rank must have begun and completed nothing; a verdict on what is over by now ends no call."""
 ASLEEP_S = 2.5
 USUAL = 3.0
-"""A wait for a rank that sleeps ends a call once it is longer than this, and than so many times the longest wait before:
-a sleep that comes again and again (a poll, a pause) is part of the loop."""
+"""A wait for a rank that sleeps ends a call once it is longer than this, and than so many times the longest wait
+before: a sleep that comes again and again (a poll, a pause) is part of the loop."""
 MIN_OPERATIONS = 10
 """Before so many it is not known how long a step takes, and the first ones take longer."""
 
