@@ -155,6 +155,18 @@ def test_a_rank_that_wakes_up_and_one_that_was_started_again_join_the_loop_of_th
         assert followed[0] >= followed[1] | followed[2]
 
 
+def test_a_loop_ends_where_a_rank_raises_in_every_step_after_the_others_have_done_it(tmp_path: Path) -> None:
+    """Each such step counts, since the others' state is that far; but no step is done without a failure any more."""
+    with Job(tmp_path, 3, script="loop_rank.py", always_raises=1, steps=10**6) as job:
+        job.wait([0, 1, 2])
+        recovered = [len([e for e in job.events(r) if e["event"] == "recovered"]) for r in range(3)]
+        assert recovered == [5, 5, 5]  # max_failures
+        assert job.last(1, "ended")["error"] == "ValueError"
+        for rank in (0, 2):
+            assert job.last(rank, "ended")["error"] == "CollectiveFailed"
+            assert "ValueError: made by the test" in job.last(rank, "ended")["text"]
+
+
 @pytest.mark.parametrize("is_plain", [False, True])
 def test_a_rank_that_lives_but_does_not_come_is_left_and_joins_when_it_does(is_plain: bool, tmp_path: Path) -> None:
     """The others do not wait for it as long as they would for one that is in order, whoever has made the call."""
