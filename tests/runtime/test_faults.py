@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -352,3 +354,21 @@ def test_the_hub_ends_after_the_last_rank(tmp_path: Path) -> None:
     with Job(tmp_path, 2, steps=3) as job:
         job.wait([0, 1])
         until(lambda: job.hub() is None, 30.0)
+
+
+def test_an_exception_is_marked_with_its_rank_once_however_often_the_group_formed_again(tmp_path: Path) -> None:
+    """torch puts that before every line, again with each group that it makes."""
+    script = (
+        "import allready, torch.distributed as dist\n"
+        "allready.init_process_group(store=dist.HashStore(), rank=0, world_size=1)\n"
+        "for _ in range(3):\n"
+        "    with allready.subgroups():\n"
+        "        dist.new_group([0])\n"  # so that torch cannot form it again in place
+        "    allready.recover(ValueError('made by the test'))\n"
+        "raise ValueError('not caught')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", script]
+    found = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert found.returncode == 1
+    assert found.stderr.splitlines()[-1] == "[rank0]: ValueError: not caught"

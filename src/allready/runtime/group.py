@@ -129,6 +129,23 @@ def _forget_meshes() -> None:
         torch._C._clear_DTensor_sharding_propagator_cache()  # noqa: SLF001 - older releases have none in C++
 
 
+class _Excepthook:
+    """Around torch's making of a default group, which puts "[rank3]: " before every line of an uncaught exception, and
+    once more before those with every group that is made: with each, the hook of the one before goes.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._torchs = sys.excepthook
+
+    def __enter__(self) -> None:
+        if sys.excepthook is self._torchs:  # else the script has set its own meanwhile
+            sys.excepthook = self._before
+        self._before = sys.excepthook
+
+    def __exit__(self, *_: object) -> None:
+        self._torchs = sys.excepthook
+
+
 class Group:
     """The default group of this process.
 
@@ -177,6 +194,7 @@ class Group:
         self._epoch = 0
         self._members: tuple[int, ...] = (rank,)
         self._sockets_before: Sockets | None = None
+        self._excepthook = _Excepthook()
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
@@ -263,7 +281,8 @@ class Group:
             limit = nccl.UNLIMITED if "cuda" in self.devices else _CONNECT
             if not self._can_reconfigure:  # else that makes the connections
                 _meet(store, "here", "", place, size, is_over)
-            dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
+            with self._excepthook:
+                dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
             self._is_on_this_store = True
         if self._can_reconfigure:
             self._reconfigure(store, epoch, place, size, is_over)
