@@ -6,7 +6,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allready.agent.hang import HangMark, is_hang
-from allready.model import Confidence, Culprits, FaultClass, Status
+from allready.live.beacon.names import ASLEEP
+from allready.model import Confidence, Culprits, FaultClass, Finding, Report, Severity, Status
 from tests.judging.test_differences import report
 
 
@@ -39,3 +40,36 @@ def test_the_mark_is_there_while_ranks_wait_for_a_fault_that_is_known_for_sure(t
         assert not path.exists()
     assert is_hang(report(FaultClass.DEAD))
     assert not is_hang(report(FaultClass.SLOW_COMP))
+
+
+def waits_for_one(kind: str) -> Report:
+    """All wait for rank 1, which may end by itself."""
+    waits = report(FaultClass.CPU_STUCK, ranks=(1,))
+    assert waits.verdict is not None
+    finding = Finding(
+        code=waits.verdict.code,
+        severity=Severity.WARNING,
+        fault_class=waits.verdict.fault_class,
+        confidence=Confidence.POSSIBLE,
+        culprits=waits.verdict.culprits,
+        message="sleeps",
+        remedy="look",
+        values={"kind": kind},
+    )
+    verdict = replace(waits.verdict, confidence=Confidence.POSSIBLE)
+    return replace(waits, status=Status.WAITING, verdict=verdict, findings=(finding,))
+
+
+def test_ranks_learn_that_all_wait_for_one_that_sleeps_and_not_that_they_wait_for_one_that_works(
+    tmp_path: Path,
+) -> None:
+    mark, path = HangMark(tmp_path), tmp_path / "hung"
+    mark.show(waits_for_one("sleep"))
+    assert path.read_text() == ASLEEP
+    mark.show(waits_for_one("work"))
+    assert not path.exists()
+    mark.show(waits_for_one("sleep work"))  # two ranks: one works
+    assert not path.exists()
+    mark.show(waits_for_one("sleep"))
+    mark.show(report(FaultClass.CPU_STUCK, ranks=(1,)))  # it lasted for so long that it is a fault
+    assert path.read_text() == ""

@@ -55,7 +55,7 @@ def main() -> None:
             metrics.Webhook(plan["url"], timeout_s=60.0),
             lambda alert: 1 / 0,
         ],
-        every=timedelta(seconds=0.2),
+        every=0.2,
     )
     timeout = timedelta(seconds=20)
     for step in range(int(plan["steps"])):

@@ -1,5 +1,6 @@
 """One rank of a test job whose training uses DDP and plain collectives only; `recover` makes it survive."""
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,9 @@ def say(event: str, **values: Any) -> None:
 def strike() -> None:
     if plan["kind"] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if plan["kind"] == "late":
+        time.sleep(3.0)
+        return
     raise ValueError("made by the test")
 
 
@@ -47,7 +51,8 @@ def main() -> None:
                 has_failed = True
                 say("fault")
                 strike()
-            loss.backward()
+            with allready.phase("short", plan["deadline_s"]) if "deadline_s" in plan else contextlib.nullcontext():
+                loss.backward()
             optimizer.step()
             step += 1
         except (RuntimeError, ValueError) as error:

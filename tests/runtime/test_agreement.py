@@ -15,7 +15,7 @@ from allready.judging.overdue import late, missed
 from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, Misfit
 from allready.runtime import comparing
 from allready.runtime import messages as m
-from allready.runtime.agreement import Agreement, Phase
+from allready.runtime.agreement import MAX_BEGUN_PER_RANK, Agreement, Phase
 from allready.runtime.comparing import MAX_MISFITS, OpenCall, calls_of, misfits_of
 from tests.cases import cases
 from tests.runtime.model import Job
@@ -360,6 +360,21 @@ def test_parts_of_a_split_that_have_one_name_are_groups_of_their_own() -> None:
     assert (missing.begun, missing.number, missing.waiting) == (failure.begun[0], 100, (1,))
 
 
+def test_a_rank_is_missed_in_the_last_of_many_groups_in_which_ranks_differ() -> None:
+    """Of a mesh of several dimensions all ranks together have hundreds of groups; a record has room for 32 a rank."""
+    hub = formed(3)
+    names = [str(n) for n in range(MAX_BEGUN_PER_RANK)]
+    hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
+    for rank in range(3):
+        counts = [(name, 10 + 10 * (rank == 2)) for name in names[:-1]] + [(names[-1], 50 - (rank == 2))]
+        plain = m.Plain(begun=here(*counts, ("one too many", rank)), still_s=6.0, is_inside=rank != 2)
+        out = hub.take(rank, replace(position(4, 4), plain=plain), 10.0)
+    failed = decided(out)
+    assert failed is not None
+    assert [one.group for one in failed.failure.begun] == names
+    assert [r.rank for r in late(failed.failure)] == [2]
+
+
 def missed_plainly(still_s: float, begun: int, late_s: float | None) -> Agreement:
     """Ranks 0 and 1 were inside of a plain collective that rank 2 has not begun, until torch gave an error."""
     hub = formed(3)
@@ -514,11 +529,14 @@ def test_groups_that_were_not_made_together_are_made_anew(
 
 
 def test_a_group_that_is_too_small_is_refused_at_once() -> None:
-    hub = formed(2)
+    """For want of the rank that is gone, and not of the one that comes a moment later."""
+    hub = formed(3)
     hub.lost(1, 1.0)
-    hub.take(0, position(1, 0), 1.0)
-    out = hub.take(0, m.Ready(epoch=1, timeout_s=50.0, min_ranks=2), 1.0)
-    assert out == [(0, m.Refused(epoch=1, missing=(1,), min_ranks=2))]
+    for rank in (0, 2):
+        hub.take(rank, position(1, 0), 1.0)
+    for rank in (0, 2):
+        out = hub.take(rank, m.Ready(epoch=1, timeout_s=50.0, min_ranks=3), 1.0)
+        assert out == [(rank, m.Refused(epoch=1, missing=(1,), min_ranks=3))]
 
 
 def compared(size: int | None, number: int = 1, **more: Any) -> m.Compare:

@@ -10,7 +10,8 @@ from allready.runtime.recovery import cause_of
 FUNCTIONAL = "torch.distributed._functional_collectives"
 
 
-GLOO = "[/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 2000ms"
+GLOO = "[/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:6581"
+TIMED_OUT = "[/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 300ms for recv operation"
 
 
 def caught(
@@ -126,3 +127,10 @@ def test_no_memory_left_is_the_ranks_own(modules: tuple[str, ...]) -> None:
 
 def test_no_error_is_the_scripts_own() -> None:
     assert cause_of(None) is FailureCause.RAISED
+
+
+@pytest.mark.parametrize("modules", [("train",), ("train", "torch.distributed.distributed_c10d")])
+def test_gloo_says_when_a_deadline_has_passed(modules: tuple[str, ...]) -> None:
+    assert cause_of(caught(RuntimeError(TIMED_OUT), *modules)) is FailureCause.DEADLINE
+    mine = RuntimeError("Timed out waiting 300ms for the licence server")
+    assert cause_of(caught(mine, "train")) is FailureCause.RAISED

@@ -13,6 +13,7 @@ from allready.errors import UsageError
 from allready.runtime import batches, tally
 from tests.cases import cases
 from tests.runtime.evaluating import SIZE, STEPS, Jobs, fault_of, finishes, jobs, oracle, problems
+from tests.runtime.job import Job
 
 Pair = collections.namedtuple("Pair", ["x", "y"])  # noqa: PYI024 - as loaders make them
 
@@ -170,3 +171,22 @@ def test_a_second_signal_ends_a_rank_that_blocks_and_the_others_go_on() -> None:
     assert found["ends"] == [0, 130, 0, 0], found
     assert [e["step"] for e in of(found, "saved").values()] == [STEPS] * (SIZE - 1)
     assert {e["step"] for e in of(found, "recovered").values()} == {4}
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+@pytest.mark.jobs
+def test_loaders_that_do_not_say_how_long_they_are_and_who_alone_has_an_error_of_its_own(tmp_path: Path) -> None:
+    """What a rank raises because another one did is no error of the evaluation's."""
+    whole = {"coverage": 1.0, "is_partial": False, "has_failed": False, "attempts": 2}
+    part = {"coverage": None, "is_partial": True, "has_failed": False}
+    with Job(tmp_path, 3, script="loaders_rank.py") as job:
+        job.wait([0, 1, 2], 90.0)
+        for rank in range(3):
+            found = {e.pop("event"): e for e in job.events(rank)}
+            assert found["once"] == whole
+            assert found["once errors"] == {"ranks": [1], "metrics": {"loss": 1.5}}
+            assert found["broken"] == {**part, "attempts": 4}
+            assert found["broken errors"]["ranks"] == [1]
+            assert found["alone"] == {**part, "attempts": 1}
+            assert found["alone errors"]["ranks"] == [1]

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -154,6 +156,18 @@ def test_a_rank_that_wakes_up_and_one_that_was_started_again_join_the_loop_of_th
         followed = [{e["step"] for e in job.events(r) if e["event"] == "followed"} for r in range(3)]
         assert followed[0] == set(range(5, job.last(0, "done")["steps"] + 1, 5))
         assert followed[0] >= followed[1] | followed[2]
+
+
+def test_a_loop_ends_where_a_rank_raises_in_every_step_after_the_others_have_done_it(tmp_path: Path) -> None:
+    """Each such step counts, since the others' state is that far; but no step is done without a failure any more."""
+    with Job(tmp_path, 3, script="loop_rank.py", always_raises=1, steps=10**6) as job:
+        job.wait([0, 1, 2])
+        recovered = [len([e for e in job.events(r) if e["event"] == "recovered"]) for r in range(3)]
+        assert recovered == [5, 5, 5]  # max_failures
+        assert job.last(1, "ended")["error"] == "ValueError"
+        for rank in (0, 2):
+            assert job.last(rank, "ended")["error"] == "CollectiveFailed"
+            assert "ValueError: made by the test" in job.last(rank, "ended")["text"]
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
@@ -341,3 +355,35 @@ def test_the_hub_ends_after_the_last_rank(tmp_path: Path) -> None:
     with Job(tmp_path, 2, steps=3) as job:
         job.wait([0, 1])
         until(lambda: job.hub() is None, 30.0)
+
+
+def test_an_exception_is_marked_with_its_rank_once_however_often_the_group_formed_again(tmp_path: Path) -> None:
+    """torch puts that before every line, again with each group that it makes."""
+    script = (
+        "import allready, torch.distributed as dist\n"
+        "allready.init_process_group(store=dist.HashStore(), rank=0, world_size=1)\n"
+        "for _ in range(3):\n"
+        "    with allready.subgroups():\n"
+        "        dist.new_group([0])\n"  # so that torch cannot form it again in place
+        "    allready.recover(ValueError('made by the test'))\n"
+        "raise ValueError('not caught')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", script]
+    found = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert found.returncode == 1
+    assert found.stderr.splitlines()[-1] == "[rank0]: ValueError: not caught"
+
+
+def test_calls_in_two_groups_of_the_same_ranks_are_each_compared_and_counted_by_themselves(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, script="twins_rank.py") as job:
+        job.wait([0, 1, 2])
+        for rank in range(3):
+            if rank < 2:
+                assert job.last(rank, "sums")["values"] == job.last(rank, "again")["values"] == [2.0, 4.0]
+            size, apart = job.last(rank, "size"), job.last(rank, "apart")
+            assert (size["code"], size["group"], size["twin"]) == ("RTM008", [0, 1], 1)
+            assert size["voids"] == [[[0, 1], 0, 3], [[0, 1], 1, 2]]  # two calls in the first, one in the second
+            # Rank 0 waited in the first group; rank 1, which waited in the second, has not come there.
+            assert (apart["code"], apart["culprits"], apart["group"]) == ("RTM005", [1], [0, 1])
+            assert apart["twin"] == 0

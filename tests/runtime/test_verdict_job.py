@@ -79,3 +79,52 @@ def test_without_a_deadline_the_verdict_ends_the_calls(job: Job) -> None:
     assert len(notes) == 2, node.report()["notes"]
     assert all("rank 1 (" in note and "2 ranks waited" in note for note in notes), notes
     assert node.out.count("THROUGH") == 3
+
+
+ASLEEP = """
+import os, time
+import torch, allready
+
+allready.init_process_group()
+rank = int(os.environ["RANK"])
+has_slept = []
+
+def train_step(step):
+    if rank == 1 and step == 40 and not has_slept:
+        has_slept.append(step)
+        while not os.path.exists("go_on"):
+            time.sleep(0.1)
+    torch.distributed.all_reduce(torch.ones(64))
+    time.sleep(0.02)
+
+def take_over(recovery, step):
+    if rank == 0:
+        verdict = recovery.failure.verdict
+        said = [recovery.failure.failure.cause, verdict and verdict.code, verdict and verdict.culprits.ranks]
+        print("RECOVERED", recovery.members, recovery.joined, *said, flush=True)
+        open("go_on", "w").close()
+
+def after_step(step):
+    if step >= 60 and torch.distributed.get_world_size() == 3:
+        loop.num_steps = step
+
+loop = allready.TrainLoop(10**6, on_recovery=take_over, after_step=after_step)
+loop.run(train_step)
+allready.finish()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+@pytest.mark.jobs
+def test_without_a_deadline_a_rank_that_sleeps_is_left_behind_before_its_sleep_is_a_fault(job: Job) -> None:
+    """The report says only that the job waits, which may end by itself; the ranks know that it lasts unusually long."""
+    node = job.start("--nproc-per-node", "3", job.script(ASLEEP))
+    code = node.wait(150.0)
+    said = [line.partition("RECOVERED ")[2] for line in node.out.splitlines() if "RECOVERED" in line]
+    assert code == 0, node.out[-6000:] + node.err[-3000:]
+    assert len(said) == 2, said
+    assert said[0] == "(0, 2) () verdict RTM005 (1,)", said
+    assert said[1].startswith("(0, 1, 2) (1,) "), said
+    assert "waiting, which may end by itself" in node.err
+    assert "FAULT" not in node.err

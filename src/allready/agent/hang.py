@@ -1,9 +1,12 @@
-"""Whether the verdict says that the job hangs, and a file that tells the ranks of this node so."""
+"""Whether the verdict says that the job hangs, or waits for ranks that sleep, and a file that tells the ranks of this
+node so.
+"""
 
 import logging
 from pathlib import Path
 
-from allready.live.beacon.names import HUNG
+from allready.judging.stall import StallKind
+from allready.live.beacon.names import ASLEEP, HUNG
 from allready.model import Confidence, FaultClass, Report, Status
 
 log = logging.getLogger(__name__)
@@ -27,6 +30,19 @@ def is_hang(report: Report | None) -> bool:
     )
 
 
+def is_asleep(report: Report) -> bool:
+    """Whether all wait for ranks that sleep: it may be in order, and only the ranks know how long they usually wait."""
+    verdict = report.verdict
+    return (
+        verdict is not None
+        and report.status is Status.WAITING
+        and any(
+            (f.code, f.culprits) == (verdict.code, verdict.culprits) and f.values.get("kind") == StallKind.SLEEP
+            for f in report.findings
+        )
+    )
+
+
 class HangMark:
     """The file; made when a hang begins, made anew when another one takes its place or the same rank hangs once more,
     removed when none is left."""
@@ -37,16 +53,18 @@ class HangMark:
 
     def show(self, report: Report) -> None:
         """What the newest verdict says."""
-        waits = report.verdict is not None and report.verdict.fault_class in _WAITS
-        wanted = waits and is_hang(report)
         verdict = report.verdict
-        shown = (verdict.code, verdict.culprits, verdict.detected_time) if wanted and verdict is not None else None
+        waits = verdict is not None and verdict.fault_class in _WAITS and is_hang(report)
+        text = "" if waits else ASLEEP if is_asleep(report) else None
+        shown = None
+        if text is not None and verdict is not None:
+            shown = (text, verdict.code, verdict.culprits, verdict.detected_time)
         if shown == self._shown:
             return
         self._shown = shown
         try:
-            if wanted:
-                self._path.touch()
+            if text is not None:
+                self._path.write_text(text, encoding="ascii")
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:

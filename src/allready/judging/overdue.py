@@ -21,16 +21,18 @@ class Missed(Struct, frozen=True, kw_only=True):
 
 def _waits(rank: RankAtFailure) -> bool:
     """Whether it is inside of an operation of torch's, or was until that failed."""
-    return rank.is_inside or rank.cause is FailureCause.BACKEND
+    return rank.is_inside or rank.cause in {FailureCause.BACKEND, FailureCause.DEADLINE}
 
 
 def _late_in(failure: RuntimeFailure, one: Begun) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Ranks of a group that have begun fewer operations than others and are inside none, and who waits for them.
 
-    Others have waited for `SOON_S`: who has only just begun an operation says nothing of those that come next.
+    Others have waited for `SOON_S`, or in an operation whose deadline has passed for one of them: who has only just
+    begun an operation says nothing of those that come next.
     """
     ranks = {r.rank: r for r in failure.ranks if r.rank in one.counts}
-    waiting = [r.rank for r in ranks.values() if _waits(r) and r.still_s >= SOON_S]
+    over = {one.counts[r.rank] for r in ranks.values() if r.cause is FailureCause.DEADLINE}
+    waiting = [r.rank for r in ranks.values() if _waits(r) and (r.still_s >= SOON_S or one.counts[r.rank] in over)]
     late = tuple(n for n, r in ranks.items() if not _waits(r) and {*one.ahead([n])} & {*waiting})
     return late, tuple(r for r in (one.ahead(late) if late else ()) if r in waiting)
 

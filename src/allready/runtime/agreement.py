@@ -11,7 +11,7 @@ on, or a little later wherever they are, but not while one of them has its door 
 
 from collections.abc import Iterable
 from enum import StrEnum
-from itertools import islice
+from itertools import accumulate
 
 from msgspec.structs import replace
 
@@ -227,7 +227,8 @@ class Agreement:
             return self._form()
         if not (is_late or is_hopeless):
             return []  # a silent rank may still wake up
-        missing = tuple(r for r in self.members if r not in self._ready)
+        # Who lives may still have come, where others were waited for.
+        missing = tuple(r for r in self.members if (r not in self._ready if is_late else r in self._gone))
         asked, self._ready = sorted(self._ready), {}
         return [(r, m.Refused(epoch=self.epoch, missing=missing, min_ranks=least)) for r in asked]
 
@@ -286,7 +287,7 @@ class Agreement:
 
     def _on_vote(self, rank: int, message: m.Vote, now_s: float) -> Out:
         group = message.group
-        of = group or self.members
+        of = m.ranks_of(group) or self.members
         if message.epoch != self.epoch or not self._runs(rank, group):
             return []
         if message.number != self._passed.get(group, -1) + 1:
@@ -305,7 +306,9 @@ class Agreement:
 
     def _runs(self, rank: int, group: Ranks) -> bool:
         """Whether a rank, which is a member, may speak of that group in this epoch."""
-        return self.phase is Phase.RUNNING and (not group or (rank in group and set(group) <= set(self.members)))
+        return self.phase is Phase.RUNNING and (
+            not group or (rank in group and set(m.ranks_of(group)) <= set(self.members))
+        )
 
     def _all_passed(self, number: int, now_s: float) -> Out:
         """The place to let in who waits: no member is inside of a call of the default group."""
@@ -314,7 +317,7 @@ class Agreement:
 
     def _on_compare(self, rank: int, message: m.Compare, now_s: float) -> Out:
         group = message.group
-        of = group or self.members
+        of = m.ranks_of(group) or self.members
         if message.epoch != self.epoch or not self._runs(rank, group):
             return []
         call = self._comparisons.call(group, message.number, of)
@@ -395,11 +398,12 @@ class Agreement:
             reporter=self._reporter,
             ranks=ranks,
             first_void=min((1 + r.call.completed for r in ranks if r.call is not None), default=None),
-            group=self._group,
+            group=m.ranks_of(self._group),
+            twin=m.number_of(self._group),
             voids=self._voids(),
             after_s=round(now_s - self._frozen_s, 3),
             number=self._number,
-            misfits=misfits_of(self._called, self._group or self.members) if self._called else (),
+            misfits=misfits_of(self._called, m.ranks_of(self._group) or self.members) if self._called else (),
             begun=self._begun(),
         )
         self._late = frozenset(r.rank for r in late(failure))
@@ -431,7 +435,8 @@ class Agreement:
         groups = {(), *(s.group for position in self._positions.values() for s in position.subgroups)}
         return tuple(
             GroupVoid(
-                group=group,
+                group=m.ranks_of(group),
+                twin=m.number_of(group),
                 first_void=1
                 + min(_in_group(p, group).completed for r, p in self._positions.items() if not group or r in group),
             )
@@ -440,13 +445,17 @@ class Agreement:
         )
 
     def _begun(self) -> tuple[Begun, ...]:
-        """Of groups whose ranks differ; of very many the first."""
+        """Of groups whose ranks differ; of very many those that fit into the record."""
         counts: dict[tuple[str, Ranks], dict[int, int]] = {}
         for rank, position in sorted(self._positions.items()):
             for here in position.plain.begun:
                 counts.setdefault((here.group, here.ranks), {})[rank] = here.count
-        groups = (Begun(group=name, counts=begun) for (name, _), begun in counts.items())
-        return tuple(islice((one for one in groups if len({*one.counts.values()}) > 1), MAX_BEGUN))
+        differing = [
+            Begun(group=name, counts=begun) for (name, _), begun in counts.items() if len({*begun.values()}) > 1
+        ]
+        ends = accumulate(len(one.counts) for one in differing)
+        most = MAX_BEGUN_PER_RANK * len(self.members)
+        return tuple(one for one, end in zip(differing, ends, strict=True) if end <= most)
 
     def _to_members(self, message: m.ToRank) -> Out:
         return [(r, message) for r in self.members if r not in self._gone]

@@ -10,14 +10,14 @@ from typing import Any, overload
 from msgspec import Struct
 
 from allready.errors import UsageError
-from allready.model import Verdict
+from allready.model import FailureCause, Verdict
 from allready.runtime import batches as cut
 from allready.runtime import recording
 from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration
 from allready.runtime.exchange import tell_all
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.recovery import PHASES, RECOVER, Recovery, phase, recover
+from allready.runtime.recovery import PHASES, RECOVER, Recovery, cause_of, phase, recover
 from allready.runtime.session import Session, current
 from allready.runtime.tally import Share, Sums, coverage, means, total, weighed
 
@@ -37,8 +37,9 @@ class Evaluation:
 
     `metrics`: means over all samples that were evaluated, weighted by their number; empty where it failed.
     `coverage`: the part of all batches that they stand for; None where a loader does not say how many it has.
-    `attempts`: 0 where the ranks did not even meet.  `failures`: what went wrong on the way.  `errors`: the last
-    exception of the evaluation function on each rank, by its number at the start of the job.
+    `is_partial`: whether batches are missing from the metrics.  `attempts`: 0 where the ranks did not even meet.
+    `failures`: what went wrong on the way.  `errors`: the last exception of its own of the evaluation function or the
+    loader on each rank, by its number at the start of the job.
     """
 
     step: int
@@ -46,13 +47,9 @@ class Evaluation:
     coverage: float | None
     has_failed: bool
     attempts: int
+    is_partial: bool = False
     failures: tuple[CollectiveFailed, ...] = ()
     errors: dict[int, str] = field(default_factory=dict)
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether batches are missing from the metrics."""
-        return not self.has_failed and self.coverage is not None and self.coverage < 1
 
     @property
     def verdict(self) -> Verdict | None:
@@ -237,6 +234,7 @@ class _Run:
                 done=len(evaluated),
                 expected=self._num_batches(),
                 sums=total(evaluated),
+                is_whole=len(evaluated) == self._num_found,
                 error=self._error,
             ),
             Share,
@@ -253,14 +251,15 @@ class _Run:
 
     def _together(self, parts: int) -> None:
         """Evaluate from the first batch on that one of the ranks has not done; an exception is the group's."""
-        for batch in self._rest():
-            try:
+        try:
+            for batch in self._rest():
                 self._done.append(self._one(batch, parts))
-            except CollectiveFailed:
-                raise
-            except Exception as error:
+        except CollectiveFailed:
+            raise
+        except Exception as error:
+            if cause_of(error) is FailureCause.RAISED:  # else it follows from what another rank did
                 self._note(error)
-                raise
+            raise
 
     def _alone(self) -> None:
         """Evaluate the rest; an exception stays here, and costs this batch at most."""
@@ -329,11 +328,16 @@ class _Run:
                 return
 
     def _decided(self, shares: list[Share], attempts: int) -> _Found:
+        # A loader that does not say how many batches it has is known once it was gone through.
+        self._expected |= {share.rank: share.expected for share in shares if share.expected is not None}
         part = coverage(sum(share.done for share in shares), self._expected)
         is_enough = (part is None or part >= self._options.min_coverage) and any(share.done for share in shares)
         is_empty = part == 1.0
+        has_failed = not (is_enough or is_empty)
+        is_whole = all(share.is_whole for share in shares) if part is None else part >= 1
         return self._found(
-            has_failed=not (is_enough or is_empty),
+            has_failed=has_failed,
+            is_partial=not (has_failed or is_whole),
             attempts=attempts,
             metrics=means(total(share.sums for share in shares)),
             part=part,
@@ -345,6 +349,7 @@ class _Run:
         *,
         has_failed: bool,
         attempts: int,
+        is_partial: bool = False,
         metrics: Mapping[str, float] | None = None,
         part: float | None = 0.0,
         errors: Mapping[int, str] | None = None,
@@ -355,6 +360,7 @@ class _Run:
             coverage=part,
             has_failed=has_failed,
             attempts=attempts,
+            is_partial=is_partial,
             failures=tuple(self._failures),
             errors=dict(errors or {}),
         )

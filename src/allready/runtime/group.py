@@ -12,7 +12,6 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -22,6 +21,7 @@ from msgspec import Struct
 from allready.errors import UsageError
 from allready.runtime import nccl
 from allready.runtime.connections import Ended, Sockets, ends, sockets
+from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import Begun
 
 BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "cuda")}
@@ -129,6 +129,23 @@ def _forget_meshes() -> None:
         torch._C._clear_DTensor_sharding_propagator_cache()  # noqa: SLF001 - older releases have none in C++
 
 
+class _Excepthook:
+    """Around torch's making of a default group, which puts "[rank3]: " before every line of an uncaught exception, and
+    once more before those with every group that is made: with each, the hook of the one before goes.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._torchs = sys.excepthook
+
+    def __enter__(self) -> None:
+        if sys.excepthook is self._torchs:  # else the script has set its own meanwhile
+            sys.excepthook = self._before
+        self._before = sys.excepthook
+
+    def __exit__(self, *_: object) -> None:
+        self._torchs = sys.excepthook
+
+
 class Group:
     """The default group of this process.
 
@@ -170,13 +187,12 @@ class Group:
         self._lock = threading.Lock()
         self._is_cut = False
         self._unfinished: list[Any] = []
-        self._subgroups: dict[Any, tuple[int, ...]] = {}
-        self.doubled: frozenset[tuple[int, ...]] = frozenset()
-        """Ranks of which several subgroups consist: each rank may call in these in an order of its own."""
+        self._subgroups: dict[Any, Ranks] = {}
         self._num_makings = 0
         self._epoch = 0
         self._members: tuple[int, ...] = (rank,)
         self._sockets_before: Sockets | None = None
+        self._excepthook = _Excepthook()
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
@@ -263,7 +279,8 @@ class Group:
             limit = nccl.UNLIMITED if "cuda" in self.devices else _CONNECT
             if not self._can_reconfigure:  # else that makes the connections
                 _meet(store, "here", "", place, size, is_over)
-            dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
+            with self._excepthook:
+                dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
             self._is_on_this_store = True
         if self._can_reconfigure:
             self._reconfigure(store, epoch, place, size, is_over)
@@ -333,6 +350,7 @@ class Group:
 
         groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
         known, before = set(groups), sockets()
+        _forget_meshes()  # what a step of the old model has worked out after its groups were gone
         self._num_makings += 1
         with self._lock:
             self._sockets_before = before
@@ -348,14 +366,13 @@ class Group:
             with self._lock:
                 self._sockets_before = None
         for group in made:
-            ranks = dist.get_process_group_ranks(group)
-            self._subgroups[group] = tuple(sorted(self._members[r] for r in ranks))
-        of_living = Counter(ranks for group, ranks in self._subgroups.items() if group in groups)
-        self.doubled |= {ranks for ranks, num in of_living.items() if num > 1}
+            ranks = tuple(sorted(self._members[r] for r in dist.get_process_group_ranks(group)))
+            # All its ranks make their groups in the same order, or torch could not connect them.
+            self._subgroups[group] = twin(ranks, sum(ranks_of(other) == ranks for other in self._subgroups.values()))
         self.set_timeout(self.timeout)
 
-    def ranks_of(self, group: Any) -> tuple[int, ...]:
-        """The numbers at the start of a subgroup's ranks; empty: it is the default group."""
+    def name_of(self, group: Any) -> Ranks:
+        """A subgroup's name: the numbers at the start of its ranks (see `twin`); empty: it is the default group."""
         import torch.distributed as dist
 
         if group is dist.group.WORLD:
@@ -394,7 +411,7 @@ class Group:
         """Give the group back to torch."""
         import torch.distributed as dist
 
-        self.direct, self.doubled = None, frozenset()
+        self.direct = None
         communicator, self._communicator = self._communicator, None
         if not dist.is_initialized():
             return

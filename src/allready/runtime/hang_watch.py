@@ -6,6 +6,12 @@ import time
 
 STILL_S = 1.0
 """So long this rank must have begun and completed nothing; a verdict on what is over by now ends no call."""
+ASLEEP_S = 2.5
+USUAL = 3.0
+"""A wait for a rank that sleeps ends a call once it is longer than this, and than so many times the longest wait
+before: a sleep that comes again and again (a poll, a pause) is part of the loop."""
+MIN_OPERATIONS = 10
+"""Before so many it is not known how long a step takes, and the first ones take longer."""
 
 
 def tell_formed(epoch: int, members: tuple[int, ...]) -> None:
@@ -26,6 +32,8 @@ class HangWatch:
         self._mark = mark
         self._progress: object = None
         self._since_s = time.monotonic()
+        self._longest_s = 0.0
+        self._num_operations = 0
         self._told_ns = 0
 
     @classmethod
@@ -38,14 +46,21 @@ class HangWatch:
         run_dir = os.path.dirname(names.RANK_FOLDER[0])  # noqa: PTH120
         return cls(os.path.join(run_dir, names.HUNG))  # noqa: PTH118
 
-    def is_hang(self, progress: object, now_s: float) -> bool:
+    def rest(self) -> None:
+        """What goes on now has a limit of its own, and teaches nothing."""
+        self._progress = None
+
+    def is_hang(self, progress: object, now_s: float, *, num_operations: int = 0) -> bool:
         """Whether this rank hangs by the verdict; true once for each.
 
         Args:
             progress: changes whenever this rank makes progress.
         """
         if progress != self._progress:
+            if self._progress is not None and self._is_trained():
+                self._longest_s = max(self._longest_s, now_s - self._since_s)
             self._progress, self._since_s = progress, now_s
+        self._num_operations = max(self._num_operations, num_operations)
         try:
             made_ns = os.stat(self._mark).st_mtime_ns  # noqa: PTH116
         except OSError:
@@ -55,5 +70,20 @@ class HangWatch:
         is_of_now = time.time() - made_ns / 1e9 < still_s
         if made_ns == self._told_ns or still_s < STILL_S or not is_of_now:
             return False
+        if self._says_asleep() and not (self._is_trained() and still_s >= max(ASLEEP_S, USUAL * self._longest_s)):
+            return False
         self._told_ns = made_ns
         return True
+
+    def _is_trained(self) -> bool:
+        return self._num_operations >= MIN_OPERATIONS
+
+    def _says_asleep(self) -> bool:
+        """Whether the mark is of a rank that sleeps, which may be in order."""
+        from allready.live.beacon.names import ASLEEP
+
+        try:
+            with open(self._mark, encoding="ascii") as file:  # noqa: PTH123
+                return file.read(len(ASLEEP)) == ASLEEP
+        except (OSError, UnicodeDecodeError):
+            return True

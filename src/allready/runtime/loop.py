@@ -45,7 +45,8 @@ class TrainLoop:
         after_step: called with the number of steps done, after each that all ranks have done; the place of `evaluate`.
             Left out once a signal has come.
         min_ranks, recover_timeout, late_timeout: for `recover`.
-        max_failures: so many failures one after the other without a step in between end the loop with the last error.
+        max_failures: so many failures one after the other, without a step in between that all ranks have done without
+            one, end the loop with the last error.
         rejoin: a rank without which the others went on, or that was started again, asks them to take it in.  They do so
             between two steps, by `on_recovery`.
     """
@@ -115,13 +116,15 @@ class TrainLoop:
         """A step, the agreement that all ranks have done it, and what follows it; the signal to stop for."""
         if self._has_knocked:
             self._let_in()
-        if self.step == self._agreed:
+        has_trained = self.step == self._agreed
+        if has_trained:
             train_step(self.step)
             self.step += 1  # this rank's state is that far; if the agreement fails, the others may take it
         found, knocked = self._signals.agreed_with(current().member.has_knocked)
         self._agreed = self.step
         self._has_knocked = bool(knocked) and not found
-        self._num_failures = 0
+        if has_trained:  # else the step is the one that failed on a rank after it was done on others
+            self._num_failures = 0
         if self._after_step is not None and not found:
             self._after_step(self.step)
         return found

@@ -21,6 +21,8 @@ _WAITS = ("torch.distributed", "torch.autograd")
 _DDP = "torch.nn.parallel.distributed"
 _BY_GLOO = re.compile(r"\bgloo/\S+\.(?:cc|h):\d+\]")
 """The place in Gloo's source with which its errors begin."""
+_TIMED_OUT = re.compile(r"\] Timed out waiting \d+ms for ")
+"""What Gloo says behind it of an operation whose deadline has passed."""
 
 
 _Counts = dict[tuple[str, Ranks], int]
@@ -104,6 +106,11 @@ def is_torchs(frames: list[FrameType]) -> bool:
 def is_by_gloo(error: BaseException) -> bool:
     """Whether Gloo has raised it, for any caller: the `wait` of an operation in flight has no frame of torch's."""
     return _BY_GLOO.search(str(error)) is not None
+
+
+def is_timeout_of_gloo(error: BaseException) -> bool:
+    """Whether the deadline of a plain collective has passed: of no other error is it known that others were late."""
+    return is_by_gloo(error) and _TIMED_OUT.search(str(error)) is not None
 
 
 def _is_collective(frame: FrameType) -> bool:

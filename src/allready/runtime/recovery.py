@@ -26,7 +26,7 @@ from allready.runtime.group import BACKENDS, FORM, Group
 from allready.runtime.hang_watch import tell_formed
 from allready.runtime.hub import Plan, start
 from allready.runtime.pace import AdaptiveTimeout
-from allready.runtime.plain import is_by_gloo, is_torchs
+from allready.runtime.plain import is_by_gloo, is_timeout_of_gloo, is_torchs
 from allready.runtime.session import MARGIN_S, Session, begin, current, end, has_left
 
 log = logging.getLogger(__name__)
@@ -332,6 +332,8 @@ def cause_of(error: BaseException | None) -> FailureCause:
     """Whether an error is the script's own, or what a collective of torch's raised because of another rank."""
     if not isinstance(error, RuntimeError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return FailureCause.RAISED
+    if is_timeout_of_gloo(error):
+        return FailureCause.DEADLINE
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return FailureCause.BACKEND if is_torchs(frames) or is_by_gloo(error) else FailureCause.RAISED
 

@@ -191,7 +191,7 @@ class Session:
     def num_ranks(self, group: Ranks) -> int:
         """Of a subgroup, or of the default group."""
         formed = self.member.formed
-        return len(group) if group or formed is None else len(formed.members)
+        return len(m.ranks_of(group)) if group or formed is None else len(formed.members)
 
     def send(self, message: m.FromRank) -> None:
         """To the hub."""
@@ -227,16 +227,20 @@ class Session:
         return replace(answer, plain=plain)
 
     def _beaten(self) -> m.FromRank | None:
-        self.group.begun.look(time.monotonic())
+        begun, _, _ = self.group.begun.look(time.monotonic())
         watch = self._hang_watch
         if watch is None:
             return None
         with self.lock:
             member = self.member
             calls = [member.world, *member.subgroups.values()]
-            progress = (member.epoch, *((c.entered, c.completed, c.is_waiting) for c in calls))
+            progress = (member.epoch, begun, *((c.entered, c.completed, c.is_waiting) for c in calls))
+            num_operations = sum(c.entered for c in calls) + sum(here.count for here in begun)
             is_over = not member.is_open or self.is_limited or self.is_call_limited
-        if is_over or not watch.is_hang(progress, time.monotonic()):  # a mark is heeded once
+        if is_over:
+            watch.rest()
+            return None
+        if not watch.is_hang(progress, time.monotonic(), num_operations=num_operations):  # a mark is heeded once
             return None
         return m.Fail(epoch=member.epoch, cause=FailureCause.VERDICT)
 

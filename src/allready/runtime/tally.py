@@ -13,13 +13,15 @@ class Share(Struct, frozen=True, kw_only=True):
     """What one rank tells the others of its part.
 
     `rank`: its number at the start of the job.  `at`: batches that it has gone through, of which `done` were evaluated.
-    `expected`: batches that it has; None: its loader does not say.
+    `expected`: batches that it has; None: its loader does not say.  `is_whole`: it has gone through all of them and
+    left none out.
     """
 
     rank: int
     at: int
     done: int
     expected: int | None = None
+    is_whole: bool = False
     sums: Sums = {}
     error: str = ""
 

@@ -20,6 +20,7 @@ def test_work_that_lasts_longer_than_asked_for_is_a_fault() -> None:
 def test_a_sleep_is_told_as_stuck_and_as_waiting() -> None:
     [hit] = ask("LIV006", behind(2), seen={2: SLEEP}, stacks=(stack(2, "user_code"),)).hits
     assert (hit.culprits.ranks, hit.fault_class, hit.severity) == ((2,), FaultClass.CPU_STUCK, None)
+    assert hit.values["kind"] == "sleep"
 
 
 def test_a_wait_of_a_moment_is_not_worth_a_word() -> None:

@@ -103,3 +103,16 @@ def test_who_waits_in_a_safe_call_has_left_out_the_plain_one_in_which_most_wait(
     one = failed(inside[0], rank(2, operation="barrier"), begun=(Begun(group="0", counts={0: 22, 2: 21}),))
     [hit] = check("RTM005", one).hits
     assert hit.culprits.ranks == (0,)  # of two neither is out of step with most: who is late for the safe call
+
+
+def test_a_deadline_of_less_than_a_second_names_who_is_late_for_a_plain_operation() -> None:
+    """Who is inside of the operation whose deadline has passed for one has waited, too; in another one not."""
+    timed_out = rank(0, 6, 6, still_s=0.2, cause=FailureCause.DEADLINE)
+    inside = [rank(r, 6, 6, still_s=0.2, is_inside=True) for r in (1, 3)]
+    counts = Begun(group="0", counts={0: 22, 1: 22, 2: 21, 3: 22})
+    case = failed(timed_out, *inside, rank(2, 6, 6, still_s=0.4), begun=(counts,), cause=FailureCause.DEADLINE)
+    [hit] = check("RTM005", case).hits
+    assert (hit.culprits.ranks, hit.values["waiting"]) == ((2,), "0, 1, 3")
+    ahead = Begun(group="0", counts={0: 22, 1: 23, 2: 22, 3: 23})
+    at_once = failed(timed_out, *inside, rank(2, 6, 6, still_s=0.4), begun=(ahead,), cause=FailureCause.DEADLINE)
+    assert not check("RTM005", at_once).hits

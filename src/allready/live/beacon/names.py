@@ -15,7 +15,9 @@ NOT_OURS = frozenset(_signal.valid_signals()) - {
 """Signals that the beacon's threads leave to the script's: all but those of a fault in a thread itself."""
 
 HUNG = "hung"
-"""In the run folder as long as the verdict says that the job hangs."""
+"""In the run folder as long as the verdict says that the job hangs, or that all wait for ranks that sleep."""
+ASLEEP = "asleep"
+"""What that file holds in the second case, which may end by itself."""
 RANK_FOLDER: "list[str]" = []
 """In a rank with a beacon: the folder that it shares with its agent."""
 FORMED: "list[tuple[int, tuple[int, ...]]]" = [(0, ())]

@@ -61,6 +61,7 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
         severity=Severity.ERROR if too_long else None,
         fault_class=_class_of(causes),
         confidence=_confidence(causes, found.for_s, too_long=too_long),
+        values={"kind": " ".join(sorted({c.kind for c in causes}))},
     )
 
 

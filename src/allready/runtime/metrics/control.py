@@ -16,6 +16,7 @@ from allready.judging.conclude import Known, conclude
 from allready.judging.engine import judge
 from allready.model import EventLog, Fleet, Lag, LogBegin, Origin, RunEvidence, RuntimeCounts, Verdict, World
 from allready.runtime import recording
+from allready.runtime.durations import Duration, duration
 from allready.runtime.exchange import tell_all
 from allready.runtime.messages import Formed, Ranks
 from allready.runtime.metrics.alerts import MAX_WAITING, Hook, Teller
@@ -55,7 +56,7 @@ def start(
     *,
     sinks: Sequence[Sink] = (),
     alerts: Sequence[Hook] = (),
-    every: timedelta = timedelta(seconds=30),
+    every: Duration = timedelta(seconds=30),
     max_bytes: int = MAX_BYTES,
     alert_from_every_rank: bool = False,
 ) -> None:
@@ -72,7 +73,8 @@ def start(
     session = current()
     if _active and _active[0] in recording.listeners:
         raise UsageError("metrics.start was called before; call metrics.stop first")
-    if every.total_seconds() <= 0:
+    every_s = duration(every, "every").total_seconds()
+    if every_s <= 0:
         raise UsageError("every must be longer than nothing")
     begin = LogBegin(
         attempt=session.group.attempt,
@@ -95,7 +97,7 @@ def start(
     for hook in alerts:
         teller = Teller(hook, begin, every_rank=alert_from_every_rank)
         receivers.append(Courier("alert", teller, wants=teller.wants, most=MAX_WAITING))
-    recorder = Recorder(begin, session.member, receivers, every_s=every.total_seconds())
+    recorder = Recorder(begin, session.member, receivers, every_s=every_s)
     _active[:] = [recorder]
     recorder.start()
     recording.listen(recorder)
@@ -106,11 +108,11 @@ def _size_at_start(formed: Formed | None) -> int:
     return 1 if formed is None else max(formed.members) + 1
 
 
-def stop(timeout: timedelta = STOP) -> None:
+def stop(timeout: Duration = STOP) -> None:
     """Write what is left and count no more; within this time, whatever a sink does."""
     recording.listen(None)
     for recorder in _active:
-        recorder.stop(timeout.total_seconds())
+        recorder.stop(duration(timeout).total_seconds())
     _active.clear()
 
 
