@@ -193,6 +193,11 @@ def usual_stay_s(live: Live, rank: int) -> float:
     return max((b - a for a, b in pairwise(since)), default=0.0)
 
 
+def a_gpu_computes(live: Live) -> bool:
+    """Whether a GPU of any rank is busy: what a rank waits for may be its result."""
+    return any((s.gpu_busy_share or 0.0) > IDLE_SHARE for s in live.ranks().values())
+
+
 def is_idle(live: Live, rank: int) -> bool:
     """Whether it and its children have used next to no processor time where it stands; False when that is not known.
 

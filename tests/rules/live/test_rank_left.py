@@ -79,6 +79,18 @@ def test_of_two_neither_is_accused_where_the_other_waits_at_a_line_of_its_own() 
     assert "than the rest" not in said
 
 
+def test_of_two_whose_calls_no_record_numbers_neither_is_accused() -> None:
+    """Seen in a JAX job: a call more in the middle shows only when the other one is through, at the line of all calls."""
+    fleet = two(ended(1))
+    assert fleet.live is not None
+    [node] = fleet.live.statuses.values()
+    bare = replace(node, ranks=tuple(replace(r, groups=(), framework="jax") for r in node.ranks))
+    history = {0: (replace(bare, time_s=NOW - 20.0),)}
+    live = replace(fleet.live, statuses={0: bare}, history=history)
+    [hit] = check("LIV007", replace(fleet, live=live)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
+
+
 def test_of_two_the_one_that_left_is_accused_where_the_other_goes_on_as_before() -> None:
     fleet = two(ended(1))
     run, live = fleet.run_evidence, fleet.live

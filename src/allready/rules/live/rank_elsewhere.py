@@ -47,7 +47,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     if found.for_s < MIN_WAIT_S:
         return
     if found.kind == HangKind.ODD_PLACE:
-        yield _hit(case, live, found, found.ranks)
+        is_odd = is_minority(len(found.ranks), len(found.ranks) + len(found.waiting))
+        yield _hit(case, live, found, found.ranks if is_odd else ())
         return
     causes = tuple(r for r in found.causes if r.kind == StallKind.ELSEWHERE and r.stays)
     if found.kind not in {HangKind.LATE, HangKind.JOINING} or not causes or len(causes) < len(found.causes):
