@@ -53,7 +53,14 @@ class SeveralNodes(Struct, frozen=True, kw_only=True):
 
 def several_nodes(environ: Mapping[str, str], read: Callable[[str], str] = read_host_file) -> SeveralNodes | None:
     """The variable that speaks for several nodes, the surest first; None where none does."""
-    kinds = ((_COUNT, _count), (_LIST, _words), (_FILE, _lines), (_CLUSTER, _processes), (_PLACE, _place), (_RANK, _place))
+    kinds = (
+        (_COUNT, _count),
+        (_LIST, _words),
+        (_FILE, _lines),
+        (_CLUSTER, _processes),
+        (_PLACE, _place),
+        (_RANK, _place),
+    )
     for pattern, count_of in kinds:
         for name in sorted(environ):
             if not pattern.search(name) or _OF_PART.search(name):

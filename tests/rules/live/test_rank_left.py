@@ -80,7 +80,7 @@ def test_of_two_neither_is_accused_where_the_other_waits_at_a_line_of_its_own() 
 
 
 def test_of_two_whose_calls_no_record_numbers_neither_is_accused() -> None:
-    """Seen in a JAX job: a call more in the middle shows only when the other one is through, at the line of all calls."""
+    """Seen in a JAX job: a call more in the middle shows at its end only, at the line of all calls."""
     fleet = two(ended(1))
     assert fleet.live is not None
     [node] = fleet.live.statuses.values()

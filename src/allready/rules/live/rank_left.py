@@ -106,8 +106,8 @@ def _accused(
     if any(not m.odd for m in mismatches):
         return (), False  # their calls differed before: one of them made a call more or less, and nothing shows which
     has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
-    # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before, or
-    # no record numbers its calls (JAX): one that it made earlier than it stands now looks the same.
+    # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before,
+    # or no record numbers the calls (JAX): one too many that the other made earlier looks the same.
     is_counted = found.wait is not None and len(left) == 1
     goes_on = is_counted and all(turns.get(r) or not _is_new_there(live, r, found.for_s) for r in found.waiting)
     return (left if has_died or goes_on else ()), False
