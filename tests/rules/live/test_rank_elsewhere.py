@@ -68,6 +68,8 @@ def test_without_a_majority_at_a_line_both_sides_are_shown_and_neither_is_accuse
     assert (hit.culprits.ranks, hit.fault_class, hit.confidence) == ((), None, Confidence.POSSIBLE)
     assert (hit.values["site"], hit.values["operation"]) == ("train.py:99 metrics", "train.py:12 step")
     assert {e.source for e in hit.evidence} == {f"rank {r}" for r in range(4)}
+    [hit] = ask("LIV008", *bare, *odd, stacks=stacks, live={"hang_after_s": 5.0}).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY), "--on-hang acts on no possible verdict"
     busy = [replace(rank, gpu_busy_share=1.0) for rank in (*bare, *odd)]
     assert ask("LIV008", *busy, stacks=stacks).state == "clear", "one may ask for a result that the others do not need"
 

@@ -77,6 +77,7 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
 
 def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int, ...]) -> model.Hit:
     values: dict[str, object] = {}
+    is_likely = bool(accused) or found.for_s >= live.hang_after_s
     if not found.causes:
         site = next((s.site for r in found.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
         values = {"site": site, "since": model.wall_clock(found.began_s)}
@@ -89,7 +90,7 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         culprits=model.Culprits(ranks=accused),
         values=values,
         fault_class=model.FaultClass.DESYNC_ARGS if accused and _is_wrong_peer(live, case.run, found.ranks) else None,
-        confidence=model.Confidence.LIKELY if accused else model.Confidence.POSSIBLE,
+        confidence=model.Confidence.LIKELY if is_likely else model.Confidence.POSSIBLE,
         fault_time=model.clock_time(visible_s(found, found.causes)),
     )
 

@@ -69,6 +69,7 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     accused, is_sure = _accused(gone, found, live, case.run.mismatches, case.run.turns)
     is_sure = is_sure and not has_died
     left = tuple(r.rank for r in gone)
+    has_differed = not accused and bool(case.run.mismatches)
     yield hit_of(
         case,
         found,
@@ -84,7 +85,8 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
             **_counts(found, gone),
         },
         fault_class=FaultClass.DEAD if has_died else None,
-        confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY if accused else Confidence.POSSIBLE,
+        # Where neither is accused it is still known that their numbers differ, if not whether an earlier call did.
+        confidence=Confidence.CERTAIN if is_sure else Confidence.POSSIBLE if has_differed else Confidence.LIKELY,
         fault_time=clock_time(visible_s(found, gone)),
     )
 
