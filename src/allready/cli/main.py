@@ -84,7 +84,9 @@ def _main(argv: "Sequence[str] | None") -> int:
     given = len(arguments)
     arguments = from_command(arguments)
     asked = language if len(arguments) < given else None
-    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+    if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in COMMANDS:
+        arguments = [arguments[1], "--help"]
+    if not arguments or arguments[0] in {"-h", "--help", "--help-all", "help"}:
         sys.stdout.write(usage())
         return EXIT_HEALTHY if arguments else EXIT_USAGE
     if arguments[0] in {"-V", "--version"}:

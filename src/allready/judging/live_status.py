@@ -164,8 +164,8 @@ def _blocked_s(live: Live, rank: int) -> float | None:
             break
         if not rests(used - one.main_cpu_s, newest.time_s - word.time_s):
             share = (used - one.main_cpu_s) / max(newest.time_s - word.time_s, 0.1)
-            if share > WORKS_SHARE:
-                return None
+            if share > WORKS_SHARE * (1.0 - min(1.0, (status.queued_share or 0.0) + (status.throttled_share or 0.0))):
+                return None  # it works as much as it gets a CPU for
             break
         begin = word.time_s
     return newest.time_s - min(begin, live.rested_s.get(rank, begin)) + age_s(live, node)
