@@ -47,7 +47,7 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     Processes that ended with exit code 0 or with an unknown one (a job that is only watched; the class is DEAD then),
     or that are in their last steps (destroy_process_group, the interpreter's end), while others of their group wait in
     an operation that these never entered.  Named are the fewer of both; where one left and one waits, the one that
-    left, unless the other waits at a line at which it had not been before, or no record numbers the calls (JAX): then
+    left, unless the other waits at a line at which it had not been before, or nothing counts the calls (JAX): then
     no rank is, since one made a call too few, or the other one too many, and both look alike.
     ## Why it matters
     One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
@@ -109,10 +109,15 @@ def _accused(
         return (), False  # their calls differed before: one of them made a call more or less, and nothing shows which
     has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
     # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before,
-    # or no record numbers the calls (JAX): one too many that the other made earlier looks the same.
-    is_counted = found.wait is not None and len(left) == 1
-    goes_on = is_counted and all(turns.get(r) or not _is_new_there(live, r, found.for_s) for r in found.waiting)
+    # or nothing counts its calls, as in JAX: one too many that it made earlier looks the same.
+    goes_on = len(left) == 1 and all(_goes_on(live, r, turns, found.for_s) for r in found.waiting)
     return (left if has_died or goes_on else ()), False
+
+
+def _goes_on(live: Live, rank: int, turns: Mapping[int, bool], for_s: float) -> bool:
+    status = status_of(live, rank)
+    is_counted = status is not None and status.framework != "jax"
+    return is_counted and (turns.get(rank, False) or not _is_new_there(live, rank, for_s))
 
 
 def _is_new_there(live: Live, rank: int, for_s: float) -> bool:
