@@ -105,9 +105,10 @@ at once with exit code 0. Where the launcher binds each of these processes to it
 over the bindings of all: each rank gets the CPUs of its process, and the GPUs of all are visible to every rank.
 
 A launcher that is not on this page is never taken for one node: where no number of nodes is known and a variable
-speaks for several (`*_NUM_NODES`, `*_NNODES`, `*_NODE_COUNT`, `*_WORKER_NUM`, `WORLD_SIZE` above 1, `*_NODE_RANK` above
-0, a list or file of several hosts, `TF_CONFIG`), or the master's address is another machine's, the command ends with
-exit code 2, names the variable and asks for `--nnodes`, `--node-rank` and `--master-addr`, or `--nnodes 1`.
+speaks for several (`*_NUM_NODES`, `*_NNODES`, `*_NODE_COUNT`, `*_WORKER_NUM`, `WORLD_SIZE` above 1, `*_NODE_RANK`
+or `RANK` above 0, the number of a process beside how many there are, as in `X_RANK` and `X_NUM_PROCS`, a list or file
+of several hosts, `TF_CONFIG`), or the master's address is another machine's, the command ends with exit
+code 2, names the variable and asks for `--nnodes`, `--node-rank` and `--master-addr`, or `--nnodes 1`.
 
 Examples to copy, batch scripts and manifests, are in [examples](../examples/README.md).
 
@@ -126,7 +127,8 @@ _INTRO_ZH = """\
 所有 GPU 对每个 rank 可见。
 
 不在本页上的启动器绝不会被当作单节点：节点数未知，而某个变量表明有多个节点时
-（`*_NUM_NODES`、`*_NNODES`、`*_NODE_COUNT`、`*_WORKER_NUM`、大于 1 的 `WORLD_SIZE`、大于 0 的 `*_NODE_RANK`、
+（`*_NUM_NODES`、`*_NNODES`、`*_NODE_COUNT`、`*_WORKER_NUM`、大于 1 的 `WORLD_SIZE`、大于 0 的 `*_NODE_RANK` 或 `RANK`、
+同一前缀的进程编号与进程总数（如 `X_RANK` 与 `X_NUM_PROCS`）、
 含多台主机的列表或文件、`TF_CONFIG`），或者 master 的地址属于另一台机器时，
 命令以退出码 2 结束，写明该变量，并要求给出 `--nnodes`、`--node-rank` 和 `--master-addr`，或 `--nnodes 1`。
 

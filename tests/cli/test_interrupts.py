@@ -9,6 +9,8 @@ import weakref
 import pytest
 
 from allready.cli.interrupts import Interrupts
+from allready.cli.main import main
+from tests.cases import cases
 
 
 class _Thing:
@@ -51,3 +53,18 @@ def test_before_a_wait_an_interrupt_that_was_swallowed_is_raised() -> None:
             time.sleep(30.0)
         with pytest.raises(KeyboardInterrupt):
             interrupts.raise_caught()
+
+
+@cases("command, number, code", [
+    ("run", signal.SIGTERM, 143), ("run", signal.SIGINT, 130), ("check", signal.SIGTERM, 3),
+])  # fmt: skip
+def test_a_job_that_is_interrupted_before_it_begins_ends_as_one_that_has_begun(
+    command: str, number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(*_: object) -> int:
+        os.kill(os.getpid(), number)
+        time.sleep(30.0)
+        return 0
+
+    monkeypatch.setattr(f"allready.cli.{command}._run", begin)
+    assert main([command, *(["train.py"] if command == "run" else [])]) == code

@@ -119,7 +119,7 @@ def test_no_command_shows_the_usage_and_is_a_mistake(capsys: pytest.CaptureFixtu
     assert "usage: allready COMMAND" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("word", ["--help", "-h", "help"])
+@pytest.mark.parametrize("word", ["--help", "-h", "--help-all", "help"])
 def test_help_lists_the_commands_and_the_exit_codes(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(word) == 0
     out = capsys.readouterr().out
@@ -127,8 +127,9 @@ def test_help_lists_the_commands_and_the_exit_codes(word: str, capsys: pytest.Ca
         assert expected in out
 
 
-def test_help_of_check_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("check", "--help") == 0
+@pytest.mark.parametrize("words", [("check", "--help"), ("help", "check")])
+def test_help_of_check_lists_every_option(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(*words) == 0
     out = capsys.readouterr().out
     for option in (
         "--nnodes",

@@ -150,7 +150,7 @@ class Interrupts:
             KeyboardInterrupt: a signal came.
         """
         if self.caught:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(signal.Signals[self.caught[0]])
 
     def _raise_again(self, unraisable: "Any") -> None:
         """Python drops what a destructor or a weak reference's callback raises, of which an import has some."""
@@ -167,7 +167,7 @@ class Interrupts:
 
     def _raise(self, number: int, _frame: FrameType | None) -> None:
         self._note(number)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(number)
 
     def _note(self, number: int, _frame: FrameType | None = None) -> None:
         self.caught.append(signal.Signals(number).name)

@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+SIGINT = 2
 EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
 
 COMMANDS = {
@@ -65,12 +66,13 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     """Run one command; never raises but for SystemExit of argparse (codes 0 and 2)."""
     try:
         return _main(argv)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         # CPython notes an interrupt that passes through an evaluated text (a namedtuple's, in an import), and would end
         # by the signal in place of the exit code; the next such text takes the note back.
         eval("0")  # noqa: S307
         sys.stderr.write("allready: interrupted\n")
-        return EXIT_UNCHECKED
+        is_job = from_command(sys.argv[1:] if argv is None else argv)[:1] == ["run"]
+        return 128 + (error.args[0] if error.args else SIGINT) if is_job else EXIT_UNCHECKED
 
 
 def _main(argv: "Sequence[str] | None") -> int:
@@ -82,7 +84,9 @@ def _main(argv: "Sequence[str] | None") -> int:
     given = len(arguments)
     arguments = from_command(arguments)
     asked = language if len(arguments) < given else None
-    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+    if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in COMMANDS:
+        arguments = [arguments[1], "--help"]
+    if not arguments or arguments[0] in {"-h", "--help", "--help-all", "help"}:
         sys.stdout.write(usage())
         return EXIT_HEALTHY if arguments else EXIT_USAGE
     if arguments[0] in {"-V", "--version"}:

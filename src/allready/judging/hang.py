@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
 from allready.judging.live_status import (
+    a_gpu_computes,
     entered_s,
     evidence_of,
     is_silent,
@@ -19,11 +20,12 @@ from allready.judging.live_status import (
     usual_stay_s,
     waited_s,
 )
-from allready.judging.majority import is_majority, is_minority, majority
+from allready.judging.majority import is_majority, is_minority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, StallKind
 from allready.judging.stall_files import CLOSED, stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
+from allready.judging.values import grouped
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
 from allready.model import Absence, CallSite, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
 from allready.model.live import outsiders
@@ -63,7 +65,7 @@ class HangKind(StrEnum):
     PARTIAL = "partial"  # only some of those who wait are seen, so that no rank can be accused
     LEVEL = "level"  # all are in the same operation
     JOINING = "joining"  # some have joined the job and wait, others not
-    ODD_PLACE = "odd place"  # all wait, some in another line of the program
+    ODD_PLACE = "odd place"  # all wait, some in another line of the program: the fewer, or neither side is
     ALL_WAIT = "all wait"  # all wait, and nothing more is known
 
 
@@ -429,9 +431,14 @@ def _all_in_calls(case: Analysis, live: Live, found: HangBlame) -> HangBlame | N
         late = tuple(_unless_connecting(live, stall_of_process(case, r), None) for r in connecting)
         rest = tuple(r for r in waiting if r not in connecting)
         return replace(found, ranks=connecting, waiting=rest, causes=late)
-    odd = _odd_line(case, live, waiting)
-    rest = tuple(r for r in waiting if r not in odd)
-    return replace(found, kind=HangKind.ODD_PLACE if odd else HangKind.ALL_WAIT, ranks=odd, waiting=rest)
+    lines = _lines(case, live, waiting)
+    if len(set(lines.values())) < 2 or None in lines.values():
+        return replace(found, kind=HangKind.ALL_WAIT)
+    most = max(grouped((line, rank) for rank, line in lines.items()).values(), key=len)
+    if not is_majority(len(most), len(waiting)) and a_gpu_computes(live):
+        return replace(found, kind=HangKind.ALL_WAIT)  # some may ask for a result that the others do not need
+    odd = tuple(r for r in waiting if r not in most)
+    return replace(found, kind=HangKind.ODD_PLACE, ranks=odd, waiting=tuple(most))
 
 
 BEFORE_RECORDS: Sequence[Callable[[Analysis], HangBlame | None]] = (_left_first, _frozen)
@@ -495,14 +502,13 @@ def _has_no_group_yet(live: Live, rank: int) -> bool:
     return status is not None and status.phase == "joining" and not status.groups and not status.num_operations
 
 
-def _odd_line(case: Analysis, live: Live, waiting: Sequence[int]) -> tuple[int, ...]:
-    """The minority that stands in another line of the program."""
+def _lines(case: Analysis, live: Live, waiting: Sequence[int]) -> dict[int, CallSite | None]:
+    """The line of the program at which each of them stands; None where it is not known."""
     lines: dict[int, CallSite | None] = {}
     for rank in waiting:
         status, stack = status_of(live, rank), stack_of(case.run, rank)
         lines[rank] = (status.call_site if status is not None else None) or (stack.site if stack is not None else None)
-    most = majority(lines)
-    return most.odd if most is not None and None not in lines.values() else ()
+    return lines
 
 
 # What files tell besides

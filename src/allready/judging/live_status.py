@@ -164,8 +164,8 @@ def _blocked_s(live: Live, rank: int) -> float | None:
             break
         if not rests(used - one.main_cpu_s, newest.time_s - word.time_s):
             share = (used - one.main_cpu_s) / max(newest.time_s - word.time_s, 0.1)
-            if share > WORKS_SHARE:
-                return None
+            if share > WORKS_SHARE * (1.0 - min(1.0, (status.queued_share or 0.0) + (status.throttled_share or 0.0))):
+                return None  # it works as much as it gets a CPU for
             break
         begin = word.time_s
     return newest.time_s - min(begin, live.rested_s.get(rank, begin)) + age_s(live, node)
@@ -191,6 +191,11 @@ def usual_stay_s(live: Live, rank: int) -> float:
         if one is not None and one.site_since_s is not None and (not since or one.site_since_s > since[-1] + 0.05):
             since.append(one.site_since_s)
     return max((b - a for a, b in pairwise(since)), default=0.0)
+
+
+def a_gpu_computes(live: Live) -> bool:
+    """Whether a GPU of any rank is busy: what a rank waits for may be its result."""
+    return any((s.gpu_busy_share or 0.0) > IDLE_SHARE for s in live.ranks().values())
 
 
 def is_idle(live: Live, rank: int) -> bool:

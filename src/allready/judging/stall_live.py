@@ -30,7 +30,7 @@ from allready.model import (
     RunEvidence,
     clock_time,
 )
-from allready.model.process import ENDING_SIGNALS
+from allready.model.process import ENDING_SIGNALS, TIMED_WAIT
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -87,6 +87,7 @@ class _Rank:
         self.stack = stack_of(case.run, status.rank) if is_of_now else None
         self.doing = doing_of(status, self.seen, self.stack)
         self.call = _call(self.seen)
+        self.is_timed = self.seen is not None and self.seen.syscall == TIMED_WAIT
         self.stay_s = same_place_s(live, status.rank)
         threads = self.stack.threads if self.stack is not None else ()
         self.has_frames = any(t.is_main and t.frames for t in threads)
@@ -240,8 +241,8 @@ def _lock(rank: _Rank) -> StallCause | None:
     heartbeat_age_s = rank.status.heartbeat_age_s
     runs_python = heartbeat_age_s is None or heartbeat_age_s < FRESH_HEARTBEAT_S
     is_blocked = rank.doing == "lock" and rank.stay_s >= BLOCKED_S and is_idle(rank.live, rank.status.rank)
-    # Another thread that works will release it; without one no thread will.
-    stays = rank.stack is not None and not rank.others_work
+    # Another thread that works will release it; without one no thread will, and it waits on unless it has set a limit.
+    stays = rank.stack is not None and not rank.others_work and not rank.is_timed
     if not is_blocked or not runs_python or (not stays and _has_left_its_groups(rank)):
         return None
     return rank.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=stays)

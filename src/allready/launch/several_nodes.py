@@ -23,6 +23,14 @@ _COUNT = re.compile(
 _PLACE = re.compile(
     r"(?:^|_)(?:NODE_RANK|NODE_INDEX|NODE_?ID|HOST_RANK|MACHINE_RANK|REPLICA_RANK|WORKER_INDEX|ALLOC_INDEX|GROUP_RANK)$"
 )
+_RANK = re.compile(r"^(?:PMIX?_|MPI_|OMPI_COMM_WORLD_|MV2_COMM_WORLD_|JSM_NAMESPACE_|HOROVOD_|ALPS_APP_)?(?:RANK|PE)$")
+"""The number of a process of the job, as launchers of processes name it where they give no number of them."""
+_MEMBER = re.compile(r"(?:^|_)(?:RANK|RANK_?ID|PROC_?(?:ID|NO|INDEX)|PROCESS_?(?:ID|INDEX|RANK)|TASK_?RANK)$")
+_MEMBERS = re.compile(
+    r"(?:^|_)(?:SIZE|TOTAL|N_?PROCS|N_?RANKS|N_?TASKS|(?:NUM|TOTAL)_?(?:PROCS|PROCESSES|RANKS|TASKS)|"
+    r"(?:PROC|PROCESS|RANK|TASK)_?COUNT)$"
+)
+"""The number of one process and of all: each alone may mean anything, both of one family are a launcher's."""
 _LIST = re.compile(
     r"(?:^|_)(?:NODES?_?LIST|HOSTS?_?LIST|NODES?_IPS?(?:_LIST)?|WORKER_HOSTS|WORKER_HOSTNAMES|CONTAINER_ADDRS)$|^SM_HOSTS$"
 )
@@ -45,15 +53,43 @@ class SeveralNodes(Struct, frozen=True, kw_only=True):
 
 def several_nodes(environ: Mapping[str, str], read: Callable[[str], str] = read_host_file) -> SeveralNodes | None:
     """The variable that speaks for several nodes, the surest first; None where none does."""
-    kinds = ((_COUNT, _count), (_LIST, _words), (_FILE, _lines), (_CLUSTER, _processes), (_PLACE, _place))
+    kinds = (
+        (_COUNT, _count),
+        (_LIST, _words),
+        (_FILE, _lines),
+        (_CLUSTER, _processes),
+        (_PLACE, _place),
+        (_RANK, _place),
+    )
     for pattern, count_of in kinds:
         for name in sorted(environ):
             if not pattern.search(name) or _OF_PART.search(name):
                 continue
             count = count_of(environ[name].strip(), read)
             if count is not None:
-                return SeveralNodes(name=name, value=" ".join(environ[name].split())[:_SHOWN], count=count)
+                return _found(environ, name, count)
+    return _one_of_many(environ, read)
+
+
+def _one_of_many(environ: Mapping[str, str], read: Callable[[str], str]) -> SeveralNodes | None:
+    """A process that a launcher of processes has numbered, `X_RANK` beside `X_NUM_PROCS`, whatever X is."""
+    families = {_family(_MEMBER, name) for name in environ if environ[name].strip().isdecimal()} - {None}
+    for name in sorted(environ):
+        is_of_all = _family(_MEMBERS, name) in families and not _OF_PART.search(name)
+        count = _count(environ[name].strip(), read) if is_of_all else None
+        if count is not None:
+            return _found(environ, name, count)
     return None
+
+
+def _family(pattern: re.Pattern[str], name: str) -> str | None:
+    """What stands before the word that says what the variable holds."""
+    match = pattern.search(name)
+    return name[: match.start()] if match is not None else None
+
+
+def _found(environ: Mapping[str, str], name: str, count: int) -> SeveralNodes:
+    return SeveralNodes(name=name, value=" ".join(environ[name].split())[:_SHOWN], count=count)
 
 
 def _count(text: str, _read: Callable[[str], str]) -> int | None:

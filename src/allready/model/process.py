@@ -42,6 +42,9 @@ CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 """Signals that a process gets through its own doing."""
 
 
+TIMED_WAIT = "futex(with a timeout)"
+"""The system call of who waits for a lock no longer than a while."""
+
 ENDING_SIGNALS = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
 """By these a process is asked to end."""
 

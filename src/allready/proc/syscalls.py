@@ -3,6 +3,7 @@
 import platform
 from functools import cache
 
+from allready.model.process import TIMED_WAIT
 from allready.proc.clocks import PROC
 from allready.proc.process import open_file, read_text
 
@@ -36,6 +37,9 @@ _ON_DESCRIPTOR = frozenset({
 })  # fmt: skip
 """Calls whose first argument is the descriptor that they wait for."""
 _MAX_DESCRIPTOR = 1 << 31
+_FUTEX_WAITS = frozenset({0, 6, 9, 11, 13})
+"""Operations of futex whose fourth argument is a time limit: wait and lock_pi, with their variants."""
+_FUTEX_COMMAND = 0x7F
 
 
 @cache
@@ -54,7 +58,7 @@ def syscall_of(pid: int) -> tuple[str | None, str | None]:
 
 
 def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | None]:
-    """A line of /proc/PID/syscall -> text, descriptor that it waits for."""
+    """A line of /proc/PID/syscall -> text (`TIMED_WAIT` for a lock with a time limit), descriptor that it waits for."""
     words = line.split()
     if not words:
         return None, None
@@ -72,4 +76,12 @@ def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | N
         return f"syscall {number}", None
     if name in _ON_DESCRIPTOR and first is not None and first < _MAX_DESCRIPTOR:
         return f"{name}({first})", first
-    return name, None
+    return TIMED_WAIT if name == "futex" and _has_time_limit(words[1:]) else name, None
+
+
+def _has_time_limit(arguments: list[str]) -> bool:
+    try:
+        command, limit = int(arguments[1], 16) & _FUTEX_COMMAND, int(arguments[3], 16)
+    except (ValueError, IndexError):
+        return False
+    return command in _FUTEX_WAITS and limit != 0

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.model import RankStatus
-from tests.rules.live.made import NOW, ask, behind, ended, mark, waiting
+from tests.fleets import check
+from tests.rules.live.made import NOW, ask, behind, ended, job, mark, waiting
 
 LONG = NOW - 45.0
 RESTED = {"rested_s": dict.fromkeys(range(4), LONG)}
@@ -31,6 +33,22 @@ def test_ranks_in_one_operation_whose_gpus_are_busy_or_silent_are_told() -> None
         ranks = [waiting(r, groups=in_it, site_since_s=LONG, gpu_busy_share=share) for r in range(4)]
         [hit] = ask("LIV014", *ranks).hits
         assert not hit.culprits
+
+
+def test_ranks_that_spin_stand_also_where_they_get_a_fraction_of_a_processor() -> None:
+    """Seen on a machine with more work than CPUs: ranks that computed in one line for a minute were said to get on."""
+    for gets, queued, is_told in ((1.0, 0.0, True), (0.2, 0.8, True), (0.2, 0.0, False)):
+        fleet = job(*(idle(r, main_cpu_s=60.0 * gets, queued_share=queued, cpu_share=gets) for r in range(4)))
+        assert fleet.live is not None
+        history = {
+            node: tuple(
+                replace(w, ranks=tuple(replace(r, main_cpu_s=gets * (60.0 - (NOW - w.time_s))) for r in w.ranks))
+                for w in words
+            )
+            for node, words in fleet.live.history.items()
+        }
+        told = check("LIV014", replace(fleet, live=replace(fleet.live, history=history)))
+        assert (told.state == "hit") is is_told, (gets, queued)
 
 
 def test_processes_of_jax_have_no_count_of_operations() -> None:

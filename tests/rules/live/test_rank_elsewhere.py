@@ -54,8 +54,24 @@ def test_whoever_only_just_came_there_may_go_on() -> None:
 def test_without_a_recorder_another_line_of_the_program_is_odd() -> None:
     bare = [waiting(r, groups=(), framework="jax") for r in range(4)]
     odd = waiting(3, groups=(), framework="jax", site="train.py:99 metrics")
-    [hit] = ask("LIV008", *bare[:3], odd, stacks=tuple(stack(r, "gpu_wait") for r in range(4))).hits
+    stacks = tuple(stack(r, "gpu_wait") for r in range(4))
+    [hit] = ask("LIV008", *bare[:3], odd, stacks=stacks).hits
     assert hit.culprits.ranks == (3,)
+
+
+def test_without_a_majority_at_a_line_both_sides_are_shown_and_neither_is_accused() -> None:
+    """Seen in a JAX job of two: one gathered alone, and both were said to wait in one line, after a minute."""
+    bare = [waiting(r, groups=(), framework="jax") for r in (0, 1)]
+    odd = [waiting(r, groups=(), framework="jax", site="train.py:99 metrics") for r in (2, 3)]
+    stacks = tuple(stack(r, "gpu_wait") for r in range(4))
+    [hit] = ask("LIV008", *bare, *odd, stacks=stacks).hits
+    assert (hit.culprits.ranks, hit.fault_class, hit.confidence) == ((), None, Confidence.POSSIBLE)
+    assert (hit.values["site"], hit.values["operation"]) == ("train.py:99 metrics", "train.py:12 step")
+    assert {e.source for e in hit.evidence} == {f"rank {r}" for r in range(4)}
+    [hit] = ask("LIV008", *bare, *odd, stacks=stacks, live={"hang_after_s": 5.0}).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY), "--on-hang acts on no possible verdict"
+    busy = [replace(rank, gpu_busy_share=1.0) for rank in (*bare, *odd)]
+    assert ask("LIV008", *busy, stacks=stacks).state == "clear", "one may ask for a result that the others do not need"
 
 
 def test_a_receive_that_has_worked_before_may_miss_what_its_peer_left_out() -> None:

@@ -50,7 +50,7 @@ def test_whose_parent_has_not_learnt_its_exit_code_yet_is_waited_for() -> None:
 
 def test_blames_nobody_on_a_tie() -> None:
     [hit] = ask("LIV007", ended(0), ended(1)).hits
-    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
 
 
 def two(left: RankStatus, **changes: Any) -> Fleet:
@@ -72,11 +72,23 @@ def two(left: RankStatus, **changes: Any) -> Fleet:
 def test_of_two_neither_is_accused_where_the_other_waits_at_a_line_of_its_own() -> None:
     """Seen in a JAX job: one of two processes made a call more at its end, and the other one was accused."""
     [hit] = check("LIV007", two(ended(1))).hits
-    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
     said = fill(load()["LIV007"].message, hit.values)
     assert "either rank 1 (gpu0, pid 101) made a call too few or rank 0 (gpu0, pid 100) one too many" in said
     assert "seen last at train.py:30 save" in said
     assert "than the rest" not in said
+
+
+def test_of_two_whose_calls_no_record_numbers_neither_is_accused() -> None:
+    """Seen in a JAX job: a call more in the middle shows at its end only, at the line of all calls."""
+    fleet = two(ended(1))
+    assert fleet.live is not None
+    [node] = fleet.live.statuses.values()
+    bare = replace(node, ranks=tuple(replace(r, groups=(), framework="jax") for r in node.ranks))
+    history = {0: (replace(bare, time_s=NOW - 20.0),)}
+    live = replace(fleet.live, statuses={0: bare}, history=history)
+    [hit] = check("LIV007", replace(fleet, live=live)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
 
 
 def test_of_two_the_one_that_left_is_accused_where_the_other_goes_on_as_before() -> None:
@@ -110,7 +122,7 @@ def test_of_two_whose_calls_differed_before_nobody_knows_who_made_one_too_many()
     calls = {r: Operation(seq=40, name="?") for r in (0, 1)}
     differing = Mismatch(group="0", source=Recorder.FLIGHT, kind="dtype", seq=40, by_rank=calls)
     [hit] = ask("LIV007", *ranks, mismatches=(differing,)).hits
-    assert hit.culprits.ranks == ()
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
 
 
 def test_ranks_of_a_job_that_ends_leave_one_after_the_other() -> None:

@@ -1,5 +1,6 @@
 """LIV003."""
 
+from allready.model.process import TIMED_WAIT
 from tests.rules.live.made import NOW, ask, behind, stack
 
 FUTEX = {"syscall": "futex", "wchan": "futex_do_wait"}
@@ -28,6 +29,14 @@ def test_another_thread_that_works_will_let_it_go() -> None:
 
 def test_another_thread_that_waits_for_a_lock_will_not() -> None:
     assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "lock", others=("lock", "")),)).state == "hit"
+
+
+def test_who_waits_no_longer_than_it_said_goes_on_by_itself() -> None:
+    """Seen: a script whose main thread pauses by `Event().wait(30)` was in a deadlock after two seconds."""
+    timed = FUTEX | {"syscall": TIMED_WAIT}
+    assert ask("LIV003", behind(2), seen={2: timed}, stacks=(stack(2, "lock"),)).state == "clear"
+    [hit] = ask("LIV006", behind(2), seen={2: timed}, stacks=(stack(2, "lock"),)).hits
+    assert (hit.culprits.ranks, hit.severity) == ((2,), None)
 
 
 def test_a_process_that_computes_is_not_locked() -> None:

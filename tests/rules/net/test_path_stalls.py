@@ -1,4 +1,4 @@
-from allready.model import FaultClass, Severity
+from allready.model import BenchPoint, CollectiveRun, Collectives, FaultClass, Severity
 from tests.fleets import check, fleet
 from tests.rules.net.made import not_looked_at, reached, stuck
 
@@ -19,6 +19,21 @@ def test_blocks_when_not_even_the_smallest_payload_arrives() -> None:
 def test_only_warns_of_bytes_that_move_slowly() -> None:
     [hit] = check("NET008", reached(2, paths={(0, 1): CRAWL})).hits
     assert hit.severity is Severity.WARNING
+
+
+def test_a_sweep_that_crawls_as_well_makes_it_an_error() -> None:
+    """Seen with 4 Mbit/s between two nodes, which no third one shows to be slow: the check was healthy."""
+    for gb_per_s, severity in ((0.0005, Severity.ERROR), (0.05, Severity.WARNING)):
+        swept = tuple(
+            BenchPoint(
+                size_bytes=size, time_s=size / gb_per_s / 1e9, algbw_gb_per_s=gb_per_s, busbw_gb_per_s=gb_per_s,
+                num_errors=0, num_iterations=1,
+            )
+            for size in (2**16, 2**18, 2**20)
+        )  # fmt: skip
+        run = CollectiveRun(label="all", backend="gloo", ranks=(0, 1), stages=(), points=swept)
+        [hit] = check("NET008", reached(2, paths={(0, 1): CRAWL}, collectives=Collectives(runs=(run,)))).hits
+        assert hit.severity is severity, gb_per_s
 
 
 def test_names_the_node_that_all_stalled_paths_share() -> None:

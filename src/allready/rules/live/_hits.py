@@ -98,7 +98,7 @@ def shown(live: Live, found: HangBlame, causes: Sequence[StallCause]) -> tuple[E
     if found.wait is not None:
         snapshot = WaitSnapshot(source=found.wait.source, waits=(found.wait,))
         evidence += positions(snapshot, tuple(c.rank for c in causes))
-    for rank in found.waiting[:4]:
+    for rank in (*found.waiting[:4], *(() if causes else found.ranks[:4])):
         status = status_of(live, rank)
         if status is not None and status.site:
             evidence.append(

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
-from allready.judging.live_status import named
+from allready.judging.live_status import a_gpu_computes, named
 from allready.judging.registry import Layer, Rule
 from allready.judging.signs import Sign
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World
@@ -44,7 +44,7 @@ def all_wait(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     found = case.of(blame_hang)
     if found.kind not in {HangKind.LEVEL, HangKind.INSIDE, HangKind.ALL_WAIT} or found.for_s < QUIET_S:
         return
-    if not _is_quiet(live) or any((s.gpu_busy_share or 0.0) > 0.05 for s in live.ranks().values()):
+    if not _is_quiet(live) or a_gpu_computes(live):
         return
     too_long = found.for_s >= live.hang_after_s
     yield hit_of(

@@ -46,7 +46,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     if found.for_s < MIN_WAIT_S:
         return
     if found.kind == HangKind.ODD_PLACE:
-        yield _hit(case, live, found, found.ranks)
+        is_odd = is_minority(len(found.ranks), len(found.ranks) + len(found.waiting))
+        yield _hit(case, live, found, found.ranks if is_odd else ())
         return
     causes = tuple(r for r in found.causes if r.kind == StallKind.ELSEWHERE and r.stays)
     if found.kind not in {HangKind.LATE, HangKind.JOINING} or not causes or len(causes) < len(found.causes):
@@ -75,6 +76,7 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
 
 def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int, ...]) -> model.Hit:
     values: dict[str, object] = {}
+    is_likely = bool(accused) or found.for_s >= live.hang_after_s
     if not found.causes:
         site = next((s.site for r in found.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
         values = {"site": site, "since": model.wall_clock(found.began_s)}
@@ -87,7 +89,7 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         culprits=model.Culprits(ranks=accused),
         values=values,
         fault_class=model.FaultClass.DESYNC_ARGS if accused and _is_wrong_peer(live, case.run, found.ranks) else None,
-        confidence=model.Confidence.LIKELY if accused else model.Confidence.POSSIBLE,
+        confidence=model.Confidence.LIKELY if is_likely else model.Confidence.POSSIBLE,
         fault_time=model.clock_time(visible_s(found, found.causes)),
     )
 

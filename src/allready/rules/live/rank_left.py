@@ -48,8 +48,8 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     Processes that ended with exit code 0 or with an unknown one (a job that is only watched; the class is DEAD then),
     or that are in their last steps (destroy_process_group, the interpreter's end), while others of their group wait in
     an operation that these never entered.  Named are the fewer of both; where one left and one waits, the one that
-    left, unless the other waits at a line at which it had not been before: then no rank is, since one made a call too
-    few, or the other one too many, and both look alike.
+    left, unless the other waits at a line at which it had not been before, or nothing counts the calls (JAX): then
+    no rank is, since one made a call too few, or the other one too many, and both look alike.
     ## Why it matters
     One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
     wrong.
@@ -70,6 +70,7 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     accused, is_sure = _accused(gone, found, live, case.run.mismatches, case.run.turns)
     is_sure = is_sure and not has_died
     left = tuple(r.rank for r in gone)
+    has_differed = not accused and bool(case.run.mismatches)
     yield hit_of(
         case,
         found,
@@ -85,7 +86,8 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
             **_counts(found, gone),
         },
         fault_class=FaultClass.DEAD if has_died else None,
-        confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY if accused else Confidence.POSSIBLE,
+        # Where neither is accused it is still known that their numbers differ, if not whether an earlier call did.
+        confidence=Confidence.CERTAIN if is_sure else Confidence.POSSIBLE if has_differed else Confidence.LIKELY,
         fault_time=clock_time(visible_s(found, gone)),
     )
 
@@ -107,9 +109,16 @@ def _accused(
     if any(not m.odd for m in mismatches):
         return (), False  # their calls differed before: one of them made a call more or less, and nothing shows which
     has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
-    # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before.
-    goes_on = len(left) == 1 and all(turns.get(r) or not _is_new_there(live, r, found.for_s) for r in found.waiting)
+    # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before,
+    # or nothing counts its calls, as in JAX: one too many that it made earlier looks the same.
+    goes_on = len(left) == 1 and all(_goes_on(live, r, turns, found.for_s) for r in found.waiting)
     return (left if has_died or goes_on else ()), False
+
+
+def _goes_on(live: Live, rank: int, turns: Mapping[int, bool], for_s: float) -> bool:
+    status = status_of(live, rank)
+    is_counted = status is not None and status.framework != "jax"
+    return is_counted and (turns.get(rank, False) or not _is_new_there(live, rank, for_s))
 
 
 def _is_new_there(live: Live, rank: int, for_s: float) -> bool:

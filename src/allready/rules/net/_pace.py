@@ -110,7 +110,7 @@ def _slow(seconds: dict[Link, float], plane: int) -> Slow | None:
         return None
     nodes, usual = _slow_nodes(seconds, (0, 1))
     rest = {link: s for link, s in seconds.items() if not set(nodes).intersection(link)}
-    among = median(rest.values()) if rest else usual
+    among = min(median(rest.values()), usual) if rest else usual  # where the rest has a bad path, their best tell more
     pairs = {link for link, s in rest.items() if _is_slow(s, among) and _is_slow(rest.get(link[::-1], 0.0), among)}
     if not is_minority(len(pairs), len(rest)):
         pairs = set()

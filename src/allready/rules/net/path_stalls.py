@@ -13,6 +13,8 @@ from allready.units import size
 
 LARGE_BYTES = 2**20
 MIN_GB_PER_S = 1e-3
+SWEPT_BYTES = 2**16
+"""From this size on an operation takes the time of its bytes, and not of its messages, on a path that is so slow."""
 
 
 @Rule(
@@ -38,7 +40,8 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     ## What it checks
     Paths on which a connection is established but a payload does not arrive before its deadline, although packets of
     full size pass (so it is not the MTU: NET002), or although not even the smallest payload did. If bytes moved, but
-    below 1 MB/s, it is only a warning: a very busy machine can cause that too.
+    below 1 MB/s, it is only a warning, since a very busy machine can cause that too, until the sweep of the whole job
+    is as slow from 64 KiB on.
     ## Why it matters
     1 MiB within the deadline is less than a thousandth of what any cluster network carries. Collectives run at the pace
     of the slowest link.
@@ -61,7 +64,9 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
             slow[hop] = barely
     bad = {*stalled, *slow}
     fine = links_of(h for h in judged.fine if h not in bad and back(h) not in bad)
-    for found, severity in ((stalled, Severity.ERROR), (slow, Severity.WARNING)):
+    for found, severity in (
+        (stalled, Severity.ERROR), (slow, Severity.ERROR if _sweep_crawls(case) else Severity.WARNING)
+    ):  # fmt: skip
         if not found:
             continue
         worst = min(found.values(), key=passed_bytes)
@@ -89,3 +94,10 @@ def _moves_barely(paths: list[PathProbe]) -> PathProbe | None:
     slow = [p for p in paths if p.outcome == "ok" and (p.throughput_gb_per_s or 0.0) < MIN_GB_PER_S]
     slow = [p for p in slow if p.throughput_gb_per_s is not None]
     return slow[0] if slow and all(passed_bytes(p) < LARGE_BYTES for p in paths) else None
+
+
+def _sweep_crawls(case: Analysis) -> bool:
+    """Whether the collectives of the whole job were as slow, at every size that was measured."""
+    first = case.collectives.runs[0] if case.collectives is not None and case.collectives.runs else None
+    measured = [p.busbw_gb_per_s for p in (first.points if first else ()) if p.size_bytes >= SWEPT_BYTES]
+    return bool(measured) and max(measured) < MIN_GB_PER_S
