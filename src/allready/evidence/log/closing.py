@@ -8,8 +8,10 @@ from itertools import pairwise, takewhile
 
 from msgspec.structs import replace
 
+from allready.evidence.lines.model import Scanned
 from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log import closing_words as wording
+from allready.evidence.log import likeness
 from allready.evidence.log.announced import counted, steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
@@ -71,6 +73,17 @@ def find(log: LogContext) -> Closing | None:
     """How this log ends; None where its end is NCCL's own lines, or it has none."""
     ending = _Ending(log)
     return ending.closing()
+
+
+def features(scanned: Scanned) -> dict[str, float]:
+    """What the end of a log shows, by name."""
+    return likeness.features(kept_lines(scanned), ends_with_newline=scanned.tail.endswith(b"\n"))
+
+
+def kept_lines(scanned: Scanned) -> list[str]:
+    """All that is kept of a log, in lines, of a bar every state."""
+    kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
+    return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
 
 
 class _Ending:
@@ -136,12 +149,9 @@ class _Ending:
         """The lines that the log begins with."""
         return self._log.scanned.head[:_MAX_HEAD_BYTES].decode("utf-8", "replace").split("\n")[:-1]
 
-    @property
+    @functools.cached_property
     def _kept(self) -> list[str]:
-        """All that is kept of the log, in lines, of a bar every state."""
-        scanned = self._log.scanned
-        kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
-        return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
+        return kept_lines(self._log.scanned)
 
     @functools.cached_property
     def _has_loop(self) -> bool:
@@ -196,13 +206,23 @@ class _Ending:
             return replace(made, error=error[1])
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
+        reasons = self._reasons(state, last)
+        if reasons is not None:
+            return replace(self._made(ClosingKind.LIKE, last, at, state), reasons=reasons)
         return self._made(ClosingKind.OPEN, last, at, None)
+
+    def _reasons(self, state: Progress | None, last: int) -> tuple[str, ...] | None:
+        """Why it reads like a good end, where nothing says so; None where it does not."""
+        if self._is_of_a_part or self._is_denied(state, last) or (state is not None and _is_below(state)):
+            return None
+        found = features(self._log.scanned)
+        return likeness.reasons(found) if likeness.of(found) >= likeness.weights().least else None
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""
         if self._is_of_a_part:
             return None
-        if state is not None and state.total is not None and state.done < state.total:
+        if state is not None and _is_below(state):
             return None
         text = closing_line(self._kept, _is_noise)
         raw = range(len(self.lines) - 1, -1, -1)
@@ -481,6 +501,10 @@ class _Ending:
         is_over = len(own) > 1 and not is_bad(own[-1])  # the program went on, as it said
         wrong = any(is_bad(text) and not (is_over and is_overcome(text)) for text in behind)
         return wrong or bool(own and wording.begins().search(own[-1]))
+
+
+def _is_below(state: Progress) -> bool:
+    return state.total is not None and state.done < state.total
 
 
 def _counted_from(course: Sequence[tuple[int, int]]) -> int | None:

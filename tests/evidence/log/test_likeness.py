@@ -1,0 +1,120 @@
+"""Logs of which nothing says how they ended, and which read like a good end, or do not."""
+
+import io
+import random
+import tomllib
+from datetime import UTC, datetime
+from importlib import resources
+
+from allready.cli.diagnose_judge import Question, judge_readings
+from allready.evidence.lines.scan import scan
+from allready.evidence.log import closing, interpret, likeness
+from allready.model import ClosingKind, Report, Status
+from allready.report.words import sentence
+from allready.text.catalog import LANGUAGES
+from tests.cases import cases
+
+LOOP = [
+    line
+    for epoch in range(60)
+    for line in (
+        *(f"ep {epoch} | it {it} | nll {3 / (1 + epoch + it / 10):.4f}" for it in range(8)),
+        f"dev ppl after {epoch}: {90 - epoch}.1",
+    )
+]
+OPENING = ["reading corpus wiki-small", "vocabulary of 32000 entries", "model with 41.2M weights on 2 devices"]
+BEHIND = ["Rendering curves to plots/nll.png", "plots/nll.png written", "All curves exported, results in plots/table.csv"]
+ENDED = [*OPENING, *LOOP, *BEHIND]
+
+
+def _text(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _report(*files: bytes) -> Report:
+    readings = [interpret(scan(io.BytesIO(text)), f"job{at}.out", mtime_s=None) for at, text in enumerate(files)]
+    return judge_readings(readings, Question(), started=datetime.now(UTC))[0]
+
+
+def _kind(text: bytes) -> ClosingKind:
+    end = interpret(scan(io.BytesIO(text)), "job.out", mtime_s=None).closing
+    assert end is not None
+    return end.kind
+
+
+def test_lines_behind_a_loop_that_are_new_read_like_an_end() -> None:
+    report = _report(_text(ENDED))
+    assert report.status is Status.HEALTHY
+    assert report.summary is not None
+    assert report.summary.closing is not None
+    assert report.summary.closing.kind is ClosingKind.LIKE
+    said = {language: sentence(report, language) for language in LANGUAGES}
+    assert "reads like a good end" in said["en"]
+    assert all("plots/table.csv" in text for text in said.values())
+    assert len(set(said.values())) == len(LANGUAGES)
+
+
+IN_THE_MIDDLE = {
+    "in the loop": [*OPENING, *LOOP],
+    "before the loop": OPENING,
+    "something begins": [*ENDED, "Loading the test corpus"],
+    "something is announced": [*ENDED, "Evaluating on the test corpus:"],
+    "the loop goes on": [*ENDED, *LOOP[:30]],
+    "an error behind it": [*ENDED, "ERROR: no space left on device"],
+    "a part of several": ["Fold 1 of 5", *ENDED],
+}
+
+
+@cases("lines", IN_THE_MIDDLE.values(), ids=IN_THE_MIDDLE)
+def test_the_middle_of_a_run_does_not(lines: list[str]) -> None:
+    assert _kind(_text(lines)) is not ClosingKind.LIKE
+
+
+def test_a_log_without_its_last_bytes_does_not() -> None:
+    text = _text(ENDED)
+    assert [cut for cut in range(1, 40) if _kind(text[:-cut]) is ClosingKind.LIKE and text[-cut] != 10] == []
+
+
+def test_few_cuts_of_a_good_log_read_like_an_end() -> None:
+    lines = ENDED[:-3]
+    draw = random.Random(17)
+    found = [_kind(_text(lines[: draw.randrange(20, len(lines))])) for _ in range(100)]
+    assert sum(kind in {ClosingKind.LIKE, ClosingKind.WORDS, ClosingKind.PROGRESS} for kind in found) <= 5
+
+
+def test_one_of_several_logs_that_stopped_denies_it() -> None:
+    assert _report(_text(ENDED), _text(ENDED)).status is Status.HEALTHY
+    assert _report(_text(ENDED), _text([*OPENING, *LOOP])).status is Status.UNKNOWN
+
+
+def test_it_overrules_no_death() -> None:
+    killed = [*OPENING, *LOOP, "srun: error: n3: task 5: Killed", *LOOP[:9]]
+    assert _report(_text(ENDED), _text(killed)).status is not Status.HEALTHY
+
+
+def _table() -> list[dict[str, object]]:
+    text = (resources.files("allready.evidence.log") / "likeness.toml").read_text(encoding="utf-8")
+    table: list[dict[str, object]] = tomllib.loads(text)["feature"]
+    return table
+
+
+def test_the_table_names_each_feature_that_is_found_and_no_other() -> None:
+    logs = [
+        ENDED, [*OPENING, *LOOP], OPENING, ["accuracy: 0.41"], [*ENDED, "Loading:", "step 3"], [*LOOP, "Training complete."],
+        [*ENDED, *map(str.upper, OPENING * 9)], [*LOOP, "3/4 of it", "44%|###"], [*LOOP, *(f"new {'abcdefghi'[n:]} word" for n in range(9))],
+        ["epochs: 60", *(f"epoch {n} loss {n}.1" for n in range(61)), "4/4"], ["everything is done", "all training is complete"],
+        [*LOOP, *(f"line of the {word} kind" for word in "abcdefghijklmnopqrstuvwxyzABCDEFGH")],
+        [*LOOP, "Total time: 4 s"],
+    ]  # fmt: skip
+    found = {name for lines in logs for name in closing.features(scan(io.BytesIO(_text(lines))))}
+    found |= set(closing.features(scan(io.BytesIO(_text(LOOP)[:-4]))))
+    assert found == {one["name"] for one in _table()}
+    assert all(one["means"] for one in _table())
+
+
+def test_the_sum_is_that_of_the_table() -> None:
+    known = likeness.weights()
+    assert likeness.of({}) == known.start
+    name, weight = max(known.by_feature.items(), key=lambda one: one[1])
+    assert likeness.of({name: 1.0}) == known.start + weight
+    assert likeness.reasons({name: 1.0, "begun": 1.0}) == (name,)
