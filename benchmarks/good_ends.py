@@ -106,11 +106,12 @@ def fit(values: Vector, is_good: Vector, importance: Vector) -> Vector:
 
 
 def importance_of(logs: Sequence[Log]) -> Vector:
-    """Good ones count whoever tells their end; others only where the rules leave it open."""
+    """Good ones count whoever tells their end; others only where the rules leave it open; all only with features."""
     of_group = Counter((log.group, log.kind) for log in logs)
     return np.array(
         [
-            (log.kind == "good" or log.is_open)
+            bool(log.features)
+            * (log.kind == "good" or log.is_open)
             * (_WEIGHT_OF_A_CUT if log.kind == "random cut" else 1.0)
             * min(1.0, _MAX_OF_A_GROUP.get(log.kind, 4) / of_group[log.group, log.kind])
             for log in logs
@@ -119,6 +120,7 @@ def importance_of(logs: Sequence[Log]) -> Vector:
 
 
 def matrix(logs: Sequence[Log], names: Sequence[str]) -> Vector:
+    """A row for each log, a column for each feature."""
     return np.array([[log.features.get(name, 0.0) for name in names] for log in logs])
 
 
@@ -168,7 +170,18 @@ def write(names: Sequence[str], weights: Vector, bound: float) -> None:
     TABLE.write_text(text, encoding="utf-8")
 
 
+def read_all(table: Path, jobs: int) -> list[Log]:
+    """All logs of a table, or what `--save` kept of them."""
+    if table.suffix == ".json":
+        return [Log(**one) for one in json.loads(table.read_text(encoding="utf-8"))]
+    with table.open(encoding="utf-8") as lines:
+        rows = [(table.parent / file, kind, group) for file, kind, group in csv.reader(lines, delimiter="\t")]
+    with ProcessPoolExecutor(jobs) as pool:
+        return [log for some in pool.map(read, rows, chunksize=4) for log in some]
+
+
 def main() -> None:
+    """Measure, and fit where it is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     parser.add_argument("--write", action="store_true")
@@ -176,14 +189,13 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.03, help="of the random cuts that may be called good besides")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--misses", action="store_true", help="good logs that are not called good")
-    parser.add_argument("--save", type=Path, help="the features of all logs, as JSON")
+    parser.add_argument(
+        "--save", type=Path, help="what is found of all logs, as JSON: may be given instead of logs.tsv"
+    )
     options = parser.parse_args()
-    with options.table.open(encoding="utf-8") as lines:
-        rows = [(options.table.parent / file, kind, group) for file, kind, group in csv.reader(lines, delimiter="\t")]
     known = likeness.weights()
     names = list(known.by_feature)
-    with ProcessPoolExecutor(options.jobs) as pool:
-        logs = [log for some in pool.map(read, rows, chunksize=4) for log in some]
+    logs = read_all(options.table, options.jobs)
     if options.save:
         options.save.write_text(json.dumps([log._asdict() for log in logs]), encoding="utf-8")
     if options.as_is:

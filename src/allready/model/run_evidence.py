@@ -464,8 +464,9 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
 
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
     have no death.  `closings`: how logs end; `closing`: that of the job, where it came to its own end and nothing that
-    was read contradicts it; `likeness`: one that only reads so, in a run of which nothing but logs is known.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.  `turns`:
-    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.
+    was read contradicts it; `likeness`: one that only reads so, in a run of which nothing but logs is known.
+    `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.
+    `turns`: rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.
     `shift`: who is a call ahead of the others or behind in one of its groups, while the job goes on.  `runtime`:
     failures that the runtime library's ranks agreed upon, the last one last.
     """

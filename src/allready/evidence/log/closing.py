@@ -67,6 +67,8 @@ _MIN_CUT, _MIN_BROKEN = 16, 6
 those that it begins like."""
 
 _DIGITS = re.compile(r"\d+")
+_PROMPT = re.compile(r"[$#>%] ?$")
+"""A shell's, behind a program that ended while somebody looked on."""
 
 
 def find(log: LogContext) -> Closing | None:
@@ -76,8 +78,8 @@ def find(log: LogContext) -> Closing | None:
 
 
 def features(scanned: Scanned) -> dict[str, float]:
-    """What the end of a log shows, by name."""
-    return likeness.features(kept_lines(scanned), ends_with_newline=scanned.tail.endswith(b"\n"))
+    """What the end of a log shows, by name; {} also where its last line has no end."""
+    return likeness.features(kept_lines(scanned)) if scanned.tail.endswith(b"\n") else {}
 
 
 def kept_lines(scanned: Scanned) -> list[str]:
@@ -213,10 +215,11 @@ class _Ending:
 
     def _reasons(self, state: Progress | None, last: int) -> tuple[str, ...] | None:
         """Why it reads like a good end, where nothing says so; None where it does not."""
-        if self._is_of_a_part or self._is_denied(state, last) or (state is not None and _is_below(state)):
+        is_below = state is not None and _is_below(state)
+        if is_below or self._is_of_a_part or self._is_denied(state, last) or self._is_left_unsaid(last):
             return None
         found = features(self._log.scanned)
-        return likeness.reasons(found) if likeness.of(found) >= likeness.weights().least else None
+        return likeness.reasons(found) if found and likeness.of(found) >= likeness.weights().least else None
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""
@@ -431,6 +434,8 @@ class _Ending:
     def _is_denied(self, state: Progress | None, place: int) -> bool:
         """Whether something went wrong behind the last progress, before or after the words: a script says that it is
         done whatever came before.  What a line itself calls overcome counts only where nothing follows."""
+        if self._breaks_off_behind(place):
+            return True
         first = -1 if state is None else state.at
         steps = [at for at, text in enumerate(self.lines[: place + 1]) if wording.STEP.search(text)]
         first = max([first, *steps[-1:]])
@@ -443,6 +448,13 @@ class _Ending:
         if bad and sum(at < bad[0] for at in begun) <= 1:  # runs one after the other, not ranks side by side
             first = max([first, *(at for at in begun if at <= place)])
         return any(at > first or at == place for at in bad)
+
+    def _breaks_off_behind(self, place: int) -> bool:
+        """Whether a later line is the last one and has no end: the program was still writing."""
+        tail = self._log.scanned.tail
+        if tail.endswith(b"\n") or _PROMPT.search(self.lines[-1]) is not None:
+            return False
+        return place < len(self.lines) - 1 or tail.endswith(b"\r")
 
     def _is_overcome(self, at: int) -> bool:
         """Whether this line, or the next ones of its message, say that the program goes on."""
@@ -494,7 +506,7 @@ class _Ending:
         """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""
         behind = [text for text in self.lines[at:] if text.strip()]
         own = [text for text in behind if not is_of_a_library(text)]
-        if any(number > self.number(at) for number in self._openings):
+        if any(number > self.number(at) for number in self._openings) or self._breaks_off_behind(at):
             return True
         if len({_shape(text) for text in own if _VALUE.search(text) is None}) > _MAX_BEHIND_COUNT:
             return True

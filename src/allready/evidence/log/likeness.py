@@ -19,14 +19,13 @@ from allready.evidence.log import closing_words as wording
 from allready.evidence.log.left_loop import TIMES, form, plain
 from allready.evidence.log.trouble import is_of_a_library
 
-_MIN_LOOP = 20
-"""Lines whose form comes again and again: fewer are a table."""
+_MIN_LOOP, _MIN_LINES = 20, 100
+"""Lines of a loop, and of the log: with fewer, one line that is new is nothing unusual."""
 
 _FEW, _MANY = 5, 20
 _LAST = 3
 _NEW_LINES = 40
 _SELDOM = 2
-_MIN_CUT = 6
 _COUNT_LINES, _NUM_COUNTS = 60, 4
 _MAX_ANNOUNCING = 400
 _OWN_SHARE = 0.3
@@ -85,19 +84,17 @@ class Lines(NamedTuple):
     forms: Sequence[str]
     seen: Sequence[int]
     times: Mapping[str, int]
-    is_cut: bool
     loop_from: int
     loop_to: int
-    has_loop: bool
 
     @property
     def behind(self) -> int:
         """How many follow the loop."""
-        return len(self.forms) - 1 - self.loop_to if self.has_loop else 0
+        return len(self.forms) - 1 - self.loop_to
 
     def new(self) -> list[str]:
         """The last lines of forms that are seldom, behind the loop."""
-        first = max(len(self.forms) - _NEW_LINES, self.loop_to + 1 if self.has_loop else 0)
+        first = max(len(self.forms) - _NEW_LINES, self.loop_to + 1)
         return [self.texts[at] for at in range(first, len(self.forms)) if self.times[self.forms[at]] <= _SELDOM]
 
 
@@ -121,39 +118,27 @@ def reasons(found: Mapping[str, float], most: int = 3) -> tuple[str, ...]:
     return tuple(sorted(parts, key=lambda name: -parts[name])[:most])
 
 
-def features(raw: Iterable[str], *, ends_with_newline: bool) -> dict[str, float]:
-    """What the end of a log shows, by name; {} where the log has no line of its own.
+def features(raw: Iterable[str]) -> dict[str, float]:
+    """What the end of a log shows, by name; {} where the log is too short, or has no loop that it could have left.
 
     `raw`: what is kept of it, line by line, of a bar every state.
     """
-    lines = own_lines(raw, ends_with_newline=ends_with_newline)
+    lines = own_lines(raw)
     if lines is None:
         return {}
-    last = lines.texts[-1]
-    found = {
-        "no_newline": float(not ends_with_newline),
-        "cut_short": float(lines.is_cut or (not ends_with_newline and _is_open(last))),
-        **_of_the_course(lines),
-        **_of_the_counts(lines),
-        **_of_the_words(lines),
-    }
+    found = {**_of_the_course(lines), **_of_the_counts(lines), **_of_the_words(lines)}
     return {name: value for name, value in found.items() if value}
 
 
-def own_lines(raw: Iterable[str], *, ends_with_newline: bool) -> Lines | None:
-    """The lines that say something, without those of libraries; None where there is none."""
+def own_lines(raw: Iterable[str]) -> Lines | None:
+    """The lines that say something, without those of libraries; None where they are few, or do not come again."""
     texts = [text for text in map(plain, raw) if _LETTERS.search(text) is not None]
     own = [text for text in texts if not is_of_a_library(text)]
     if len(own) < _OWN_SHARE * len(texts):
         own = texts
-    if not own:
+    if len(own) < _MIN_LINES:
         return None
     forms = list(map(form, own))
-    last = forms[-1]
-    longer = [one for one in forms[:-1] if one.startswith(last) and len(one) > len(last)]
-    is_cut = not ends_with_newline and len(last) >= _MIN_CUT and bool(longer)
-    if is_cut:
-        forms[-1] = Counter(longer).most_common(1)[0][0]
     times = Counter(forms)
     before: Counter[str] = Counter()
     seen = []
@@ -161,15 +146,7 @@ def own_lines(raw: Iterable[str], *, ends_with_newline: bool) -> Lines | None:
         seen.append(before[one])
         before[one] += 1
     loop = [at for at, one in enumerate(forms) if times[one] >= TIMES]
-    has_loop = len(loop) >= _MIN_LOOP
-    return Lines(
-        own, forms, seen, times, is_cut, loop[0] if loop else len(forms), loop[-1] if loop else -1, has_loop=has_loop
-    )
-
-
-def _is_open(text: str) -> bool:
-    """Whether a bracket is not closed."""
-    return any(text.count(opening) > text.count(closing) for opening, closing in ("()", "[]", "{}"))
+    return Lines(own, forms, seen, times, loop[0], loop[-1]) if len(loop) >= _MIN_LOOP else None
 
 
 def _of_the_course(lines: Lines) -> dict[str, float]:
@@ -177,8 +154,6 @@ def _of_the_course(lines: Lines) -> dict[str, float]:
 
     A log that was cut at any place is at a usual one, whatever its program prints.
     """
-    if not lines.has_loop:
-        return {"no_loop": 1.0}
     num = len(lines.forms)
     places = range(min(lines.loop_from, num - 1), num - 1)
     of_last = lines.times[lines.forms[-1]]
@@ -229,7 +204,7 @@ def _of_the_counts(lines: Lines) -> dict[str, float]:
     if not numbers:
         return found
     last = numbers[-1]
-    head = lines.texts[: min(lines.loop_from, _MAX_ANNOUNCING)] if lines.has_loop else ()
+    head = lines.texts[: min(lines.loop_from, _MAX_ANNOUNCING)]
     announced = {int(number) for text in head for number in _NUMBER.findall(text)}
     ends = {last, last + 1}
     return {
@@ -256,7 +231,7 @@ def _of_the_words(lines: Lines) -> dict[str, float]:
         return float(any(pattern.search(wording.without_paths(text)) is not None for text in texts))
 
     is_result = float(wording.result().search(last) is not None or _RESULT.search(words) is not None)
-    found = {
+    return {
         "says_done": float(is_done and not is_of_a_step),
         "said_done": stands(_DONE, some),
         "says_saved": stands(_SAVED, [last]),
@@ -274,7 +249,3 @@ def _of_the_words(lines: Lines) -> dict[str, float]:
         "begun": float(any(wording.begins().search(text) is not None and not _DONE.search(text) for text in new[-2:])),
         "announces": float(last.rstrip().endswith((":", "...", "…", ","))),
     }
-    if not lines.has_loop:
-        found["result_only"] = is_result
-        found["means_all_only"] = found["means_all"]
-    return found
