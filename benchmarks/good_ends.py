@@ -42,7 +42,7 @@ _MAX_OF_A_GROUP = {"good": 4, "random cut": 12}
 
 _L2 = 20.0
 _STEPS = 60
-_SHARES = (0.01, 0.02, 0.03, 0.04)
+_SHARES = (0.01, 0.015, 0.02, 0.025, 0.03)
 
 Vector = npt.NDArray[np.float64]
 
@@ -75,7 +75,7 @@ def read(row: tuple[Path, str, str]) -> list[Log]:
     path, kind, group = row
     text = path.read_bytes()
     texts = [(kind, text), *(("random cut", cut) for cut in (cuts(text) if kind == "good" else ()))]
-    likeness.weights = lambda: likeness.Weights(0.0, -math.inf, {})  # type: ignore[assignment]  # all that are open
+    likeness.weights = lambda: likeness.Weights(0.0, -math.inf, math.inf, {})  # type: ignore[assignment]  # all that are open
     made = []
     for name, one in texts:
         scanned = scan(io.BytesIO(one))
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--as-is", action="store_true")
-    parser.add_argument("--share", type=float, default=0.03, help="of the random cuts that may be called good besides")
+    parser.add_argument("--share", type=float, default=0.02, help="of the random cuts that may be called good besides")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--misses", action="store_true", help="good logs that are not called good")
     parser.add_argument(

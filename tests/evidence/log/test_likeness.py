@@ -61,6 +61,7 @@ IN_THE_MIDDLE = {
     "something is announced": [*ENDED, "Evaluating on the test corpus:"],
     "the loop goes on": [*ENDED, *LOOP[:30]],
     "too short to tell": [*OPENING, *LOOP[:80], *BEHIND],
+    "only new lines behind it": [*ENDED[:-3], "a line of its own", "and another line", "and one more of them"],
     "an error behind it": [*ENDED, "ERROR: no space left on device"],
     "a part of several": ["Fold 1 of 5", *ENDED],
 }
@@ -100,13 +101,16 @@ def _table() -> list[dict[str, object]]:
 
 
 def test_the_table_names_each_feature_that_is_found_and_no_other() -> None:
+    measured = [line.replace("dev ppl after", "accuracy of") for line in LOOP]
     logs = [
         ENDED,
-        [*ENDED, "Loading:", "step 3"],
+        measured,
         [*LOOP, "Training complete."],
         [*LOOP, "Total time: 4 s"],
-        [*LOOP, *(f"a line of the {word} kind" for word in "abcdefghijklmnopqrstuvwxyz")],
-        ["epochs: 120", *(f"epoch {n} loss {n}.1" for n in range(121)), "done 4/4"],
+        [*LOOP, "3/4 of the heads", "the next ones are stored"],
+        [*LOOP, *(f"a line of the {word} kind" for word in "abcdefghijklmnopqrstuvwxyz"), "heads stored"],
+        ["epochs: 120", *(f"epoch {n} loss {n}.1" for n in range(121)), "done"],
+        [*LOOP, "epoch 100", "heads stored", "4/4"],
     ]
     found = {name for lines in logs for name in closing.features(scan(io.BytesIO(_text(lines))))}
     assert found == {one["name"] for one in _table()}
@@ -118,4 +122,4 @@ def test_the_sum_is_that_of_the_table() -> None:
     assert likeness.of({}) == known.start
     name, weight = max(known.by_feature.items(), key=lambda one: one[1])
     assert likeness.of({name: 1.0}) == known.start + weight
-    assert likeness.reasons({name: 1.0, "begun": 1.0}) == (name,)
+    assert likeness.reasons({name: 1.0, "count_open": 1.0}) == (name,)

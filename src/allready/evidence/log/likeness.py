@@ -69,11 +69,20 @@ _MIN_ROUND = 10
 _HALVES = {15, 25, 75, 150, 250, 1500, 2500}
 
 
+_SAID = (
+    *("count_full", "counted_announced", "says_done", "said_done", "says_saved", "said_saved", "said_result"),
+    *("names_a_file", "means_all", "likely_words"),
+)
+"""Of these a log must show one: that its form is new is not enough."""
+
+
 class Weights(NamedTuple):
-    """`start`: what a log without any feature has; `least`: from where on it reads like a good end."""
+    """`start`: what a log without any feature has; `least`: from where on it reads like a good end, and `least_midway`
+    where a count seems to be open."""
 
     start: float
     least: float
+    least_midway: float
     by_feature: Mapping[str, float]
 
 
@@ -102,7 +111,9 @@ class Lines(NamedTuple):
 def weights() -> Weights:
     """The fitted ones."""
     table = tomllib.loads((resources.files("allready.evidence.log") / "likeness.toml").read_text(encoding="utf-8"))
-    return Weights(table["start"], table["least"], {one["name"]: one["weight"] for one in table["feature"]})
+    return Weights(
+        table["start"], table["least"], table["least_midway"], {one["name"]: one["weight"] for one in table["feature"]}
+    )
 
 
 def of(found: Mapping[str, float]) -> float:
@@ -119,15 +130,16 @@ def reasons(found: Mapping[str, float], most: int = 3) -> tuple[str, ...]:
 
 
 def features(raw: Iterable[str]) -> dict[str, float]:
-    """What the end of a log shows, by name; {} where the log is too short, or has no loop that it could have left.
+    """What the end of a log shows, by name; {} where the log is too short, or has no loop that it could have left,
+    goes on in its last line, or where nothing in the last lines is of an end but that they are new.
 
     `raw`: what is kept of it, line by line, of a bar every state.
     """
     lines = own_lines(raw)
-    if lines is None:
+    if lines is None or _goes_on(lines.texts[-1]):
         return {}
     found = {**_of_the_course(lines), **_of_the_counts(lines), **_of_the_words(lines)}
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if value} if any(map(found.get, _SAID)) else {}
 
 
 def own_lines(raw: Iterable[str]) -> Lines | None:
@@ -147,6 +159,13 @@ def own_lines(raw: Iterable[str]) -> Lines | None:
         before[one] += 1
     loop = [at for at, one in enumerate(forms) if times[one] >= TIMES]
     return Lines(own, forms, seen, times, loop[0], loop[-1]) if len(loop) >= _MIN_LOOP else None
+
+
+def _goes_on(last: str) -> bool:
+    """Whether the last line begins something, counts a step, waits, or announces what is to come."""
+    if last.rstrip().endswith((":", "...", "…", ",")) or wording.goes_on(last):
+        return True
+    return any(words().search(last) is not None for words in (wording.begins, wording.waits))
 
 
 def _of_the_course(lines: Lines) -> dict[str, float]:
@@ -239,13 +258,9 @@ def _of_the_words(lines: Lines) -> dict[str, float]:
         "says_result": is_result,
         "said_result": stands(_RESULT, some),
         "names_a_file": float(any(_PATH.search(text) is not None for text in new)),
-        "is_a_value": float(re.search(r"\d\.\d", last) is not None),
         "means_all": float(any(map(wording.means_all, new))),
         "likely_words": float(
             any(wording.LIKELY.search(text) is not None and not wording.is_other(text) for text in new)
         ),
-        "of_a_step": float(is_of_a_step),
         "begins": float(_BEGINS.search(words) is not None and not is_done),
-        "begun": float(any(wording.begins().search(text) is not None and not _DONE.search(text) for text in new[-2:])),
-        "announces": float(last.rstrip().endswith((":", "...", "…", ","))),
     }
