@@ -75,7 +75,7 @@ def read(row: tuple[Path, str, str]) -> list[Log]:
     path, kind, group = row
     text = path.read_bytes()
     texts = [(kind, text), *(("random cut", cut) for cut in (cuts(text) if kind == "good" else ()))]
-    likeness.weights = lambda: likeness.Weights(0.0, -math.inf, math.inf, {})  # type: ignore[assignment]  # all that are open
+    likeness.weights = lambda: likeness.Weights(0.0, -math.inf, {})  # type: ignore[assignment]  # all that are open
     made = []
     for name, one in texts:
         scanned = scan(io.BytesIO(one))

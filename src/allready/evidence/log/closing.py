@@ -206,21 +206,20 @@ class _Ending:
         if error is not None:
             made = self._made(ClosingKind.OPEN, error[0], at, state)
             return replace(made, error=error[1])
+        if state is not None and state.is_midway:
+            return self._made(ClosingKind.MIDWAY, state.at, at, state)
         reasons = self._reasons(state, last)
         if reasons is not None:
             return replace(self._made(ClosingKind.LIKE, last, at, state), reasons=reasons)
-        if state is not None and state.is_midway:
-            return self._made(ClosingKind.MIDWAY, state.at, at, state)
         return self._made(ClosingKind.OPEN, last, at, None)
 
     def _reasons(self, state: Progress | None, last: int) -> tuple[str, ...] | None:
         """Why it reads like a good end, where nothing says so; None where it does not."""
-        if self._is_of_a_part or self._is_denied(state, last) or self._is_left_unsaid(last):
+        is_below = state is not None and _is_below(state)
+        if is_below or self._is_of_a_part or self._is_denied(state, last) or self._is_left_unsaid(last):
             return None
-        found, known = features(self._log.scanned), likeness.weights()
-        is_midway = state is not None and (state.is_midway or _is_below(state))
-        least = known.least_midway if is_midway else known.least
-        return likeness.reasons(found) if found and likeness.of(found) >= least else None
+        found = features(self._log.scanned)
+        return likeness.reasons(found) if found and likeness.of(found) >= likeness.weights().least else None
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""

@@ -77,12 +77,10 @@ _SAID = (
 
 
 class Weights(NamedTuple):
-    """`start`: what a log without any feature has; `least`: from where on it reads like a good end, and `least_midway`
-    where a count seems to be open."""
+    """`start`: what a log without any feature has; `least`: from where on it reads like a good end."""
 
     start: float
     least: float
-    least_midway: float
     by_feature: Mapping[str, float]
 
 
@@ -111,9 +109,7 @@ class Lines(NamedTuple):
 def weights() -> Weights:
     """The fitted ones."""
     table = tomllib.loads((resources.files("allready.evidence.log") / "likeness.toml").read_text(encoding="utf-8"))
-    return Weights(
-        table["start"], table["least"], table["least_midway"], {one["name"]: one["weight"] for one in table["feature"]}
-    )
+    return Weights(table["start"], table["least"], {one["name"]: one["weight"] for one in table["feature"]})
 
 
 def of(found: Mapping[str, float]) -> float:
