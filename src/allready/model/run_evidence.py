@@ -300,8 +300,8 @@ class Closing(Struct, frozen=True, kw_only=True):
     the end; `restart_line`: where its count began again, at the last time; `last_counts_line`: from where on a count
     went up by some steps; `opening_lines`: where its first lines stand, the first time and again; `error`: what
     the program wrote of an error in its last lines.  `is_certain`: the words mean the whole run; others ("total time")
-    mean it only where they stand once and no progress is open.  `reasons`: what makes it read like a good end, names of
-    `likeness.toml`.
+    mean it only where they stand once and no progress is open.  `reasons`: what makes it read like a good
+    end (`evidence.log.likeness.Says`).
     """
 
     origin: Origin

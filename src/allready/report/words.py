@@ -157,7 +157,7 @@ def sentence(report: model.Report, language: str) -> str:
             where = plain(str(closing.origin))
             text = plain(closing.text[:_MAX_QUOTE])
             if not closing.is_good:
-                why = "; ".join(t(f"like_{name}", language) for name in closing.reasons)
+                why = t("like_between", language).join(t(f"like_{name}", language) for name in closing.reasons)
                 return t("sentence_reads_well", language, where=where, text=text, why=why)
             return t("sentence_ended_well", language, where=where, text=text)
         nodes, ranks = size_of_world(report, language)

@@ -2,13 +2,12 @@
 
 import io
 import random
-import tomllib
 from datetime import UTC, datetime
-from importlib import resources
 
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.lines.scan import scan
-from allready.evidence.log import closing, interpret, likeness
+from allready.evidence.log import interpret, likeness
+from allready.evidence.log.likeness import Says
 from allready.model import ClosingKind, Report, Status
 from allready.report.words import sentence
 from allready.text.catalog import LANGUAGES
@@ -50,6 +49,7 @@ def test_lines_behind_a_loop_that_are_new_read_like_an_end() -> None:
     assert report.summary.closing.kind is ClosingKind.LIKE
     said = {language: sentence(report, language) for language in LANGUAGES}
     assert "reads like a good end" in said["en"]
+    assert "the name of a file" in said["en"]
     assert all("Grazie" in text for text in said.values())
     assert len(set(said.values())) == len(LANGUAGES)
 
@@ -94,32 +94,23 @@ def test_it_overrules_no_death() -> None:
     assert _report(_text(ENDED), _text(killed)).status is not Status.HEALTHY
 
 
-def _table() -> list[dict[str, object]]:
-    text = (resources.files("allready.evidence.log") / "likeness.toml").read_text(encoding="utf-8")
-    table: list[dict[str, object]] = tomllib.loads(text)["feature"]
-    return table
+SAYS = {
+    Says.DONE: ["that much is done"],
+    Says.SAVED: ["heads stored", "a line of its own"],
+    Says.RESULT: ["accuracy of the best head 0.41"],
+    Says.FILE: ["see heads.csv"],
+    Says.FULL: ["heads ranked: 12/12"],
+}
 
 
-def test_the_table_names_each_feature_that_is_found_and_no_other() -> None:
-    measured = [line.replace("dev ppl after", "accuracy of") for line in LOOP]
-    logs = [
-        ENDED,
-        measured,
-        [*LOOP, "Training complete."],
-        [*LOOP, "Total time: 4 s"],
-        [*LOOP, "2/4 of the heads", "the next ones are stored"],
-        [*LOOP, *(f"a line of the {word} kind" for word in "abcdefghijklmnopqrstuvwxyz"), "heads stored"],
-        ["epochs: 120", *(f"epoch {n} loss {n}.1" for n in range(121)), "done"],
-        [*LOOP, "epoch 100", "stored 4/4 heads"],
-    ]
-    found = {name for lines in logs for name in closing.features(scan(io.BytesIO(_text(lines))))}
-    assert found == {one["name"] for one in _table()}
-    assert all(one["means"] for one in _table())
+@cases("says, behind", SAYS.items(), ids=list(SAYS))
+def test_each_reason_is_one_by_itself(says: Says, behind: list[str]) -> None:
+    assert likeness.of([*LOOP, *behind]) == (says,)
+    assert likeness.of([*LOOP, *behind, *LOOP[:2]]) == ()
 
 
-def test_the_sum_is_that_of_the_table() -> None:
-    known = likeness.weights()
-    assert likeness.of({}) == known.start
-    name, weight = max(known.by_feature.items(), key=lambda one: one[1])
-    assert likeness.of({name: 1.0}) == known.start + weight
-    assert likeness.reasons({name: 1.0, "count_open": 1.0}) == (name,)
+def test_a_form_that_the_loop_has_hardly_ever_counts_as_one_that_it_never_has() -> None:
+    evaluated = [line.replace("dev ppl after", "accuracy of") for line in LOOP]
+    assert likeness.of(evaluated) == (Says.RESULT,)
+    often = [line for line in evaluated if " it 0 " in line or line.startswith("accuracy")]
+    assert likeness.of(often) == ()

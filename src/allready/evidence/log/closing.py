@@ -77,11 +77,6 @@ def find(log: LogContext) -> Closing | None:
     return ending.closing()
 
 
-def features(scanned: Scanned) -> dict[str, float]:
-    """What the end of a log shows, by name; {} also where its last line has no end."""
-    return likeness.features(kept_lines(scanned)) if scanned.tail.endswith(b"\n") else {}
-
-
 def kept_lines(scanned: Scanned) -> list[str]:
     """All that is kept of a log, in lines, of a bar every state."""
     kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
@@ -209,17 +204,17 @@ class _Ending:
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
         reasons = self._reasons(state, last)
-        if reasons is not None:
+        if reasons:
             return replace(self._made(ClosingKind.LIKE, last, at, state), reasons=reasons)
         return self._made(ClosingKind.OPEN, last, at, None)
 
-    def _reasons(self, state: Progress | None, last: int) -> tuple[str, ...] | None:
-        """Why it reads like a good end, where nothing says so; None where it does not."""
-        is_below = state is not None and _is_below(state)
-        if is_below or self._is_of_a_part or self._is_denied(state, last) or self._is_left_unsaid(last):
-            return None
-        found = features(self._log.scanned)
-        return likeness.reasons(found) if found and likeness.of(found) >= likeness.weights().least else None
+    def _reasons(self, state: Progress | None, last: int) -> tuple[likeness.Says, ...]:
+        """Why it reads like a good end, where nothing says so; () where it does not, or its last line has no end."""
+        if (state is not None and _is_below(state)) or not self._log.scanned.tail.endswith(b"\n"):
+            return ()
+        if self._is_of_a_part or self._is_denied(state, last) or self._is_left_unsaid(last):
+            return ()
+        return likeness.of(self._kept)
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""
