@@ -2,9 +2,9 @@
 
     python benchmarks/good_ends.py logs.tsv [--misses]
 
-`logs.tsv` has a line for each log: its path from the table's folder, and how it ended ("good", "cut", "bad").  Each good
-log of at least 30 lines is also cut at six random places, half of them in the middle of a line.  Printed is of each kind
-how many a rule calls good, by words or a full count, and how many with those that only read like a good end.
+`logs.tsv` has a line for each log: its path from the table's folder, and how it ended ("good", "cut", "bad").  Each
+good log of at least 30 lines is also cut at six random places, half of them in the middle of a line.  Printed is of
+each kind how many a rule calls good, by words or a full count, and how many with those that only read like a good end.
 """
 
 import argparse
