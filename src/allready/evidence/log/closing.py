@@ -212,9 +212,9 @@ class _Ending:
         """Why it reads like a good end, where nothing says so; () where it does not, or its last line has no end."""
         if (state is not None and _is_below(state)) or not self._log.scanned.tail.endswith(b"\n"):
             return ()
-        if self._is_of_a_part or self._is_denied(state, last) or self._is_left_unsaid(last):
-            return ()
-        return likeness.of(self._kept)
+        reasons = () if self._is_of_a_part else likeness.of(self._kept)
+        is_denied = bool(reasons) and (self._is_denied(state, last) or self._is_left_unsaid(last))
+        return () if is_denied else reasons
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""

@@ -96,15 +96,17 @@ def _is_own(text: str) -> bool:
 def _own_lines(raw: Iterable[str]) -> _Own | None:
     """The lines that say something, without those of libraries; None where they are few, or do not come again."""
     texts = [text for text in map(plain, raw) if _LETTERS.search(text) is not None]
-    own = [text for text in texts if not is_of_a_library(text)]
-    if len(own) < _OWN_SHARE * len(texts):
-        own = texts
-    if len(own) < _MIN_LINES:
+    forms = list(map(form, texts))
+    if len(forms) - len(set(forms)) < _MIN_LOOP:
         return None
-    forms = list(map(form, own))
+    one_of = dict(zip(forms, texts, strict=True))
+    of_libraries = {one for one, text in one_of.items() if is_of_a_library(text)}
+    own = [at for at, one in enumerate(forms) if one not in of_libraries]
+    if len(own) >= _OWN_SHARE * len(texts):
+        texts, forms = [texts[at] for at in own], [forms[at] for at in own]
     times = Counter(forms)
     loop = [at for at, one in enumerate(forms) if times[one] >= TIMES]
-    return _Own(own, forms, times, loop) if len(loop) >= _MIN_LOOP else None
+    return _Own(texts, forms, times, loop) if len(forms) >= _MIN_LINES and len(loop) >= _MIN_LOOP else None
 
 
 def _goes_on(last: str) -> bool:
