@@ -114,3 +114,12 @@ def test_a_form_that_the_loop_has_hardly_ever_counts_as_one_that_it_never_has() 
     assert likeness.of(evaluated) == (Says.RESULT,)
     often = [line for line in evaluated if " it 0 " in line or line.startswith("accuracy")]
     assert likeness.of(often) == ()
+
+
+def test_a_last_line_without_an_end_denies_words_before_it() -> None:
+    steps = [f"step {n}/40 loss {9 / n:.3f}" for n in range(1, 41)]
+    whole = _text([*steps, "Training complete.", "removed 4 temporary files"])
+    assert _kind(whole) is ClosingKind.WORDS
+    assert _kind(whole[:-7]) not in {ClosingKind.WORDS, ClosingKind.PROGRESS, ClosingKind.LIKE}
+    assert _kind(whole + b"u@node7:~/run$ ") is ClosingKind.WORDS
+    assert _kind(_text([*steps, "Training complete."])[:-1]) is ClosingKind.WORDS
