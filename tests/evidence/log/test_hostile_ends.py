@@ -9,7 +9,7 @@ import pytest
 
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.lines.scan import scan
-from allready.evidence.log import closing, closing_words, interpret, progress, trouble
+from allready.evidence.log import closing, closing_words, interpret, likeness, progress, trouble
 from allready.model import Confidence, Report, Status
 from tests.evidence.log import hostile_ends
 from tests.evidence.log.hostile_ends import Files
@@ -78,7 +78,7 @@ def test_no_line_takes_long() -> None:
     )
     found = {
         f"{module.__name__}.{name}": pattern
-        for module in (closing, closing_words, progress, trouble)
+        for module in (closing, closing_words, likeness, progress, trouble)
         for name, pattern in vars(module).items()
         if isinstance(pattern, re.Pattern)
     }

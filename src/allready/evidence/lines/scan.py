@@ -217,8 +217,9 @@ class _Scan:
             self._long = None
         if num:
             is_cut = self._feed.is_newline_added and num == len(starts)
-            self._out.num_bytes += int(ends[num - 1]) + (0 if is_cut else 1)
-            self._keep_edges(int(ends[num - 1]) + 1)
+            length = int(ends[num - 1]) + (0 if is_cut else 1)
+            self._out.num_bytes += length
+            self._keep_edges(length)
         if num < len(starts) and self._blocks.is_open(chunk.offset + int(starts[num])):
             self._blocks.feed_after(self._some(chunk, starts, ends, num, min(num + _MAX_LINES, len(starts))))
 
@@ -245,8 +246,9 @@ class _Scan:
             self._out.num_coll += num
         self._out.num_blank += plan.num_blank
         self._out.num_lines += plan.num_lines
-        self._out.num_bytes += chunk.length - self._feed.is_newline_added
-        self._keep_edges(chunk.length)
+        length = chunk.length - self._feed.is_newline_added
+        self._out.num_bytes += length
+        self._keep_edges(length)
         return True
 
     def _some(self, chunk: Chunk, starts: Ints, ends: Ints, first: int, end: int) -> Lines:

@@ -8,8 +8,10 @@ from itertools import pairwise, takewhile
 
 from msgspec.structs import replace
 
+from allready.evidence.lines.model import Scanned
 from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log import closing_words as wording
+from allready.evidence.log import likeness
 from allready.evidence.log.announced import counted, steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
@@ -65,12 +67,20 @@ _MIN_CUT, _MIN_BROKEN = 16, 6
 those that it begins like."""
 
 _DIGITS = re.compile(r"\d+")
+_PROMPT = re.compile(r"[$#>%] ?$")
+"""A shell's, behind a program that ended while somebody looked on."""
 
 
 def find(log: LogContext) -> Closing | None:
     """How this log ends; None where its end is NCCL's own lines, or it has none."""
     ending = _Ending(log)
     return ending.closing()
+
+
+def kept_lines(scanned: Scanned) -> list[str]:
+    """All that is kept of a log, in lines, of a bar every state."""
+    kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
+    return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
 
 
 class _Ending:
@@ -136,12 +146,9 @@ class _Ending:
         """The lines that the log begins with."""
         return self._log.scanned.head[:_MAX_HEAD_BYTES].decode("utf-8", "replace").split("\n")[:-1]
 
-    @property
+    @functools.cached_property
     def _kept(self) -> list[str]:
-        """All that is kept of the log, in lines, of a bar every state."""
-        scanned = self._log.scanned
-        kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
-        return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
+        return kept_lines(self._log.scanned)
 
     @functools.cached_property
     def _has_loop(self) -> bool:
@@ -196,13 +203,24 @@ class _Ending:
             return replace(made, error=error[1])
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
+        reasons = self._reasons(state, last)
+        if reasons:
+            return replace(self._made(ClosingKind.LIKE, last, at, state), reasons=reasons)
         return self._made(ClosingKind.OPEN, last, at, None)
+
+    def _reasons(self, state: Progress | None, last: int) -> tuple[likeness.Says, ...]:
+        """Why it reads like a good end, where nothing says so; () where it does not, or its last line has no end."""
+        if (state is not None and _is_below(state)) or not self._log.scanned.tail.endswith(b"\n"):
+            return ()
+        reasons = () if self._is_of_a_part else likeness.of(self._kept)
+        is_denied = bool(reasons) and (self._is_denied(state, last) or self._is_left_unsaid(last))
+        return () if is_denied else reasons
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""
         if self._is_of_a_part:
             return None
-        if state is not None and state.total is not None and state.done < state.total:
+        if state is not None and _is_below(state):
             return None
         text = closing_line(self._kept, _is_noise)
         raw = range(len(self.lines) - 1, -1, -1)
@@ -411,6 +429,8 @@ class _Ending:
     def _is_denied(self, state: Progress | None, place: int) -> bool:
         """Whether something went wrong behind the last progress, before or after the words: a script says that it is
         done whatever came before.  What a line itself calls overcome counts only where nothing follows."""
+        if self._breaks_off_behind(place):
+            return True
         first = -1 if state is None else state.at
         steps = [at for at, text in enumerate(self.lines[: place + 1]) if wording.STEP.search(text)]
         first = max([first, *steps[-1:]])
@@ -423,6 +443,13 @@ class _Ending:
         if bad and sum(at < bad[0] for at in begun) <= 1:  # runs one after the other, not ranks side by side
             first = max([first, *(at for at in begun if at <= place)])
         return any(at > first or at == place for at in bad)
+
+    def _breaks_off_behind(self, place: int) -> bool:
+        """Whether a later line is the last one and has no end: the program was still writing."""
+        tail = self._log.scanned.tail
+        if tail.endswith(b"\n") or _PROMPT.search(self.lines[-1]) is not None:
+            return False
+        return place < len(self.lines) - 1 or tail.endswith(b"\r")
 
     def _is_overcome(self, at: int) -> bool:
         """Whether this line, or the next ones of its message, say that the program goes on."""
@@ -474,13 +501,17 @@ class _Ending:
         """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""
         behind = [text for text in self.lines[at:] if text.strip()]
         own = [text for text in behind if not is_of_a_library(text)]
-        if any(number > self.number(at) for number in self._openings):
+        if any(number > self.number(at) for number in self._openings) or self._breaks_off_behind(at):
             return True
         if len({_shape(text) for text in own if _VALUE.search(text) is None}) > _MAX_BEHIND_COUNT:
             return True
         is_over = len(own) > 1 and not is_bad(own[-1])  # the program went on, as it announced
         wrong = any(is_bad(text) and not (is_over and is_overcome(text)) for text in behind)
         return wrong or bool(own and wording.begins().search(own[-1]))
+
+
+def _is_below(state: Progress) -> bool:
+    return state.total is not None and state.done < state.total
 
 
 def _counted_from(course: Sequence[tuple[int, int]]) -> int | None:

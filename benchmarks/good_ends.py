@@ -1,0 +1,78 @@
+"""How well good ends are told from cut logs, on a folder of logs whose ends are known.
+
+    python benchmarks/good_ends.py logs.tsv [--misses]
+
+`logs.tsv` has a line for each log: its path from the table's folder, and how it ended ("good", "cut", "bad").  Each
+good log of at least 30 lines is also cut at six random places, half of them in the middle of a line.  Printed is of
+each kind how many a rule calls good, by words or a full count, and how many with those that only read like a good end.
+"""
+
+import argparse
+import csv
+import hashlib
+import io
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from allready.evidence.lines.scan import scan
+from allready.evidence.log import interpret
+
+_NUM_CUTS = 6
+_MIN_LINES = 30
+_MAX_CUT_BYTES = 20
+
+Found = tuple[str, str, bool, bool]
+"""Its name, its kind, whether a rule calls its end good, whether it reads so."""
+
+
+def cuts(text: bytes) -> Iterator[bytes]:
+    """The log, cut at random places, of which every second is in the middle of a line."""
+    lines = re.split(rb"(?<=[\n\r])", text)
+    if len(lines) < _MIN_LINES:
+        return
+    draw = random.Random(hashlib.sha256(text).digest())  # noqa: S311
+    for at in range(_NUM_CUTS):
+        num = max(5, int(len(lines) * draw.uniform(0.05, 0.95)))
+        cut = b"".join(lines[:num])
+        yield cut[: -draw.randint(1, max(1, min(_MAX_CUT_BYTES, len(lines[num - 1]) - 1)))] if at % 2 else cut
+
+
+def read(row: tuple[Path, str]) -> list[Found]:
+    """One log and its cuts."""
+    path, kind = row
+    text = path.read_bytes()
+    found = []
+    for name, one in [(kind, text), *(("random cut", cut) for cut in (cuts(text) if kind == "good" else ()))]:
+        end = interpret(scan(io.BytesIO(one)), path.name, mtime_s=None).closing
+        found.append((path.name, name, end is not None and end.is_good, end is not None and end.reads_well))
+    return found
+
+
+def main() -> None:
+    """Print what is found of each kind."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--misses", action="store_true", help="print also the good logs that are not called good")
+    options = parser.parse_args()
+    with options.table.open(encoding="utf-8") as lines:
+        rows = [(options.table.parent / row[0], row[1]) for row in csv.reader(lines, delimiter="\t")]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        found = [one for some in pool.map(read, rows, chunksize=4) for one in some]
+    num = Counter(kind for _, kind, _, _ in found)
+    told = Counter(kind for _, kind, is_told, _ in found if is_told)
+    well = Counter(kind for _, kind, _, reads_well in found if reads_well)
+    for kind, of_all in num.items():
+        print(
+            f"{kind:12} {of_all:6} called good {told[kind]:5}, and like it {well[kind]:5} ({well[kind] / of_all:.1%})"
+        )
+    if options.misses:
+        print(*(name for name, kind, _, reads_well in found if kind == "good" and not reads_well), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
