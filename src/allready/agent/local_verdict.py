@@ -80,16 +80,3 @@ class LocalView:
     def _has_lost_a_link(self, status: NodeStatus) -> bool:
         had = {link.name for s in self._history for link in s.links if link.is_up and link.has_carrier}
         return any(link.name in had and not (link.is_up and link.has_carrier) for link in status.links)
-<<<<<<< HEAD
-=======
-
-
-def beside(last: Report, loss: Report) -> Report:
-    """The report of a node that has lost node 0: a fault that was proven before stays the verdict, and the loss stands
-    beside it; what was not proven yet stands beside the loss."""
-    if last.status is not Status.FAULT or last.verdict is None:
-        waited = (f for f in last.findings if last.status is Status.WAITING and f not in loss.findings)
-        return replace(loss, findings=(*loss.findings, *waited))
-    lowered = (replace(f, severity=Severity.WARNING) if is_error(f) else f for f in loss.findings)
-    return replace(last, findings=(*last.findings, *(f for f in lowered if f not in last.findings)))
->>>>>>> c13w

@@ -24,43 +24,11 @@ NOBODY = "a process"
 """A process of which nothing is known, who wrote a line for example; other languages have their own word for exactly
 this value.  For optional parts it is as unknown as UNKNOWN."""
 
-<<<<<<< HEAD
 _CAPITALS = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "ranks": "RANK", "nodes": "NODE"}
 """What a command has for what is not known, where the placeholder's own name says it badly."""
 _SAFE = "_@%+=:,./[]~^-"
 """What a shell takes as part of a plain word, beside letters and digits."""
 _ESCAPED = str.maketrans({"{": "{{", "}": "}}"})
-=======
-_PLACES = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "ranks": "RANK", "nodes": "NODE"}
-"""What to write for what is not known, where the placeholder's own name says it badly."""
-_ADDRESSES = {"peer", "address", "remote", "host"}
-_BRACKETS = re.compile(r"[ ]?([(（])([^()（）]*)([)）])")
-_SUBJECT = re.compile(r"^\{who\}(?:: |：)|^on \{who\} |^\{who\} 上")
-"""Where a sentence says the same without its writer."""
-_CLAUSES = re.compile(r"([;；] ?)([^;；]*)")
-_SHORT = re.compile(r"[,，] ?[^,，;；:：.。()（）]*\{(\w+)\}[^,，;；:：.。()（）]*")
-_NUMBERED = re.compile(r"(\b(?:rank|node|process|task)|节点|进程) \{(\w+)\}")
-_PORTS = (
-    (re.compile(r" on port \{(\w+)\}(?!\w)"), " on its port"),
-    (re.compile(r"监听端口 \{(\w+)\}"), "监听端口"),
-    (re.compile(r"<\{(\w+)\}>"), ""),
-    (re.compile(r" port \{(\w+)\}"), ""),
-    (re.compile(r"(?<=.) ?端口 \{(\w+)\}(?: 上)?"), ""),
-    (re.compile(r"(?<=the store) at \{(\w+)\}"), ""),
-)
-"""How an address or a port is called that is not known."""
-_PLACE_OF_COMMAND = re.compile(r" (?:at|on) \{(\w+)\}(?=[;,.:]|$)")
-_WITH = re.compile(r" with \{(\w+)\} \w+")
-_FEW_LETTERS = 8
-_PARTS = re.compile(r"([,，、;；] ?)")
-
-
-_SAFE = re.compile(r"(?!-)[\w@%+=:,./\[\]~^-]*")
-_WHOLE = re.compile(r"\{\w+\}")
-_OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
-_NUMBER = re.compile(r"\{(\w+):([^/{}]*)/([^/{}]*)\}")
-"""Words for one and for several of what a value names."""
->>>>>>> c13w
 
 
 class Several(str):
@@ -165,13 +133,7 @@ def fill(
 ) -> str:
     """`template` with `values`, and of its optional parts what all values are known for.
 
-<<<<<<< HEAD
     `nobody`, `unknown`: what the reader's language has for `NOBODY`, and, if a rule forgot the brackets, for `UNKNOWN`.
-=======
-    is_command: for a shell, so that no question mark may stay.
-    `nowhere`, `nobody`, `someone`, `nothing`: how a sentence calls an address, who wrote a line, a rank or node, and
-    anything else when that is not known.  No sentence has a question mark in its place.
->>>>>>> c13w
 
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.

@@ -36,8 +36,8 @@ FREEZE_S = 0.1
 """Least time that every member has to answer a `Freeze`."""
 GRACE_S = 10.0
 """Least time for ranks that live and do not come after a deadline has passed; else as long as ranks waited before."""
-MAX_BEGUN = 8
-"""Groups of torch's that are reported."""
+MAX_BEGUN_PER_RANK = 32
+"""Counts of groups of torch's, per rank on average, that a record has room for."""
 
 
 class Phase(StrEnum):

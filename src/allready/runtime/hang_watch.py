@@ -55,6 +55,7 @@ class HangWatch:
 
         Args:
             progress: changes whenever this rank makes progress.
+            num_operations: begun so far.
         """
         if progress != self._progress:
             if self._progress is not None and self._is_trained():
