@@ -372,3 +372,17 @@ def test_an_exception_is_marked_with_its_rank_once_however_often_the_group_forme
     found = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert found.returncode == 1
     assert found.stderr.splitlines()[-1] == "[rank0]: ValueError: not caught"
+
+
+def test_calls_in_two_groups_of_the_same_ranks_are_each_compared_and_counted_by_themselves(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, script="twins_rank.py") as job:
+        job.wait([0, 1, 2])
+        for rank in range(3):
+            if rank < 2:
+                assert job.last(rank, "sums")["values"] == job.last(rank, "again")["values"] == [2.0, 4.0]
+            size, apart = job.last(rank, "size"), job.last(rank, "apart")
+            assert (size["code"], size["group"], size["twin"]) == ("RTM008", [0, 1], 1)
+            assert size["voids"] == [[[0, 1], 0, 3], [[0, 1], 1, 2]]  # two calls in the first, one in the second
+            # Rank 0 waited in the first group; rank 1, which waited in the second, has not come there.
+            assert (apart["code"], apart["culprits"], apart["group"]) == ("RTM005", [1], [0, 1])
+            assert apart["twin"] == 0

@@ -116,16 +116,21 @@ class Begun(Struct, frozen=True, kw_only=True):
 
 
 class GroupVoid(Struct, frozen=True, kw_only=True):
-    """Of a group, by its ranks, none for the default group: the first call that counts on none of them."""
+    """Of a group, by its ranks, none for the default group: the first call that counts on none of them.
+
+    `twin`: of several groups of the same ranks the first one made is 0.
+    """
 
     group: tuple[int, ...]
     first_void: int
+    twin: int = 0
 
 
 class RuntimeFailure(Struct, frozen=True, kw_only=True):
     """One failure, the same on every rank that survives it.
 
-    `group`: the subgroup whose call failed, by its ranks; empty: the default group, or no call.
+    `group`: the subgroup whose call failed, by its ranks; empty: the default group, or no call.  `twin`: of several
+    groups of these ranks the first one made is 0.
     `first_void`: the first call of that group whose result counts on no rank, although single ranks may have completed
     it; None where nobody answered.  `voids`: the same for every group.  `ranks`: all members, by rank.  `time`: by
     the hub's clock, ISO-8601.  `misfits`: of an all_to_all whose splits do not fit, some of the pairs; `number`: of
@@ -138,6 +143,7 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     ranks: tuple[RankAtFailure, ...]
     first_void: int | None = None
     group: tuple[int, ...] = ()
+    twin: int = 0
     voids: tuple[GroupVoid, ...] = ()
     time: str = ""
     after_s: float = 0.0  # from the first report to the decision

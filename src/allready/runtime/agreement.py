@@ -280,7 +280,7 @@ class Agreement:
 
     def _on_vote(self, rank: int, message: m.Vote, now_s: float) -> Out:
         group = message.group
-        of = group or self.members
+        of = m.ranks_of(group) or self.members
         if message.epoch != self.epoch or not self._runs(rank, group):
             return []
         if message.number != self._passed.get(group, -1) + 1:
@@ -299,7 +299,9 @@ class Agreement:
 
     def _runs(self, rank: int, group: Ranks) -> bool:
         """Whether a rank, which is a member, may speak of that group in this epoch."""
-        return self.phase is Phase.RUNNING and (not group or (rank in group and set(group) <= set(self.members)))
+        return self.phase is Phase.RUNNING and (
+            not group or (rank in group and set(m.ranks_of(group)) <= set(self.members))
+        )
 
     def _all_passed(self, number: int, now_s: float) -> Out:
         """The place to let in who waits: no member is inside of a call of the default group."""
@@ -308,7 +310,7 @@ class Agreement:
 
     def _on_compare(self, rank: int, message: m.Compare, now_s: float) -> Out:
         group = message.group
-        of = group or self.members
+        of = m.ranks_of(group) or self.members
         if message.epoch != self.epoch or not self._runs(rank, group):
             return []
         call = self._comparisons.call(group, message.number, of)
@@ -389,11 +391,12 @@ class Agreement:
             reporter=self._reporter,
             ranks=ranks,
             first_void=min((1 + r.call.completed for r in ranks if r.call is not None), default=None),
-            group=self._group,
+            group=m.ranks_of(self._group),
+            twin=m.number_of(self._group),
             voids=self._voids(),
             after_s=round(now_s - self._frozen_s, 3),
             number=self._number,
-            misfits=misfits_of(self._called, self._group or self.members) if self._called else (),
+            misfits=misfits_of(self._called, m.ranks_of(self._group) or self.members) if self._called else (),
             begun=self._begun(),
         )
         self._late = frozenset(r.rank for r in late(failure))
@@ -424,7 +427,8 @@ class Agreement:
         groups = {(), *(s.group for position in self._positions.values() for s in position.subgroups)}
         return tuple(
             GroupVoid(
-                group=group,
+                group=m.ranks_of(group),
+                twin=m.number_of(group),
                 first_void=1
                 + min(_in_group(p, group).completed for r, p in self._positions.items() if not group or r in group),
             )

@@ -138,8 +138,7 @@ class Handle:
         try:
             with session.lock:
                 is_open = session.member.enter(call.operation, begin_s, call.group, waits=waits)
-                is_compared = is_open and call.group not in session.group.doubled
-                ask = session.member.compare(call.called, call.key, call.group) if is_compared else None
+                ask = session.member.compare(call.called, call.key, call.group) if is_open else None
                 calls = session.member.of(call.group)
                 held = self._held = calls.entered if calls.comparing else None
             if not is_open:

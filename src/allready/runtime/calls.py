@@ -402,7 +402,7 @@ def _bytes_of(tensor: Any) -> int:
 
 
 def _ranks_of(group: Any) -> Ranks:
-    return () if group is None else current().group.ranks_of(group)
+    return () if group is None else current().group.name_of(group)
 
 
 def _dense(tensor: Any) -> Any:

@@ -12,7 +12,6 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +20,7 @@ from typing import Any
 from allready.errors import UsageError
 from allready.runtime import nccl
 from allready.runtime.connections import Ended, Sockets, ends, sockets
+from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import Begun
 
 BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "cuda")}
@@ -187,9 +187,7 @@ class Group:
         self._lock = threading.Lock()
         self._is_cut = False
         self._unfinished: list[Any] = []
-        self._subgroups: dict[Any, tuple[int, ...]] = {}
-        self.doubled: frozenset[tuple[int, ...]] = frozenset()
-        """Ranks of which several subgroups consist: each rank may call in these in an order of its own."""
+        self._subgroups: dict[Any, Ranks] = {}
         self._num_makings = 0
         self._epoch = 0
         self._members: tuple[int, ...] = (rank,)
@@ -367,14 +365,13 @@ class Group:
             with self._lock:
                 self._sockets_before = None
         for group in made:
-            ranks = dist.get_process_group_ranks(group)
-            self._subgroups[group] = tuple(sorted(self._members[r] for r in ranks))
-        of_living = Counter(ranks for group, ranks in self._subgroups.items() if group in groups)
-        self.doubled |= {ranks for ranks, num in of_living.items() if num > 1}
+            ranks = tuple(sorted(self._members[r] for r in dist.get_process_group_ranks(group)))
+            # All its ranks make their groups in the same order, or torch could not connect them.
+            self._subgroups[group] = twin(ranks, sum(ranks_of(other) == ranks for other in self._subgroups.values()))
         self.set_timeout(self.timeout)
 
-    def ranks_of(self, group: Any) -> tuple[int, ...]:
-        """The numbers at the start of a subgroup's ranks; empty: it is the default group."""
+    def name_of(self, group: Any) -> Ranks:
+        """A subgroup's name: the numbers at the start of its ranks (see `twin`); empty: it is the default group."""
         import torch.distributed as dist
 
         if group is dist.group.WORLD:
@@ -413,7 +410,7 @@ class Group:
         """Give the group back to torch."""
         import torch.distributed as dist
 
-        self.direct, self.doubled = None, frozenset()
+        self.direct = None
         communicator, self._communicator = self._communicator, None
         if not dist.is_initialized():
             return

@@ -7,7 +7,22 @@ from msgspec import Struct
 from allready.model import CallArguments, CallPosition, FailureCause, RuntimeFailure
 
 Ranks: TypeAlias = tuple[int, ...]
-"""Of a subgroup; empty: all members."""
+"""Of a subgroup; empty: all members.  As the name of a group that is not the first one of its ranks, see `twin`."""
+
+
+def twin(ranks: Ranks, number: int) -> Ranks:
+    """Names one of several groups of the same ranks: the first one, 0, by its ranks alone."""
+    return (*ranks, -number) if number else ranks
+
+
+def ranks_of(group: Ranks) -> Ranks:
+    """Of the group that has this name."""
+    return group[:-1] if group and group[-1] < 0 else group
+
+
+def number_of(group: Ranks) -> int:
+    """Which of the groups of its ranks it is, in the order in which all of them made these; see `twin`."""
+    return -group[-1] if group and group[-1] < 0 else 0
 
 
 class Hello(Struct, frozen=True, kw_only=True):

@@ -185,7 +185,7 @@ class Session:
     def num_ranks(self, group: Ranks) -> int:
         """Of a subgroup, or of the default group."""
         formed = self.member.formed
-        return len(group) if group or formed is None else len(formed.members)
+        return len(m.ranks_of(group)) if group or formed is None else len(formed.members)
 
     def send(self, message: m.FromRank) -> None:
         """To the hub."""

@@ -58,7 +58,7 @@ def effective_timeouts() -> EffectiveTimeouts:
                 ranks=ranks,
                 plain=_plain(group, session.group.devices),
                 calls=timedelta(seconds=session.timeout_s) if is_safe else None,
-                learned=_learned(session, () if group is world else tuple(sorted(ranks))) if is_safe else {},
+                learned=_learned(session, session.group.name_of(group)) if is_safe else {},
             )
         )
     return EffectiveTimeouts(found)
