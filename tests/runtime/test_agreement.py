@@ -15,7 +15,7 @@ from allready.judging.overdue import late, missed
 from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, Misfit
 from allready.runtime import comparing
 from allready.runtime import messages as m
-from allready.runtime.agreement import Agreement, Phase
+from allready.runtime.agreement import MAX_BEGUN_PER_RANK, Agreement, Phase
 from allready.runtime.comparing import MAX_MISFITS, OpenCall, calls_of, misfits_of
 from tests.cases import cases
 from tests.runtime.model import Job
@@ -358,6 +358,21 @@ def test_parts_of_a_split_that_have_one_name_are_groups_of_their_own() -> None:
     missing = missed(failure)
     assert missing is not None
     assert (missing.begun, missing.number, missing.waiting) == (failure.begun[0], 100, (1,))
+
+
+def test_a_rank_is_missed_in_the_last_of_many_groups_in_which_ranks_differ() -> None:
+    """Of a mesh of several dimensions all ranks together have hundreds of groups; a record has room for 32 a rank."""
+    hub = formed(3)
+    names = [str(n) for n in range(MAX_BEGUN_PER_RANK)]
+    hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
+    for rank in range(3):
+        counts = [(name, 10 + 10 * (rank == 2)) for name in names[:-1]] + [(names[-1], 50 - (rank == 2))]
+        plain = m.Plain(begun=here(*counts, ("one too many", rank)), still_s=6.0, is_inside=rank != 2)
+        out = hub.take(rank, replace(position(4, 4), plain=plain), 10.0)
+    failed = decided(out)
+    assert failed is not None
+    assert [one.group for one in failed.failure.begun] == names
+    assert [r.rank for r in late(failed.failure)] == [2]
 
 
 def missed_plainly(still_s: float, begun: int, late_s: float | None) -> Agreement:

@@ -11,8 +11,9 @@ import pytest
 
 from allready.errors import ExchangeError
 from allready.messaging.wire import encode, read_frame
-from allready.model import CallArguments, CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
+from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
 from allready.runtime import messages as m
+from allready.runtime.agreement import MAX_BEGUN_PER_RANK
 from allready.runtime.hub import MAX_FRAME_BYTES, MAX_STRANGERS, Place, Plan, listen, max_record_bytes, start
 from tests.runtime.job import Job
 
@@ -81,7 +82,9 @@ def test_a_failure_of_thousands_of_ranks_fits_a_message() -> None:
         )
         for r in range(4096)
     )
-    failed = m.Failed(failure=RuntimeFailure(epoch=1, cause=FailureCause.DIED, reporter=1, ranks=ranks))
+    names = (f"{n} of a name that is as long as torch makes them" for n in range(MAX_BEGUN_PER_RANK))
+    begun = tuple(Begun(group=name, counts=dict.fromkeys(range(4096), 10**9)) for name in names)
+    failed = m.Failed(failure=RuntimeFailure(epoch=1, cause=FailureCause.DIED, reporter=1, ranks=ranks, begun=begun))
     assert len(msgspec.json.encode(("Failed", failed))) < max_record_bytes(len(ranks))
 
 

@@ -11,7 +11,7 @@ on, or a little later wherever they are, but not while one of them has its door 
 
 from collections.abc import Iterable
 from enum import StrEnum
-from itertools import islice
+from itertools import accumulate
 
 from msgspec.structs import replace
 
@@ -35,8 +35,8 @@ FREEZE_S = 0.1
 """Least time that every member has to answer a `Freeze`."""
 GRACE_S = 10.0
 """Least time for ranks that live and do not come after a deadline has passed; else as long as ranks waited before."""
-MAX_BEGUN = 8
-"""Groups of torch's that are told of."""
+MAX_BEGUN_PER_RANK = 32
+"""Counts of groups of torch's, per rank on average, that a record has room for."""
 
 
 class Phase(StrEnum):
@@ -437,13 +437,17 @@ class Agreement:
         )
 
     def _begun(self) -> tuple[Begun, ...]:
-        """Of groups whose ranks differ; of very many the first."""
+        """Of groups whose ranks differ; of very many those that fit into the record."""
         counts: dict[tuple[str, Ranks], dict[int, int]] = {}
         for rank, position in sorted(self._positions.items()):
             for here in position.plain.begun:
                 counts.setdefault((here.group, here.ranks), {})[rank] = here.count
-        groups = (Begun(group=name, counts=begun) for (name, _), begun in counts.items())
-        return tuple(islice((one for one in groups if len({*one.counts.values()}) > 1), MAX_BEGUN))
+        differing = [
+            Begun(group=name, counts=begun) for (name, _), begun in counts.items() if len({*begun.values()}) > 1
+        ]
+        ends = accumulate(len(one.counts) for one in differing)
+        most = MAX_BEGUN_PER_RANK * len(self.members)
+        return tuple(one for one, end in zip(differing, ends, strict=True) if end <= most)
 
     def _to_members(self, message: m.ToRank) -> Out:
         return [(r, message) for r in self.members if r not in self._gone]

@@ -40,8 +40,9 @@ _BACKLOG = 4096
 
 
 def max_record_bytes(num_ranks: int) -> int:
-    """Of what the hub and ranks of a job of that size say: an error of 500 letters, escaped, for every rank."""
-    return MAX_FRAME_BYTES + 4096 * num_ranks
+    """Of what the hub and ranks of a job of that size say: an error of 500 letters, escaped, and 32 counts for every
+    rank."""
+    return MAX_FRAME_BYTES + 5120 * num_ranks
 
 
 class Plan(Struct, frozen=True, kw_only=True):
