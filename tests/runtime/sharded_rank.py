@@ -81,6 +81,10 @@ def main() -> None:
                 assert failure is not None
                 say("recovered", members=recovery.members, code=failure.verdict.code if failure.verdict else None)
                 losses = losses[: min(recovery.steps)]
+                try:  # its groups are gone; that it was tried must not disturb the new one
+                    model(torch.ones(2, 12)).pow(2).sum().backward()
+                except (RuntimeError, ValueError) as gone:
+                    say("old", text=str(gone))
                 with allready.phase("start", 100):
                     model = make(recovery.world_size)
             if len(losses) == 3 and plan["victim"] == ME and not has_struck:

@@ -29,5 +29,6 @@ def goes_on(kind: str, fault: str, folder: Path) -> None:
             found = job.last(rank, "recovered")
             assert found["members"] == members, job.events(rank)
             assert found["code"] == ("RTM001" if fault == "kill" else "RTM005")  # by what torch counted of plain calls
+            assert "rocess group" in job.last(rank, "old")["text"]
             done = job.last(rank, "done")
             assert done["losses"] == [done["whole"]] * 6, job.events(rank)

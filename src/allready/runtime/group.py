@@ -350,6 +350,7 @@ class Group:
 
         groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
         known, before = set(groups), sockets()
+        _forget_meshes()  # what a step of the old model has worked out after its groups were gone
         self._num_makings += 1
         with self._lock:
             self._sockets_before = before
