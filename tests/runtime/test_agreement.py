@@ -529,11 +529,14 @@ def test_groups_that_were_not_made_together_are_made_anew(
 
 
 def test_a_group_that_is_too_small_is_refused_at_once() -> None:
-    hub = formed(2)
+    """For want of the rank that is gone, and not of the one that comes a moment later."""
+    hub = formed(3)
     hub.lost(1, 1.0)
-    hub.take(0, position(1, 0), 1.0)
-    out = hub.take(0, m.Ready(epoch=1, timeout_s=50.0, min_ranks=2), 1.0)
-    assert out == [(0, m.Refused(epoch=1, missing=(1,), min_ranks=2))]
+    for rank in (0, 2):
+        hub.take(rank, position(1, 0), 1.0)
+    for rank in (0, 2):
+        out = hub.take(rank, m.Ready(epoch=1, timeout_s=50.0, min_ranks=3), 1.0)
+        assert out == [(rank, m.Refused(epoch=1, missing=(1,), min_ranks=3))]
 
 
 def compared(size: int | None, number: int = 1, **more: Any) -> m.Compare:

@@ -221,7 +221,8 @@ class Agreement:
             return self._form()
         if not (is_late or is_hopeless):
             return []  # a silent rank may still wake up
-        missing = tuple(r for r in self.members if r not in self._ready)
+        # Who lives may still have come, where others were waited for.
+        missing = tuple(r for r in self.members if (r not in self._ready if is_late else r in self._gone))
         asked, self._ready = sorted(self._ready), {}
         return [(r, m.Refused(epoch=self.epoch, missing=missing, min_ranks=least)) for r in asked]
 
