@@ -7,6 +7,7 @@ raise  an exception in one rank; from there on
 kill   SIGKILL of one rank, which is started again afterwards
 stop   SIGSTOP of one rank; from the deadline on (`--deadline`)
 hang   the same without any deadline, under `allready run`: from the stop on
+sleep  a rank that sleeps in code of its own, without any deadline, under `allready run`: from then on
 rejoin the rank that was stopped wakes; from there until all ranks train again (measured in the jobs of `stop`)
 
 Prints a JSON object for each kind.  With `--device cuda` all ranks share one GPU, over NCCL.
@@ -30,6 +31,8 @@ from typing import Any
 RANKS = 4
 WAIT_S = 60.0
 SETTLE_S = 0.2
+UNDER_RUN = {"hang", "sleep"}
+"""Kinds without any deadline."""
 
 
 class Rank:
@@ -40,14 +43,22 @@ class Rank:
         self.number = int(os.environ["RANK"])
         self._end = folder / "end"
         self._file = (folder / f"rank{self.number}").open("a", buffering=1)
-        self._is_to_raise = False
+        self._is_to_raise = self._sleeps = False
         signal.signal(signal.SIGUSR1, self._note)
+        signal.signal(signal.SIGUSR2, self._turn)
 
     def say(self, event: str, **values: Any) -> None:
         self._file.write(json.dumps({"event": event, "at_s": time.monotonic(), **values}) + "\n")
 
     def _note(self, *_: object) -> None:
         self._is_to_raise = True
+
+    def _turn(self, *_: object) -> None:
+        self._sleeps = not self._sleeps
+
+    def _perhaps_sleep(self) -> None:
+        while self._sleeps:
+            time.sleep(0.05)
 
     def _perhaps_raise(self) -> None:
         if self._is_to_raise:
@@ -84,6 +95,7 @@ class Rank:
                     step, is_new = max(recovery.steps), True
                 called_s = time.monotonic()
                 self._perhaps_raise()
+                self._perhaps_sleep()
                 model.zero_grad()
                 # With a deadline DDP's own calls have it as well.
                 with allready.phase("training", self.deadline_s) if self.deadline_s else contextlib.nullcontext():
@@ -202,13 +214,14 @@ def play(job: Job, kind: str, victim: int) -> dict[str, float]:
         job.start(victim, again=True)
         job.good_s(everyone, end_s, RANKS)
         return {kind: end_s - begin_s}
-    stopped_s = begin_s = job.signal(victim, signal.SIGSTOP)
+    halt, wake = (signal.SIGUSR2,) * 2 if kind == "sleep" else (signal.SIGSTOP, signal.SIGCONT)
+    stopped_s = begin_s = job.signal(victim, halt)
     end_s = job.good_s(others, stopped_s, RANKS - 1)
     if kind == "stop":  # the first deadline that passed
         failed = [next(e for e in job.events(r) if e["event"] == "failed" and e["at_s"] > stopped_s) for r in others]
         begin_s = min(f["called_s"] for f in failed) + job.deadline_s
     time.sleep(0.3)
-    woken_s = job.signal(victim, signal.SIGCONT)
+    woken_s = job.signal(victim, wake)
     back_s = job.good_s(everyone, woken_s, RANKS)
     return {kind: end_s - begin_s, ("rejoin" if kind == "stop" else "rejoin under run"): back_s - woken_s}
 
@@ -219,7 +232,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--deadline", type=float, default=1.0, help="of each step, in seconds")
-    parser.add_argument("--kinds", nargs="*", default=["raise", "kill", "stop", "hang"])
+    parser.add_argument("--kinds", nargs="*", default=["raise", "kill", "stop", "hang", "sleep"])
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.folder is not None:
@@ -227,11 +240,11 @@ def main() -> int:
         return 0
     is_bad = False
     for kind in given.kinds:
-        deadline_s = 0.0 if kind == "hang" else given.deadline
+        deadline_s = 0.0 if kind in UNDER_RUN else given.deadline
         took: dict[str, list[float]] = {}
         wrong = ""
         with tempfile.TemporaryDirectory() as folder:
-            job = Job(Path(folder), given.device, deadline_s, under_run=kind == "hang")
+            job = Job(Path(folder), given.device, deadline_s, under_run=kind in UNDER_RUN)
             try:
                 for number in range(given.runs):
                     time.sleep(SETTLE_S + 0.0037 * number)  # anywhere in a step
