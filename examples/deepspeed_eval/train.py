@@ -140,8 +140,10 @@ def main() -> int:
     torch.manual_seed(0)
     allready.init_process_group("gloo", timeout=timeout)
     me = dist.get_rank()
-    engine = ENGINES[given.engine](network().state_dict())
-    run = recorder(given.wandb)
+    with allready.phase("start", timedelta(minutes=5)):  # W&B, which rank 0 starts, takes seconds
+        engine = ENGINES[given.engine](network().state_dict())
+        run = recorder(given.wandb)
+        allready.safe_barrier()
     has_struck = False
 
     def train_step(step: int) -> None:
