@@ -111,14 +111,14 @@ def _accused(
     has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
     # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before,
     # or nothing counts its calls, as in JAX: one too many that it made earlier looks the same.
-    goes_on = len(left) == 1 and all(_goes_on(live, r, turns, found.for_s) for r in found.waiting)
+    goes_on = len(left) == 1 and all(_goes_on(live, r, turns, found) for r in found.waiting)
     return (left if has_died or goes_on else ()), False
 
 
-def _goes_on(live: Live, rank: int, turns: Mapping[int, bool], for_s: float) -> bool:
+def _goes_on(live: Live, rank: int, turns: Mapping[int, bool], found: HangBlame) -> bool:
     status = status_of(live, rank)
-    is_counted = status is not None and status.framework != "jax"
-    return is_counted and (turns.get(rank, False) or not _is_new_there(live, rank, for_s))
+    is_counted = found.wait is not None or (status is not None and status.framework != "jax")  # NCCL's log counts, too
+    return is_counted and (turns.get(rank, False) or not _is_new_there(live, rank, found.for_s))
 
 
 def _is_new_there(live: Live, rank: int, for_s: float) -> bool:
