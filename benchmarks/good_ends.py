@@ -1,4 +1,4 @@
-"""How well good ends are told from cut logs, on a folder of logs whose ends are known.
+"""How well good ends are distinguished from cut logs, on a folder of logs whose ends are known.
 
     python benchmarks/good_ends.py logs.tsv [--misses]
 

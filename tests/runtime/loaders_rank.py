@@ -1,4 +1,4 @@
-"""One rank of a test job that evaluates what loaders give of which nobody knows the length, or which raise."""
+"""One rank of a test job that evaluates what loaders give of unknown length, or which raise."""
 
 import json
 import sys

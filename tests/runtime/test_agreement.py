@@ -529,7 +529,7 @@ def test_groups_that_were_not_made_together_are_made_anew(
 
 
 def test_a_group_that_is_too_small_is_refused_at_once() -> None:
-    """For want of the rank that is gone, and not of the one that comes a moment later."""
+    """For lack of the rank that is gone, and not of the one that comes a moment later."""
     hub = formed(3)
     hub.lost(1, 1.0)
     for rank in (0, 2):

@@ -41,7 +41,7 @@ def ddp_goes_on(kind: str, code: str, members: list[int], folder: Path) -> None:
 
 
 def test_a_deadline_of_less_than_a_second_names_who_is_late(tmp_path: Path) -> None:
-    """torch's error says itself that the deadline has passed, so nobody has to have waited for a second besides."""
+    """torch's error says itself that the deadline has passed, so no rank has to have waited for a second besides."""
     with Job(tmp_path, 3, script="plain_rank.py", victim=2, kind="late", deadline_s=0.6) as job:
         job.wait([0, 1, 2], 90.0)
         for rank in range(3):

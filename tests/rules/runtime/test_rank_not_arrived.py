@@ -2,6 +2,7 @@ from typing import Any
 
 from allready.judging.engine import judge
 from allready.judging.loading import load_area
+from allready.judging.places import num_ranks
 from allready.model import Begun, CallPosition, Confidence, FailureCause, Fleet, MemberState
 from allready.model.fill import in_english
 from allready.text.catalog import say
@@ -112,7 +113,7 @@ def test_a_deadline_of_less_than_a_second_names_who_is_late_for_a_plain_operatio
     counts = Begun(group="0", counts={0: 22, 1: 22, 2: 21, 3: 22})
     case = failed(timed_out, *inside, rank(2, 6, 6, still_s=0.4), begun=(counts,), cause=FailureCause.DEADLINE)
     [hit] = check("RTM005", case).hits
-    assert (hit.culprits.ranks, hit.values["waiting"]) == ((2,), "0, 1, 3")
+    assert (hit.culprits.ranks, hit.values["waiting"]) == ((2,), num_ranks((0, 1, 3)))
     ahead = Begun(group="0", counts={0: 22, 1: 23, 2: 22, 3: 23})
     at_once = failed(timed_out, *inside, rank(2, 6, 6, still_s=0.4), begun=(ahead,), cause=FailureCause.DEADLINE)
     assert not check("RTM005", at_once).hits

@@ -68,7 +68,7 @@ those that it begins like."""
 
 _DIGITS = re.compile(r"\d+")
 _PROMPT = re.compile(r"[$#>%] ?$")
-"""A shell's, behind a program that ended while somebody looked on."""
+"""A shell's, behind a program that ended on a terminal."""
 
 
 def find(log: LogContext) -> Closing | None:

@@ -1,6 +1,6 @@
 """Whether the end of a log reads like that of a run that is over, where no rule says how it ended.
 
-Words that everybody uses differently tell little; what a log itself makes of its end tells more.  A program repeats
+Words differ from program to program and show little; what a log itself makes of its end tells more.  A program repeats
 itself while it works: at most places of its log there is a line that it has written many times, with other numbers.
 Where a log was cut, its end is such a place.  Where its last line is of a form that this log hardly has, the loop was
 left; and where it says besides that something is done, saved or found, and begins nothing, it reads like a good end.

@@ -64,9 +64,8 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
             slow[hop] = barely
     bad = {*stalled, *slow}
     fine = links_of(h for h in judged.fine if h not in bad and back(h) not in bad)
-    for found, severity in (
-        (stalled, Severity.ERROR), (slow, Severity.ERROR if _sweep_crawls(case) else Severity.WARNING)
-    ):  # fmt: skip
+    of_slow = Severity.ERROR if _is_sweep_slow(case) else Severity.WARNING
+    for found, severity in ((stalled, Severity.ERROR), (slow, of_slow)):
         if not found:
             continue
         worst = min(found.values(), key=passed_bytes)
@@ -96,7 +95,7 @@ def _moves_barely(paths: list[PathProbe]) -> PathProbe | None:
     return slow[0] if slow and all(passed_bytes(p) < LARGE_BYTES for p in paths) else None
 
 
-def _sweep_crawls(case: Analysis) -> bool:
+def _is_sweep_slow(case: Analysis) -> bool:
     """Whether the collectives of the whole job were as slow, at every size that was measured."""
     first = case.collectives.runs[0] if case.collectives is not None and case.collectives.runs else None
     measured = [p.busbw_gb_per_s for p in (first.points if first else ()) if p.size_bytes >= SWEPT_BYTES]
