@@ -16,6 +16,7 @@ from allready.judging.last_calls import SIZES
 from allready.judging.majority import majority
 from allready.model import (
     Death,
+    Event,
     Misfit,
     Mismatch,
     NodeStatus,
@@ -89,7 +90,21 @@ def settled(run: RunEvidence) -> RunEvidence:
             replace(d, first=True) if _is_own(d) and d.time_s is not None and d.time_s <= first_s + TOGETHER_S else d
             for d in deaths
         ]
-    return replace(run, deaths=tuple(deaths))
+    return replace(run, deaths=tuple(deaths), events=_of_the_first(run.events, deaths))
+
+
+def _of_the_first(events: Sequence[Event], deaths: Sequence[Death]) -> tuple[Event, ...]:
+    """The events without last lines of ranks that ended after another one, which may have brought that about; ranks
+    that ended together with the first are explained by the same lines only.
+    """
+    ended_s = {d.rank: d.time_s for d in deaths if d.first and not d.by_launcher and d.time_s is not None}
+    first_s = min(ended_s.values(), default=None)
+    lines = {
+        e.signature
+        for e in events
+        if e.is_last_output and first_s is not None and ended_s.get(e.origin.rank) == first_s
+    }
+    return tuple(e for e in events if not e.is_last_output or (e.origin.rank in ended_s and e.signature in lines))
 
 
 def _marked(death: Death) -> Death:

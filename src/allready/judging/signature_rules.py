@@ -95,6 +95,8 @@ def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, na
     if first.role is model.Role.ROOT:
         confidence = min(confidence, signature.max_confidence, key=lambda c: c.weight)
     severity = _severity(signature, events, case) if accusing else model.Severity.INFO
+    if all(e.is_last_output for e in events):
+        confidence = min(confidence, model.Confidence.LIKELY, key=lambda c: c.weight)
     if is_overcome:
         severity, culprits, confidence = model.Severity.WARNING, model.Culprits(), model.Confidence.POSSIBLE
     fault_class = signature.case_of(events, case.of(by_signature)).fault_class

@@ -72,7 +72,8 @@ class Event(Struct, frozen=True, kw_only=True):
     `time_s`: seconds since 1970 as if the log's local time were UTC; None when the line has no time.
     `values`: what the signature's named groups caught, as text.  `extra`: lines that belong to it (a traceback).
     `count`, `last_time_s`: how many lines of the same origin and values it stands for, and the time of the last.
-    `stall`: of a report of tensors that ranks have not submitted.
+    `stall`: of a report of tensors that ranks have not submitted.  `is_last_output`: nothing but its place, among the
+    last lines of a process that left, shows that it is why; so it explains the end of the rank that ended first only.
     """
 
     signature: str
@@ -85,6 +86,7 @@ class Event(Struct, frozen=True, kw_only=True):
     last_time_s: float | None = None
     role: Role = Role.RECORD
     stall: TensorStall | None = None
+    is_last_output: bool = False
 
 
 class SourceRecord(Struct, frozen=True, kw_only=True):

@@ -577,8 +577,16 @@ def test_words_of_an_uncaught_exception_are_found_behind_what_another_thread_wro
     )
     [death] = read(first + "Failed to update state for entry 160\n" + between + words).deaths
     assert death.last_words == "std::runtime_error: shard 7 is corrupt"
-    other = TERMINATE.replace("shard 7 is corrupt", "no shard").replace("std::runtime_error", "std::logic_error")
-    assert read(first + between + other).deaths[0].last_words == "std::runtime_error"
+    assert [d.last_words for d in read(first + "epoch 1\n" * 20 + words).deaths] == ["std::runtime_error"]
+
+
+def test_of_two_processes_that_end_in_one_file_the_first_is_the_first_to_go_on() -> None:
+    first, words = TERMINATE.splitlines(keepends=True)
+    other = first.replace("runtime_error", "logic_error")
+    lines = first + other + words + words.replace("shard 7 is corrupt", "no such shard")
+    assert read(lines).deaths[0].last_words == "std::runtime_error: shard 7 is corrupt"
+    assert all(d.last_words != "std::logic_error: shard 7 is corrupt" for d in read(lines).deaths)
+    assert read(first + words + other + words.replace("shard 7 is corrupt", "no such shard")).deaths[0].last_words
 
 
 def test_where_two_ranks_abort_in_one_file_nobody_knows_whose_words_they_are() -> None:

@@ -250,6 +250,52 @@ def test_scary_lines_before_an_innocent_rank_s_end_accuse_nobody() -> None:
     assert accused(job.play(4)) == ("DEAD", (2,))
 
 
+SKIPPED = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 79.15 GiB\n"
+"""Of a batch that was skipped; what the process wrote afterwards does not show that it went on."""
+
+
+def test_a_known_error_among_the_last_lines_explains_the_first_that_ended_and_is_likely() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.end(2, 1, log=SKIPPED + "leaving\n")
+    job.play(1)
+    for rank in (0, 1, 3):
+        job.end(rank, 1, log=SKIPPED + "leaving\n")
+    found = verdict(job.play(4))
+    assert (found.code, tuple(found.culprits.ranks), str(found.confidence)) == ("CUD001", (2,), "likely")
+
+
+def test_a_known_error_among_the_last_lines_explains_no_end_that_another_brought_about() -> None:
+    for signal, words in (("SIGKILL", ""), (None, traceback("ValueError: bad sample in shard 17"))):
+        job = Play()
+        job.play(10)
+        job.stick(2)
+        job.end(2, None if signal else 1, signal, log=words)
+        job.play(1)
+        for rank in (0, 1, 3):
+            job.end(rank, 1, log=SKIPPED + "leaving\n")
+        assert accused(job.play(4)) == ("DEAD", (2,))
+        assert verdict(job.judge.last).code == ("DTH002" if signal else "DTH001")
+
+
+def test_a_known_error_among_the_last_lines_explains_no_end_that_was_asked_for_and_none_of_a_lost_peer() -> None:
+    job = Play()
+    job.play(10)
+    job.judge.take_end("signal", job.wall_s)
+    job.play(1)
+    for rank in range(4):
+        job.end(rank, 1, log=SKIPPED + "got SIGTERM, saving\n")
+    report = job.play(4)
+    assert report is None or report.verdict is None
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.end(2, 1, log=SKIPPED + "collective failed: [pair.cc:553] Connection closed by peer [127.0.0.1]:44720\n")
+    report = job.play(4)
+    assert report is None or report.verdict is None or report.verdict.code != "CUD001"
+
+
 @pytest.mark.thorough
 def test_silently_different_types_are_told_while_the_job_goes_on() -> None:
     job = Play()

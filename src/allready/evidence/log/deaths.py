@@ -247,6 +247,7 @@ def _is_same(old: DeathDraft, new: DeathDraft) -> bool:
         and abs(new.origin.line - old.origin.line) <= _NEAR_LINES
         and {old.kind, new.kind} <= {"abort", "signal"}
         and not _differ(old.signal, new.signal)
+        and not _differ(old.last_words or None, new.last_words or None)
     )
 
 

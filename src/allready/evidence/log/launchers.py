@@ -12,6 +12,7 @@ from allready.evidence.log.line import Line
 
 MAX_TASKS = 4096
 MAX_DIGITS = 7
+MAX_LINES_NEAR = 6
 MAX_LINES_BETWEEN = 60
 """Another thread that writes a message of torch with its stack: some thirty lines."""
 
@@ -121,6 +122,16 @@ class _Here(Struct):
                 taken += 1
                 if taken >= most:
                     return
+
+    def preceding(self, most: int) -> list[Line]:
+        """The lines before it of the same stream, the nearest first."""
+        found: list[Line] = []
+        for other in self.lines[max(0, self.at - 10 * most) : self.at][::-1]:
+            if other.continues(self.line):
+                found.append(other)
+                if len(found) >= most:
+                    break
+        return found
 
     def joined(self, most: int) -> str:
         return "\n".join([self.text, *(other.rest[:500] for other in self.following(most))])
@@ -387,12 +398,26 @@ def _terminate(here: _Here) -> Iterable[DeathDraft]:
 
 
 def _what_is_said(here: _Here) -> str:
-    """The exception's own words, also where other threads of the process wrote in between."""
-    for other in here.following(MAX_LINES_BETWEEN):
-        if said := re.match(_WHAT, other.rest):
-            return said[1]
+    """The exception's own words.
+
+    Where processes share a file, first lines may stand before the words of both: the first to begin is the first to go
+    on.  Many lines in between are a stack that another thread of the process wrote.
+    """
+    earlier = 0
+    for other in reversed(here.preceding(MAX_LINES_NEAR)):
         if re.search(_TERMINATE, other.text):
+            earlier += "what(): " not in other.text
+        elif re.match(_WHAT, other.rest):
+            earlier = max(0, earlier - 1)
+    is_stack = False
+    for at, other in enumerate(here.following(MAX_LINES_BETWEEN)):
+        is_stack = is_stack or other.rest.startswith("frame #")
+        if at >= MAX_LINES_NEAR and not is_stack:
             break
+        said = re.match(_WHAT, other.rest)
+        if said is not None and not earlier:
+            return said[1]
+        earlier -= said is not None
     return ""
 
 
