@@ -1,4 +1,10 @@
+import random
+from statistics import median_low
+
 from allready.model import Confidence, Severity
+from allready.model.fill import UNKNOWN
+from allready.rules.net._pace import PROBE_BYTES
+from allready.units import path_speed
 from tests.fleets import check, fleet
 from tests.rules.net.made import both, not_looked_at, reached, second_network
 
@@ -139,3 +145,39 @@ def test_each_network_of_the_nodes_is_compared_by_itself() -> None:
     assert (hit.values["interface"], str(hit.values["address"]).startswith("10.9.0.")) == ("eth1", True)
     everywhere = {(a, b): CRAWLS for a in range(3) for b in range(3) if a != b}
     assert check("NET017", second_network(3, paths=everywhere)).state == "clear"
+
+
+def test_noise_of_a_shared_network_is_no_slow_path() -> None:
+    """100 Mbit/s with an ordinary spread: the nodes' best paths are always faster than the median of all."""
+    for seed in range(150):
+        rng = random.Random(seed)
+        rates = {
+            (a, b): {"throughput_gb_per_s": 0.1 / rng.lognormvariate(0, 0.5)}
+            for a in range(6)
+            for b in range(6)
+            if a != b
+        }
+        assert check("NET017", reached(6, paths=rates)).state == "clear", seed
+
+
+def test_what_is_elsewhere_is_the_median_of_the_directions_that_are_not_named() -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        rates = {(a, b): 0.5 / rng.lognormvariate(0, 0.3) for a in range(5) for b in range(5) if a != b}
+        rates |= dict.fromkeys(((1, 3), (3, 1)), 0.001)
+        [hit] = check("NET017", reached(5, paths={k: {"throughput_gb_per_s": r} for k, r in rates.items()})).hits
+        others = [PROBE_BYTES / (r * 1e9) for k, r in rates.items() if k not in ((1, 3), (3, 1))]
+        assert hit.culprits.links == ((1, 3), (3, 1)), seed
+        assert hit.values["median"] == path_speed(PROBE_BYTES / median_low(others) / 1e9), seed
+
+
+def test_a_slow_node_beside_lossy_paths_is_not_compared_with_these() -> None:
+    """Seen: "19.6 Mbit/s, elsewhere 6.07 Mbit/s at the median"."""
+    node, lossy = {"throughput_gb_per_s": 0.00245}, {"throughput_gb_per_s": 0.00038}
+    one_way = touching(2, 3, node) | {(0, 1): lossy}
+    [hit] = check("NET017", reached(3, paths=one_way)).hits
+    assert (hit.culprits.nodes, hit.values["worst"], hit.values["median"]) == ((2,), "19.6 Mbit/s", "16 Gbit/s")
+    half = touching(3, 4, node) | {(0, 1): lossy, (1, 2): lossy, (2, 0): lossy}
+    for paths, median in ((half, "16 Gbit/s"), (half | {(0, 2): lossy}, UNKNOWN)):
+        [hit] = check("NET017", reached(4, paths=paths)).hits
+        assert (hit.culprits.nodes, hit.values["median"], hit.values["best"]) == ((3,), median, "16 Gbit/s")

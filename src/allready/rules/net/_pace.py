@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import median, median_low
 
 from msgspec import Struct
 
@@ -28,8 +28,8 @@ class Slow(Struct, frozen=True, kw_only=True):
     """Paths that take far longer than the others.
 
     `nodes`: all paths of these do, or all in one direction.  `links`: all slow directions.  `seconds`: of every
-    direction; `usual_s`: what is usual elsewhere; `plane`: in which network.  `is_half`: there are as many slow nodes
-    as others, so that two of the others may also be an exception of their own, on one machine.
+    direction; `usual_s`: what they were compared with; `plane`: in which network.  `is_half`: there are as many slow
+    nodes as others, so that two of the others may also be an exception of their own, on one machine.
     """
 
     nodes: tuple[int, ...]
@@ -43,6 +43,18 @@ class Slow(Struct, frozen=True, kw_only=True):
     def worst(self) -> tuple[Link, ...]:
         """The slow directions, the slowest first."""
         return tuple(sorted(self.links, key=lambda link: -self.seconds[link]))
+
+    @property
+    def elsewhere_s(self) -> float | None:
+        """The median of the other directions; None where it is no faster, since most of them are bad as well."""
+        others = [s for link, s in self.seconds.items() if link not in self.links]
+        middle = median_low(others) if others else None
+        return middle if middle is not None and _is_slow(self.seconds[self.worst[0]], middle) else None
+
+    @property
+    def best_elsewhere_s(self) -> float:
+        """The median of the fastest paths of the nodes that are not named."""
+        return median_low(s for n, s in _best(self.seconds, (0, 1)).items() if n not in self.nodes)
 
     @property
     def is_clear(self) -> bool:
@@ -110,7 +122,7 @@ def _slow(seconds: dict[Link, float], plane: int) -> Slow | None:
         return None
     nodes, usual = _slow_nodes(seconds, (0, 1))
     rest = {link: s for link, s in seconds.items() if not set(nodes).intersection(link)}
-    among = min(median(rest.values()), usual) if rest else usual  # where the rest has a bad path, their best tell more
+    among = median_low(rest.values()) if rest else usual  # of one good and one bad direction the mean is neither
     pairs = {link for link, s in rest.items() if _is_slow(s, among) and _is_slow(rest.get(link[::-1], 0.0), among)}
     if not is_minority(len(pairs), len(rest)):
         pairs = set()

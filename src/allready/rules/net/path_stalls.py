@@ -40,8 +40,8 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     ## What it checks
     Paths on which a connection is established but a payload does not arrive before its deadline, although packets of
     full size pass (so it is not the MTU: NET002), or although not even the smallest payload did. If bytes moved, but
-    below 1 MB/s, it is only a warning, since a very busy machine can cause that too, until the sweep of the whole job
-    is as slow from 64 KiB on.
+    below 1 MB/s, it is only a warning, since a very busy machine can cause that too, and none where NET017 reports the
+    path; where the sweep of the whole job is as slow from 64 KiB on, it is an error, unless NET017 has one.
     ## Why it matters
     1 MiB within the deadline is less than a thousandth of what any cluster network carries. Collectives run at the pace
     of the slowest link.
@@ -52,7 +52,10 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     """
     judged = case.of(judge_paths)
     compared = case.of(slow_transfers)
-    reported = {*(compared.links if compared is not None else ()), *case.of(losing_links)}  # NET017 and NET019 say why
+    is_sweep_slow = _is_sweep_slow(case)
+    # NET017 and NET019 say why; a mere warning of NET017 is not enough where the job's collectives are as slow.
+    compared = compared if compared is None or compared.is_clear or not is_sweep_slow else None
+    reported = {*(compared.links if compared is not None else ()), *case.of(losing_links)}
     stalled: dict[Hop, PathProbe] = {}
     slow: dict[Hop, PathProbe] = {}
     for hop, paths in judged.data.items():
@@ -64,7 +67,7 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
             slow[hop] = barely
     bad = {*stalled, *slow}
     fine = links_of(h for h in judged.fine if h not in bad and back(h) not in bad)
-    of_slow = Severity.ERROR if _is_sweep_slow(case) else Severity.WARNING
+    of_slow = Severity.ERROR if is_sweep_slow else Severity.WARNING
     for found, severity in ((stalled, Severity.ERROR), (slow, of_slow)):
         if not found:
             continue

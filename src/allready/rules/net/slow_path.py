@@ -5,6 +5,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
+from allready.model.fill import UNKNOWN
 from allready.rules.net._chance import losing_links
 from allready.rules.net._pace import PROBE_BYTES, Slow, bandwidths, interface_of, slow_round_trips, slow_transfers
 from allready.rules.net._paths import IPERF, MAX_LINKS, arrows, judge_paths
@@ -17,9 +18,9 @@ from allready.units import path_speed
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.READINESS,
     title="Some paths are far slower than the others",
-    message="{who} {who:is/are} far slower than the others: TCP {what} {worst}, elsewhere {median} at the median "
-    "({num_links} "
-    "directions: {links})",
+    message="{who} {who:is/are} far slower than the others: TCP {what} {worst}[[, elsewhere "
+    "{median} at the median|, the best paths of the other nodes {best} at the median]] "
+    "({num_links} directions: {links})",
     remedy=(
         *IPERF,
         RemedyStep(
@@ -35,9 +36,11 @@ def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Throughput (of 1 MiB, or of the part of it that a slow path carries in half a second) and round trip (of 64 B) of
-    every pair, against the median of all; networks of several interfaces are compared each by itself. A node is named
+    every pair; networks of several interfaces are compared each by itself. A node is named
     when even its best path is four times worse than the median of the nodes' best, in both directions or in one; a
-    pair, when it is so in both directions. The difference must also be 5 ms or more. It is an error where all of the
+    pair, when both directions are four times worse than the median of all paths between nodes that are not named. The
+    sentence gives the median of all other directions, or, where most of these are bad as well, that of the other nodes'
+    best paths. The difference must also be 5 ms or more. It is an error where all of the
     node's paths are eight times slower and 1 MiB takes 50 ms longer. Half of the nodes are named, as possible, where
     none of their paths carries 1 MiB/s and the others reach each other eight times faster. With fewer than three nodes
     nothing is reported.
@@ -63,6 +66,7 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
     sender, receiver = slow.worst[0]
     of_nodes = bandwidths(slow.seconds) if what != "RTT" else {}
     where = slow.nodes[0] if slow.nodes else sender
+    elsewhere_s = slow.elsewhere_s
     return Hit(
         severity=severity,
         confidence=Confidence.LIKELY if slow.nodes and not slow.is_half else Confidence.POSSIBLE,
@@ -75,7 +79,8 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
             "num_links": len(slow.links),
             "links": arrows(slow.links, case.world),
             "worst": show(slow.seconds[sender, receiver]),
-            "median": show(slow.usual_s),
+            "median": show(elsewhere_s) if elsewhere_s is not None else UNKNOWN,
+            "best": show(slow.best_elsewhere_s),
             "sender": case.world.label(sender),
             "receiver": case.world.label(receiver),
             "where": case.world.label(where),
