@@ -31,8 +31,8 @@ from allready.rules.live._hits import hit_of, visible_s
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     title="Ranks have exited while others still wait for them",
-    message="{left} left ({doing})[[ after {last} operations]][[, in iteration {own_iteration}]][[, the last of them "
-    "{own}]][[, seen last at {seen_at}]][[; {waiting} waited {waited} s for {left:it/them} in {operation}|; "
+    message="{left} left[[ ({doing})]][[ after {last} operations]][[, the last of them {own}]][[, in iteration "
+    "{own_iteration}]][[, seen last at {seen_at}]][[; {waiting} waited {waited} s for {left:it/them} in {operation}|; "
     "{waiting} waited {waited} s for {left:it/them}|; {waiting} waited for {left:it/them}]][[, iteration "
     "{iteration}]][[: {theirs}]][[; {odd} made another number of calls than the rest]][[; either {one} made a call "
     "too few or {other} one too many: neither has a majority against it]]",
