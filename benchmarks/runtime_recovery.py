@@ -76,6 +76,8 @@ class Rank:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         if self.device == "cuda":
+            # NCCL takes ranks of one host for ones on GPUs of their own.  Set here, for ranks of `allready run` too.
+            os.environ |= {"NCCL_HOSTID": f"host{self.number}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
             torch.cuda.set_device(0)
         allready.init_process_group("nccl" if self.device == "cuda" else "gloo", start_timeout=120)
         bare = torch.nn.Linear(256, 64).to(self.device)
@@ -133,7 +135,7 @@ class Job:
         ]
         source = str(Path(__file__).resolve().parents[1] / "src")
         path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NCCL_SOCKET_IFNAME": "lo"}
+        self._environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         self._environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
         self._command = [sys.executable, *own]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -150,7 +152,7 @@ class Job:
 
     def start(self, rank: int, *, again: bool = False) -> None:
         """Start a rank, perhaps in the place of a dead one."""
-        more = {"RANK": str(rank), "LOCAL_RANK": str(rank), "NCCL_HOSTID": f"host{rank}", "NCCL_IB_DISABLE": "1"}
+        more = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         more |= {"ALLREADY_REJOIN": "1"} if again else {}
         self.processes[rank] = subprocess.Popen(
             self._command, env=self._environment | more, stdout=self._out, stderr=self._out

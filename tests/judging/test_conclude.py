@@ -20,7 +20,7 @@ from allready.judging.conclude import STEPS, Conclusion, Known, Running, conclud
 from allready.judging.differences import Differences
 from allready.judging.latch import VerdictLatch
 from allready.judging.loading import load
-from allready.judging.raised import SITUATIONS
+from allready.judging.raised import ROUNDS, SITUATIONS
 from allready.judging.report_builder import ReportBuilder, verdict_of
 from allready.model import (
     Closing,
@@ -37,6 +37,7 @@ from allready.model import (
     Status,
     World,
 )
+from allready.model.run_evidence import CommRecord, ProcessRecord
 from tests.cases import cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,8 +141,25 @@ def test_nothing_is_raised_beside_an_error_of_a_job_that_runs_or_after_a_good_en
         assert conclude(findings, known(**parts)).changes == ()
 
 
+def test_of_what_hinders_a_start_the_finding_that_stands_first_is_raised() -> None:
+    comm = CommRecord(comm="0x1", rank=0, nranks=2, init_started=True)
+    process = ProcessRecord(rank=0, num_nodes=2, comms=(comm,))
+    run = RunEvidence(expected_ranks=2, processes=(process,), node_of_rank={0: 0, 1: 1})
+    both = [found("FAB004", Severity.WARNING), found("NLG004", Severity.WARNING)]
+    for findings in (both, both[::-1]):
+        done = conclude([CANCELLED, *findings], known(run=run))
+        assert [change.code for change in done.changes] == [findings[0].code]
+
+
+def test_findings_of_another_release_are_explained_as_far_as_they_are_known() -> None:
+    done = conclude([found("LIV001")], known())
+    newer = replace(done, findings=(found("ZZZ999"), *done.findings, found("LIV006", Severity.WARNING)))
+    assert why(newer) == ("LIV001 before LIV006: it is graver: error before warning",)
+
+
 def test_every_situation_is_known_and_named_by_a_rule() -> None:
     assert list(SITUATIONS) == list(Situation)
+    assert [s for situations in ROUNDS for s in situations] == list(Situation)
     rules = [rule for rule in load().values() if rule.raised is not None]
     assert {rule.raised.where for rule in rules if rule.raised is not None} == set(Situation)
     about_lines = [rule for rule in rules if rule.raised and rule.raised.where is Situation.LAST_WORDS]

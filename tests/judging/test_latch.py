@@ -174,3 +174,11 @@ def test_the_same_rank_that_stops_once_more_is_another_fault() -> None:
     latch.take([finding(rank=2, confidence=Confidence.CERTAIN, culprits=Culprits(ranks=(1, 2))), one], wall_s=61.0)
     latch.take([one], wall_s=62.0)  # it stood all the time
     assert latch.verdict == again
+
+
+def test_why_a_verdict_stays_is_said_once() -> None:
+    standing = stand([finding()], [finding("SLW006")])
+    assert standing.change is not None
+    for found in ([finding()], []):
+        standing.take(found, wall_s=0.0)
+        assert standing.change is None

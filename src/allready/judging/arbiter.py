@@ -90,21 +90,22 @@ CRITERIA = (
 
 
 def explain_order(findings: Sequence[Finding], rules: Rules) -> tuple[str, ...]:
-    """For each finding but the last, in their order, why it stands before the next one.
+    """For each finding but the last, in their order, why it stands before the next one; without those of a report by
+    another release, whose rules this one does not have.
 
     Args:
         findings: as `in_order` gives them.
         rules: by code.
     """
     sentences = []
-    for a, b in pairwise(_entries(findings, rules)):
+    for a, b in pairwise(_entries([f for f in findings if f.code in rules], rules)):
         step = next((c for c in CRITERIA if c.place(a) != c.place(b)), None)
         if step is None:
-            why = "both say the same"
+            why = "they differ in nothing that is compared"
         elif step.place(a) < step.place(b):
             why = step.reason.format(a=step.shown(a), b=step.shown(b))
         else:
-            why = "a step after the order put it there"
+            why = "a later step moved it there"
         sentences.append(f"{a.finding.code} before {b.finding.code}: {why}")
     return tuple(sentences)
 

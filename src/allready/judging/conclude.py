@@ -15,7 +15,7 @@ from allready.judging.arbiter import Change, Rules, explain_order, in_order, is_
 from allready.judging.differences import Differences, explained_by
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
-from allready.judging.raised import SITUATIONS, raised
+from allready.judging.raised import ROUNDS, SITUATIONS, raised
 from allready.judging.report_builder import keep_first_detection, verdict_of
 from allready.judging.watched import with_live
 from allready.model import Finding, Report, RunEvidence, Severity, Status, Verdict
@@ -90,12 +90,15 @@ def _raised(done: Conclusion, known: Known) -> Conclusion:
     """Where no finding of a run that is over is an error, the first that fits the situation becomes one."""
     if known.run is None or any(map(is_error, done.findings)):
         return done
-    for situation, meaning in SITUATIONS.items():
+    for situations in ROUNDS:
         for at, finding in enumerate(done.findings):
-            new = raised(finding, known.rules[finding.code], situation, known.run)
+            rule = known.rules[finding.code]
+            if rule.raised is None or rule.raised.where not in situations:
+                continue
+            new = raised(finding, rule, known.run)
             if new is not None:
                 found = (*done.findings[:at], new, *done.findings[at + 1 :])
-                why = f"no finding is an error, and {meaning.reason}"
+                why = f"no finding is an error, and {SITUATIONS[rule.raised.where].reason}"
                 change = Change("raised", finding.code, f"from {finding.severity} to {new.severity}", why)
                 return replace(done, findings=in_order(found, known.rules), changes=(*done.changes, change))
     return done

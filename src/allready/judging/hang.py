@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
 from allready.judging.live_status import (
-    a_gpu_computes,
+    IDLE_SHARE,
     entered_s,
     evidence_of,
     is_silent,
@@ -435,8 +435,8 @@ def _all_in_calls(case: Analysis, live: Live, found: HangBlame) -> HangBlame | N
     if len(set(lines.values())) < 2 or None in lines.values():
         return replace(found, kind=HangKind.ALL_WAIT)
     most = max(grouped((line, rank) for rank, line in lines.items()).values(), key=len)
-    if not is_majority(len(most), len(waiting)) and a_gpu_computes(live):
-        return replace(found, kind=HangKind.ALL_WAIT)  # some may ask for a result that the others do not need
+    if not is_majority(len(most), len(waiting)) and may_await_results(case, waiting, found.for_s):
+        return replace(found, kind=HangKind.ALL_WAIT)
     odd = tuple(r for r in waiting if r not in most)
     return replace(found, kind=HangKind.ODD_PLACE, ranks=odd, waiting=tuple(most))
 
@@ -466,6 +466,23 @@ def _of(
 
 def _doing(case: Analysis, live: Live, rank: int) -> str:
     return doing_of(live.ranks()[rank], evidence_of(live, rank), stack_of(case.run, rank))
+
+
+def may_await_results(case: Analysis, ranks: Iterable[int], for_s: float) -> bool:
+    """Whether what these wait for may be a result that is still computed, which the others do not need, and no rank.
+
+    A busy GPU says so.  Where no share of a GPU is known (ROCm, TPU, CPU), a JAX process looks the same in both cases,
+    so that only a wait that has lasted for too long is none for a result.
+    """
+    live = case.live
+    assert live is not None
+    known = {r: s for r in ranks if (s := status_of(live, r)) is not None and not s.is_gone}
+    if not any(_doing(case, live, r) == "gpu_wait" for r in known):
+        return False
+    is_hidden = for_s < live.hang_after_s and any(
+        s.gpu_busy_share is None and s.framework == "jax" for s in known.values()
+    )
+    return is_hidden or any((s.gpu_busy_share or 0.0) > IDLE_SHARE for s in known.values())
 
 
 def _unless_connecting(live: Live, cause: StallCause, group: str | None) -> StallCause:

@@ -43,7 +43,7 @@ class VerdictLatch(Struct):
     is_lapsed: bool = False
     """The rank that stood has made progress since: if it stands again, that is another fault."""
     change: Change | None = None
-    """Why another finding took the place of what stood, or did not, when they were last compared."""
+    """Why another finding took the place of what stood, or did not, in the last judgement."""
     links: tuple[Any, ...] = ()
     """What has been reported of broken paths, in this order: none of it is reported again after another."""
 
@@ -58,6 +58,7 @@ class VerdictLatch(Struct):
             visible_s: layer -> since when its faults could be seen, where findings do not tell it themselves; under
                 None what holds for findings without a time.
         """
+        self.change = None
         self.is_lapsed = self.is_lapsed or self._gets_on(findings)
         fault = next((f for f in findings if is_error(f)), None)
         new = fault or next((f for f in findings if self._is_wait(f)), None)
@@ -195,7 +196,6 @@ class VerdictLatch(Struct):
         self.verdict = self.finding = self.since_s = self.first_s = None
         self.is_fault = self.is_lapsed = False
         self.links = ()
-        self.change = None
 
     @property
     def lasts(self) -> bool:

@@ -88,17 +88,21 @@ SITUATIONS: Mapping[Situation, Meaning] = {
     ),
     Situation.LAST_WORDS: Meaning(_last_words, Confidence.POSSIBLE, "its log ends with it"),
 }
-"""Situation -> what it means, in the order in which they are looked for."""
+"""Situation -> what it means."""
+
+ROUNDS = ((Situation.NO_START, Situation.FIRST_CALLS), (Situation.ENDED_FROM_OUTSIDE,), (Situation.LAST_WORDS,))
+"""The order in which they are looked for; of findings of one round the first is raised."""
 
 
-def raised(finding: Finding, rule: Rule, situation: Situation, run: RunEvidence) -> Finding | None:
-    """The finding as an error, where it is what its rule says of such a situation and the run is in it.
+def raised(finding: Finding, rule: Rule, run: RunEvidence) -> Finding | None:
+    """The finding as an error, where the run is in the situation that its rule names.
 
     Not a line that is an echo in this run: then it is less severe than its rule says.
     """
-    wanted, meaning = rule.raised, SITUATIONS[situation]
-    if wanted is None or wanted.where is not situation or is_error(finding) or run.closing is not None:
+    wanted = rule.raised
+    if wanted is None or is_error(finding) or run.closing is not None:
         return None
+    meaning = SITUATIONS[wanted.where]
     is_meant = finding.severity.weight >= rule.severity.weight and all(
         finding.values.get(name) in values for name, values in wanted.values.items()
     )

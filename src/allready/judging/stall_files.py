@@ -143,7 +143,7 @@ def _torn_down(run: RunEvidence, rank: int) -> Event | None:
 def _not_signalled(run: RunEvidence, rank: int) -> Death | None:
     """The launcher's signal to another rank of its node, when it sent none to this one, whose process is known.
 
-    torchrun signals all that still run, and would have reported of one that failed.
+    torchrun signals all ranks that still run, and would have reported this one if it had failed.
     """
     if any(d.rank == rank for d in run.deaths):
         return None

@@ -17,7 +17,7 @@ from allready.judging.live_status import (
     status_of,
 )
 from allready.judging.stall import HELD_UP, LEAVING, WAITING, WORKING, StallCause, StallKind
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.model import (
     Confidence,
     Evidence,
@@ -366,7 +366,8 @@ def _shown(
     if seen is not None and seen.syscall:
         form = "system call {call}[[ on {file}]][[, kernel function {function}]]"
         file, function = seen.open_file or None, seen.wchan or None
-        found.append(stated(f"rank {rank} /proc", form, call=seen.syscall, file=file, function=function))
+        call = said("futex with a time limit") if seen.syscall == TIMED_WAIT else seen.syscall
+        found.append(stated(f"rank {rank} /proc", form, call=call, file=file, function=function))
     elif seen is not None and seen.wchan:
         found.append(stated(f"rank {rank} /proc", "kernel function {function}", function=seen.wchan))
     if stack is not None and stack.threads:

@@ -34,7 +34,7 @@ _MAX_NAME_BYTES = 32
 OnLine = Callable[[int, str, str], None]
 OnNote = Callable[[Note], None]
 
-# What OpenSSH prints (ssh.c, sshconnect.c, packet.c and the system's own message) -> text `ssh.KEY`.
+# What OpenSSH prints (ssh.c, sshconnect.c, packet.c, and the operating system's texts of errors) -> text `ssh.KEY`.
 _SAYINGS = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "key_changed"),
     (r"Host key verification failed|No \S+ host key is known", "key_unknown"),

@@ -42,7 +42,7 @@ CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 """Signals that a process gets through its own doing."""
 
 
-TIMED_WAIT = "futex(with a timeout)"
+TIMED_WAIT = "futex(timeout)"
 """The system call of who waits for a lock no longer than a while."""
 
 ENDING_SIGNALS = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})

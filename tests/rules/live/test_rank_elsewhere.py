@@ -4,7 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.judging.loading import load
 from allready.model import Confidence, FaultClass, GroupProgress, Operation, Position, RankStatus, Recorder, ThreadStack
+from allready.model.fill import fill
 from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, mark, progress, stack, waiting
 
@@ -61,8 +63,8 @@ def test_without_a_recorder_another_line_of_the_program_is_odd() -> None:
 
 def test_without_a_majority_at_a_line_both_sides_are_shown_and_neither_is_accused() -> None:
     """Seen in a JAX job of two: one gathered alone, and both were said to wait in one line, after a minute."""
-    bare = [waiting(r, groups=(), framework="jax") for r in (0, 1)]
-    odd = [waiting(r, groups=(), framework="jax", site="train.py:99 metrics") for r in (2, 3)]
+    bare = [waiting(r, groups=(), framework="jax", gpu_busy_share=0.0) for r in (0, 1)]
+    odd = [waiting(r, groups=(), framework="jax", gpu_busy_share=0.0, site="train.py:99 metrics") for r in (2, 3)]
     stacks = tuple(stack(r, "gpu_wait") for r in range(4))
     [hit] = ask("LIV008", *bare, *odd, stacks=stacks).hits
     assert (hit.culprits.ranks, hit.fault_class, hit.confidence) == ((), None, Confidence.POSSIBLE)
@@ -72,6 +74,48 @@ def test_without_a_majority_at_a_line_both_sides_are_shown_and_neither_is_accuse
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY), "--on-hang acts on no possible verdict"
     busy = [replace(rank, gpu_busy_share=1.0) for rank in (*bare, *odd)]
     assert ask("LIV008", *busy, stacks=stacks).state == "clear", "one may ask for a result that the others do not need"
+    hidden = [replace(rank, gpu_busy_share=None) for rank in (*bare, *odd)]
+    assert ask("LIV008", *hidden, stacks=stacks).state == "clear", "a ROCm GPU or a TPU may compute"
+    [hit] = ask("LIV008", *hidden, stacks=stacks, live={"hang_after_s": 5.0}).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
+
+
+@cases(
+    ("busy", "hang_after_s", "confidence"),
+    [(0.0, 60.0, "likely"), (1.0, 60.0, "possible"), (None, 60.0, "possible"), (1.0, 5.0, "likely")],
+)
+def test_who_alone_may_wait_for_a_result_is_named_as_possible(
+    busy: float | None, hang_after_s: float, confidence: str
+) -> None:
+    """`if process_index() == 0: print(float(loss))` in a job with long steps."""
+    ranks = [waiting(r, groups=(), framework="jax", gpu_busy_share=busy) for r in range(4)]
+    ranks[0] = replace(ranks[0], site="train.py:20 log")
+    stacks = tuple(stack(r, "gpu_wait") for r in range(4))
+    [hit] = ask("LIV008", *ranks, stacks=stacks, live={"hang_after_s": hang_after_s}).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((0,), confidence)
+
+
+@cases(
+    ("lines", "who"),
+    [((10, 11, 12, 13), "rank 1 (gpu0, pid 101), rank 2 (gpu1, pid 102), rank 3 (gpu1, pid 103)"),
+     ((10, 10, 11, 12), "rank 2 (gpu1, pid 102), rank 3 (gpu1, pid 103)")],
+)  # fmt: skip
+def test_ranks_at_several_lines_are_not_said_to_wait_at_one(lines: tuple[int, ...], who: str) -> None:
+    ranks = [waiting(r, groups=(), framework="jax", site=f"train.py:{line} f") for r, line in enumerate(lines)]
+    stacks = tuple(stack(r, "gpu_wait") for r in range(4))
+    [hit] = ask("LIV008", *ranks, stacks=stacks, live={"hang_after_s": 5.0}).hits
+    rule = load()["LIV008"]
+    assert fill(rule.message, hit.values).startswith(f"{who} have waited for others since ")
+    assert "compare its line with" in fill(rule.remedy.explanation, hit.values)
+    assert {f"train.py:{line} f" for line in lines} == {e.values["site"] for e in hit.evidence}
+
+
+def test_of_ranks_that_are_late_at_several_lines_no_one_line_is_said() -> None:
+    sites = {2: "distributed_c10d.py:99 new_group", 3: "distributed_c10d.py:98 barrier"}
+    stacks = tuple(stack(r, "in_collective", site) for r, site in sites.items())
+    late = [behind(r, site=f"train.py:{r} f") for r in sites]
+    [hit] = ask("LIV008", *late, stacks=stacks).hits
+    assert hit.values["site"] == "?"
 
 
 def test_a_receive_that_has_worked_before_may_miss_what_its_peer_left_out() -> None:

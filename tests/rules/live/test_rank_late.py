@@ -46,3 +46,11 @@ def test_a_loader_that_uses_no_processor_for_as_long_as_a_hang_takes_is_stuck() 
         loads = behind(2, **(at_rest | {"children_cpu_share": share}))
         [hit] = ask("LIV006", loads, stacks=(stack(2, "data_loading"),), live={"hang_after_s": 5.0}).hits
         assert hit.fault_class is expected, share
+
+
+def test_what_one_of_several_does_is_not_said_of_all() -> None:
+    late = {2: ("io", "data.py:3 load"), 3: ("sleep", "train.py:9 pause")}
+    ranks = [behind(r, site=site) for r, (_, site) in late.items()]
+    stacks = tuple(stack(r, activity, site) for r, (activity, site) in late.items())
+    [hit] = ask("LIV006", *ranks, seen=dict.fromkeys(late, SLEEP), stacks=stacks).hits
+    assert (hit.culprits.ranks, hit.values["site"], hit.values["doing"]) == ((2, 3), "?", "?")

@@ -19,6 +19,7 @@ from allready.model import (
     Recorder,
 )
 from allready.model.fill import fill
+from tests.cases import cases
 from tests.fleets import check
 from tests.rules.live.made import NOW, ask, behind, ended, job, mark, stack, waiting
 
@@ -89,6 +90,34 @@ def test_of_two_whose_calls_no_record_numbers_neither_is_accused() -> None:
     live = replace(fleet.live, statuses={0: bare}, history=history)
     [hit] = check("LIV007", replace(fleet, live=live)).hits
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
+
+
+@cases(
+    ("num_left", "busy", "hang_after_s", "accused", "confidence"),
+    [(1, 1.0, 60.0, (3,), "possible"), (1, None, 60.0, (3,), "possible"), (1, 0.0, 60.0, (3,), "certain"),
+     (2, 1.0, 60.0, (), "possible"), (2, 0.0, 60.0, (), "likely"), (2, 1.0, 5.0, (), "likely"),
+     (3, 1.0, 60.0, (0,), "possible"), (3, 0.0, 60.0, (0,), "likely"), (3, None, 5.0, (0,), "likely")],
+)  # fmt: skip
+def test_who_may_wait_for_a_result_of_its_own_makes_no_sure_verdict(
+    num_left: int, busy: float | None, hang_after_s: float, accused: tuple[int, ...], confidence: str
+) -> None:
+    """JAX processes at the end of the interpreter, while others compute a last evaluation: no record shows a wait."""
+    waits = range(4 - num_left)
+    ranks = [waiting(r, groups=(), framework="jax", gpu_busy_share=busy) for r in waits]
+    for left, activity in (
+        ([ended(r, groups=(), framework="jax") for r in range(4 - num_left, 4)], ""),
+        ([behind(r, groups=(), framework="jax", phase="ending") for r in range(4 - num_left, 4)], "exit"),
+    ):
+        stacks = (*(stack(r, "gpu_wait") for r in waits), *(stack(r.rank, activity) for r in left if activity))
+        [hit] = ask("LIV007", *ranks, *left, stacks=stacks, live={"hang_after_s": hang_after_s}).hits
+        assert (hit.culprits.ranks, hit.confidence) == (accused, confidence), activity
+
+
+def test_a_barrier_without_a_record_is_no_wait_for_a_result() -> None:
+    ranks = [waiting(r, groups=(), framework="jax", gpu_busy_share=1.0) for r in (0, 1)]
+    stacks = tuple(stack(r, "in_collective") for r in (0, 1))
+    [hit] = ask("LIV007", *ranks, *(ended(r, groups=(), framework="jax") for r in (2, 3)), stacks=stacks).hits
+    assert hit.confidence == "likely"
 
 
 def test_of_two_the_one_that_left_is_accused_where_the_other_goes_on_as_before() -> None:

@@ -37,6 +37,8 @@ def test_who_waits_no_longer_than_it_said_goes_on_by_itself() -> None:
     assert ask("LIV003", behind(2), seen={2: timed}, stacks=(stack(2, "lock"),)).state == "clear"
     [hit] = ask("LIV006", behind(2), seen={2: timed}, stacks=(stack(2, "lock"),)).hits
     assert (hit.culprits.ranks, hit.severity) == ((2,), None)
+    said = [e.phrases["call"] for e in hit.evidence if "call" in e.phrases]
+    assert [[phrase.form for phrase in phrases] for phrases in said] == [["futex with a time limit"]]
 
 
 def test_a_process_that_computes_is_not_locked() -> None:

@@ -1,4 +1,4 @@
-"""torchelastic's own message: the table of failed ranks, `Rendezvous complete`, the error file of a worker."""
+"""What torchelastic reports: its table of failed ranks, its line `Rendezvous complete`, a worker's error file."""
 
 import json
 import re

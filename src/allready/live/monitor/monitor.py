@@ -26,8 +26,8 @@ INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 EVERY_S = 0.25
 CALM_EVERY_S = 1.0
 CALM_MAX_S = 3.0
-"""Between two reads at everything while nothing is suspected: the first once there is more to judge than that all
-still live (rhythms, connections), the second without."""
+"""Pauses between two judgements while nothing is suspected: the first where there is more to judge than whether all
+still live (rhythms, connections), the second where there is not."""
 GATHER_AGAIN_S = (1.5, 2.0, 2.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Between questions of one suspicion: looking costs the ranks a little each time."""
 CALM_S = 1.5

@@ -14,8 +14,9 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     layer=Layer.DESYNC,
     applies=Applies.LIVE,
     title="One rank's calls are paired with those of another iteration",
-    message="{who} made {own} calls in group {group} where the others made {usual} (before call {seq} of {base}), and "
-    "as many as they before: the job goes on, and its {operation} calls are paired with those of another iteration",
+    message="{who} made {own} calls in group {group} before call {seq} of {base} where the others made {usual}; at "
+    "earlier calls the numbers were equal. The job goes on, and the {operation} calls of {who} are paired with those "
+    "of another iteration",
     remedy="look for a call in group {group} or {base} that {who} {who:leaves out or makes/leave out or make} twice "
     "(a branch on rank or data, an early continue, a caught exception)[[; the calls are made at {site}]]. If there is "
     "one, results since then are wrong: go back to an earlier checkpoint",

@@ -18,8 +18,8 @@ SLACK_S = 2.0
     applies=Applies.OFFLINE,
     unless=(Sign.POSITIONS, Sign.OTHER_CALLS, Sign.PROCESS_END),
     title="The ranks of a node exited normally while others still waited for them",
-    message="all ranks of node {left} had ended without an error when {who} lost them[[ in {site}]]: they made fewer "
-    "collective calls than the others",
+    message="all ranks of node {left} had ended without an error when {who} lost them[[ in {site}]]: the ranks that "
+    "had ended made fewer collective calls",
     remedy="find why the ranks of node {left} came to their end earlier: fewer batches (drop_last=True, a sampler that "
     "pads, torch.distributed.algorithms.join.Join), another number of epochs or steps, sys.exit() or an early return "
     "under a condition that is not the same on all ranks",

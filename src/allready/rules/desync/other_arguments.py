@@ -13,7 +13,7 @@ from allready.model.fill import UNKNOWN
     layer=Layer.DESYNC,
     title="A rank called the same collective with another size, type or root",
     message="{who} called [[{odd}|another operation]] as operation {seq} of group {group}[[, iteration "
-    "{iteration}]][[, the others {usual}]][[, {rest} called {of_rest}]]: {kind} differs",
+    "{iteration}]][[, the others called {usual}]][[, {rest} called {of_rest}]]: {kind} differs",
     remedy="make {kind} equal on all ranks at that call (uneven last batch, a parameter that exists on some ranks "
     "only, mixed precision on some ranks only; src and dst are ranks of the job, also in a smaller group). "
     "Results of this and later operations are not to be trusted, even if "

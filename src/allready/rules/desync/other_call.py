@@ -14,7 +14,7 @@ from allready.model import Confidence, FaultClass, Hit, Live, Recorder, RunEvide
     explains=("CUD019",),
     title="One rank called another collective than the others",
     message="{who} called [[{odd}|another operation]] as operation {seq} of group {group}[[, iteration "
-    "{iteration}]][[, the others {usual}]][[, {rest} called {of_rest}]]",
+    "{iteration}]][[, the others called {usual}]][[, {rest} called {of_rest}]]",
     remedy="every rank must make the same calls in the same order: look for a branch on rank or data before {site} "
     "(if rank == 0, an early return, a caught exception, a batch more or less). TORCH_DISTRIBUTED_DEBUG=DETAIL makes "
     "torch check every call",

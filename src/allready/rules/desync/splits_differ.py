@@ -13,8 +13,7 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mism
     fault_class=FaultClass.DESYNC_ARGS,
     layer=Layer.DESYNC,
     title="The splits of an all_to_all do not match",
-    message="{who} {who:has/have} a part in all that does not fit in operation {seq} of group {group} (seen: "
-    "{num_misfits}): "
+    message="{who} {who:is/are} part of every mismatch in operation {seq} of group {group} ({num_misfits} seen): "
     "{sender} sends {num_sent} elements to rank {receiver}, which expects {num_expected}",
     remedy="exchange the sizes first (an all_to_all of the counts) and give them as output_split_sizes, instead of "
     "reckoning them on each rank; at this call look at what {who} gave as input_split_sizes and output_split_sizes",

@@ -19,8 +19,8 @@ from allready.rules.hang._hits import blamed, hit_of
     applies=Applies.RUN,
     unless=(Sign.OTHER_CALLS,),
     title="All ranks entered the same operation, and it never completed",
-    message="{who} all entered {operation} and none completed it[[ in {waited} s]]: the network or a GPU, not the "
-    "script",
+    message="{who} all entered {operation} and none completed it[[ in {waited} s]]: the cause is the network or a "
+    "GPU, not the script",
     remedy=(
         RemedyStep(explanation="find the bad pair, on the same nodes", command="allready check", where="every node"),
         RemedyStep(shared="kernel_log"),

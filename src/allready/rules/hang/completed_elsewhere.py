@@ -19,8 +19,8 @@ from allready.rules.hang._hits import blamed, hit_of
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
     title="Ranks waited in an operation that others completed",
-    message="{who} waited[[ {waited} s]] in {operation}, which {others} had completed, by then in #{later}: they did "
-    "not make the same calls",
+    message="{who} waited[[ {waited} s]] in {operation}; {others} had completed it and gone on to #{later}: the ranks "
+    "did not make the same calls",
     remedy="find the first call that differs: give allready flight-recorder dumps of all ranks "
     "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1), or run with TORCH_DISTRIBUTED_DEBUG=DETAIL. Look for a "
     "branch on rank or data, batches of different numbers or lengths, parameters that only some ranks use",

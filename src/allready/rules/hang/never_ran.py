@@ -16,8 +16,8 @@ FAR = 5.0
     layer=Layer.TRANSPORT,
     title="The timeout was long enough: the operation was stalled",
     message="[[{operation}|an operation]] of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} "
-    "GB/s; its timeout was {timeout} s{default}. The operation was stalled[[ since {since}]], not slow: "
-    "mostly because a rank did not enter it",
+    "GB/s; its timeout was {timeout} s{default}. The operation was stalled[[ from {since} on]], not slow: most often "
+    "because a rank did not enter it",
     remedy="look for a rank that did not enter[[, in the time around {since}]]; if all entered, for a link or a GPU "
     "that failed then. Do not raise the time-out, and do not split the tensor: neither helps",
 )

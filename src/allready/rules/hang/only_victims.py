@@ -21,8 +21,8 @@ from allready.rules.hang._hits import blamed, hit_of
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
     title="An operation never completed, and only some of its ranks are seen",
-    message="{who} waited[[ {waited} s]] in {operation}, which never completed; what the other ranks "
-    "did[[ ({missing})]] is not in these files, so no rank can be accused",
+    message="{who} waited[[ {waited} s]] in {operation}, which never completed; what the other ranks[[ ({missing})]] "
+    "did is not in these files, so no rank can be accused",
     remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
     "even then is the one to look for",
 )

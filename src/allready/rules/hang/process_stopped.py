@@ -17,8 +17,8 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Ru
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
     title="A rank's process was stopped while others ran",
-    message="{who} {who:was/were} stopped when the stacks were taken, and {others} ran: all that "
-    "{who:it takes/they take} part in waits for {who:it/them}",
+    message="{who} {who:was/were} stopped when the stacks were taken, and {others} ran: every operation that {who:it "
+    "takes/they take} part in waits for {who:it/them}",
     remedy=(
         RemedyStep(
             explanation="continue it; if a debugger, a freezer or Ctrl-Z stopped it, end that first",

@@ -17,7 +17,7 @@ from allready.judging.values import KILLED_BY, PROCESS_STATE
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.HANG),
     title="A process did not answer NCCL's RAS",
-    message="NCCL's RAS got no answer from {who} ({why}), {num_answered} of {size} ranks of group {group} answered",
+    message="NCCL's RAS got no answer from {who} ({why}); {num_answered} of {size} ranks of group {group} answered",
     remedy=(
         PROCESS_STATE,
         KILLED_BY,

@@ -1,7 +1,7 @@
 """What the rules about running jobs share: hits of one kind of stall, the values of their messages, and evidence."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
@@ -13,6 +13,8 @@ from allready.judging.wait_words import call_of, waited_s
 from allready.judging.waits import WaitSnapshot, positions
 from allready.model import Culprits, Evidence, Hit, Live, World, clock_time, wall_clock
 from allready.model.fill import UNKNOWN
+
+T = TypeVar("T")
 
 MIN_WAIT_S = 1.2
 """The newest status of a rank is up to a second old; a wait that lasted longer was one when it was taken."""
@@ -77,13 +79,19 @@ def common(case: Analysis, found: HangBlame, causes: Sequence[StallCause]) -> di
         "on": node_label(live, world, first.rank) if first is not None else "?",
         "pid": (status.pid if status is not None else None) or "?",
         "since": wall_clock(began),
-        "site": (first.site if first is not None else "") or "?",
-        "doing": doing_words(first.doing if first is not None else ""),
-        "what": (first.what if first is not None else "") or "?",
+        "site": shared(c.site for c in causes) or UNKNOWN,
+        "doing": doing_words(shared(c.doing for c in causes) or ""),
+        "what": shared(c.what for c in causes) or UNKNOWN,
         "waiting": num_ranks(found.waiting) if found.waiting else UNKNOWN,
         "waited": waited_s(case, found) or UNKNOWN,
         "operation": call_of(case.run, found.wait) if found.wait is not None else _place(live, found),
     }
+
+
+def shared(values: Iterable[T]) -> T | None:
+    """The one value of all; None where they differ."""
+    known = set(values)
+    return known.pop() if len(known) == 1 else None
 
 
 def node_label(live: Live, world: World, rank: int) -> str:

@@ -4,13 +4,14 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.judging.analysis import Analysis
-from allready.judging.hang import HangBlame, HangKind, blame_hang
+from allready.judging.hang import HangBlame, HangKind, blame_hang, may_await_results
 from allready.judging.last_calls import P2P, RECEIVES
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
 from allready.judging.wait_words import call_of
-from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
+from allready.model.fill import UNKNOWN
+from allready.rules.live._hits import MIN_WAIT_S, hit_of, shared, visible_s
 
 
 @Rule(
@@ -76,10 +77,12 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
 
 def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int, ...]) -> model.Hit:
     values: dict[str, object] = {}
-    is_likely = bool(accused) or found.for_s >= live.hang_after_s
+    is_likely = found.for_s >= live.hang_after_s or (
+        bool(accused) and (found.wait is not None or not may_await_results(case, found.waiting, found.for_s))
+    )
     if not found.causes:
-        site = next((s.site for r in found.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
-        values = {"site": site, "since": model.wall_clock(found.began_s)}
+        sites = (s.site for r in found.ranks if (s := live.ranks().get(r)) is not None)
+        values = {"site": shared(sites) or UNKNOWN, "since": model.wall_clock(found.began_s)}
     if found.wait is not None and found.wait.operation.name != "?":
         values["operation"] = call_of(case.run, found.wait, _with_site(live, found), with_arguments=True)
     return hit_of(

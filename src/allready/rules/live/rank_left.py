@@ -1,7 +1,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang
+from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang, may_await_results
 from allready.judging.live_status import named, status_of
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.mismatch import described
@@ -31,8 +31,8 @@ from allready.rules.live._hits import hit_of, visible_s
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     title="Ranks have exited while others still wait for them",
-    message="{left} left ({doing})[[ after {last} operations]][[, in iteration {own_iteration}]][[, the last of them "
-    "{own}]][[, seen last at {seen_at}]][[; {waiting} waited {waited} s for {left:it/them} in {operation}|; "
+    message="{left} left[[ ({doing})]][[ after {last} operations]][[, the last of them {own}]][[, in iteration "
+    "{own_iteration}]][[, seen last at {seen_at}]][[; {waiting} waited {waited} s for {left:it/them} in {operation}|; "
     "{waiting} waited {waited} s for {left:it/them}|; {waiting} waited for {left:it/them}]][[, iteration "
     "{iteration}]][[: {theirs}]][[; {odd} made another number of calls than the rest]][[; either {one} made a call "
     "too few or {other} one too many: neither has a majority against it]]",
@@ -56,7 +56,8 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## Check by hand
     Count the iterations in the logs of all ranks.
     ## When it is harmless
-    Never: the others cannot end.
+    When no record shows that the others wait for a rank, and they wait for a result of their own, as in a last
+    evaluation: it is called possible until that has lasted too long.
     """
     found = case.of(blame_hang)
     if found.kind not in {HangKind.LATE, HangKind.JOINING} or found.for_s < AFTER_AN_END_S:
@@ -70,7 +71,12 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     accused, is_sure = _accused(gone, found, live, case.run.mismatches, case.run.turns)
     is_sure = is_sure and not has_died
     left = tuple(r.rank for r in gone)
-    has_differed = not accused and bool(case.run.mismatches)
+    if not accused and case.run.mismatches:
+        confidence = Confidence.POSSIBLE  # their numbers differ, but not known is whether an earlier call did
+    elif found.wait is None and found.for_s < live.hang_after_s and may_await_results(case, found.waiting, found.for_s):
+        confidence = Confidence.POSSIBLE  # the others may be through soon: a last evaluation
+    else:
+        confidence = Confidence.CERTAIN if is_sure else Confidence.LIKELY
     yield hit_of(
         case,
         found,
@@ -86,8 +92,7 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
             **_counts(found, gone),
         },
         fault_class=FaultClass.DEAD if has_died else None,
-        # Where neither is accused it is still known that their numbers differ, if not whether an earlier call did.
-        confidence=Confidence.CERTAIN if is_sure else Confidence.POSSIBLE if has_differed else Confidence.LIKELY,
+        confidence=confidence,
         fault_time=clock_time(visible_s(found, gone)),
     )
 

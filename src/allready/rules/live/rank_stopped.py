@@ -14,8 +14,9 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank's process is stopped",
-    message="{who} {who:is/are} stopped[[ ({what})]] since {since}[[; {waiting} waited {waited} s for {who:it/them} "
-    "in {operation}|; {waiting} waited {waited} s for {who:it/them}|; {waiting} waited for {who:it/them}]]",
+    message="{who} {who:has/have} been stopped[[ ({what})]] since {since}[[; {waiting} waited {waited} s for "
+    "{who:it/them} in {operation}|; {waiting} waited {waited} s for {who:it/them}|; {waiting} waited for "
+    "{who:it/them}]]",
     remedy=RemedyStep(
         explanation="let it go on; if it was stopped by a debugger, a freezer or Ctrl-Z, end that first (a "
         "stopped process keeps its connections, so no timeout of the network ever tells of it)",

@@ -12,7 +12,7 @@ from allready.rules.runtime._seen import hit_of_differing, joins, operations
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     title="A rank called a different operation than the others",
-    message="call {number}: {who} called {odd}[[, the others {usual}]][[, {rest} called {of_rest}]]",
+    message="call {number}: {who} called {odd}[[, the others called {usual}]][[, {rest} called {of_rest}]]",
     remedy="find what was left out or done twice before that call[[ by {who}]]: a condition on the rank, a data set of "
     "another length; all ranks must make the same calls in the same order",
 )

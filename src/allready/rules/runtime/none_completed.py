@@ -12,7 +12,7 @@ from allready.rules.runtime._seen import calls_differ, hit_of
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.TRANSPORT,
     title="All ranks entered the collective, and it did not complete",
-    message="all ranks entered[[ {call}]], and it did not complete[[: {error}]]",
+    message="all ranks entered [[{call}|the call]], and it did not complete[[: {error}]]",
     remedy="check the paths between the nodes (allready check), and that plain collectives beside this call come in "
     "the same order on all ranks",
 )
