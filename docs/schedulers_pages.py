@@ -106,9 +106,14 @@ over the bindings of all: each rank gets the CPUs of its process, and the GPUs o
 
 A launcher that is not on this page is never taken for one node: where no number of nodes is known and a variable
 speaks for several (`*_NUM_NODES`, `*_NNODES`, `*_NODE_COUNT`, `*_WORKER_NUM`, `WORLD_SIZE` above 1, `*_NODE_RANK`
-or `RANK` above 0, the number of a process beside how many there are, as in `X_RANK` and `X_NUM_PROCS`, a list or file
-of several hosts, `TF_CONFIG`), or the master's address is another machine's, the command ends with exit
+or `PMIX_RANK` above 0, the number of a process beside how many there are, as in `X_RANK` and `X_NUM_PROCS`, a list or
+file of several hosts, `TF_CONFIG`), or the master's address is another machine's, the command ends with exit
 code 2, names the variable and asks for `--nnodes`, `--node-rank` and `--master-addr`, or `--nnodes 1`.
+
+Some names have another meaning as well: `RANK` or `PE` alone, `RANK` beside `SIZE`, `PROC_ID` beside `NPROCS`,
+`SVD_RANK` beside `SVD_SIZE`, a number that is equal to the count. They are asked about where another variable is a
+launcher's too (`LOCAL_RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `PMIX_NAMESPACE`, or `X_LOCAL_RANK`, a host or a port under
+the same prefix); else the command takes this node alone and prints a line that names the variable and the flags.
 
 Examples to copy, batch scripts and manifests, are in [examples](../examples/README.md).
 
@@ -127,10 +132,16 @@ _INTRO_ZH = """\
 所有 GPU 对每个 rank 可见。
 
 不在本页上的启动器绝不会被当作单节点：节点数未知，而某个变量表明有多个节点时
-（`*_NUM_NODES`、`*_NNODES`、`*_NODE_COUNT`、`*_WORKER_NUM`、大于 1 的 `WORLD_SIZE`、大于 0 的 `*_NODE_RANK` 或 `RANK`、
+（`*_NUM_NODES`、`*_NNODES`、`*_NODE_COUNT`、`*_WORKER_NUM`、大于 1 的 `WORLD_SIZE`、
+大于 0 的 `*_NODE_RANK` 或 `PMIX_RANK`、
 同一前缀的进程编号与进程总数（如 `X_RANK` 与 `X_NUM_PROCS`）、
 含多台主机的列表或文件、`TF_CONFIG`），或者 master 的地址属于另一台机器时，
 命令以退出码 2 结束，写明该变量，并要求给出 `--nnodes`、`--node-rank` 和 `--master-addr`，或 `--nnodes 1`。
+
+有些名字另有含义：单独的 `RANK` 或 `PE`、`RANK` 与 `SIZE`、`PROC_ID` 与 `NPROCS`、
+`SVD_RANK` 与 `SVD_SIZE`、等于总数的编号。
+如果还有其他变量也像是启动器所设（`LOCAL_RANK`、`WORLD_SIZE`、`MASTER_ADDR`、`PMIX_NAMESPACE`，
+或同一前缀的 `X_LOCAL_RANK`、主机或端口），同样要求说明；否则只按本节点处理，并打印一行，写明该变量和应加的参数。
 
 可直接复制的批处理脚本和清单见 [examples](../../examples/README.md)。
 

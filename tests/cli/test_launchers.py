@@ -46,6 +46,15 @@ def test_torchrun_on_one_machine(job: Job) -> None:
     assert "2 ranks" in done.stdout
 
 
+def test_a_variable_with_another_meaning_is_named_and_stops_nothing(job: Job) -> None:
+    done = launched(job, "env", SVD_RANK="32", SVD_SIZE="100")
+    one_acted(done, 0)
+    assert "SVD_SIZE=100 is set" in done.stderr
+    done = launched(job, "env", STARTER_RANK="3", STARTER_SIZE="8")
+    assert done.returncode == 2, done.stderr
+    assert "STARTER_SIZE=8 is set" in done.stderr
+
+
 @pytest.mark.slow
 def test_torchrun_on_two_nodes_that_meet_by_its_variables(job: Job) -> None:
     if not Path(TORCHRUN).exists():

@@ -184,6 +184,12 @@ def test_c10d_agrees_on_the_order_and_says_that_the_node_rank_is_not_used() -> N
     assert keys(request) == ["launch.node_rank_agreed"]
 
 
+def test_a_name_with_another_meaning_is_a_note() -> None:
+    assert keys(ask("t.py", environ={"RANK": "16"})) == ["launch.taken_for_one"]
+    assert keys(ask("--nnodes", "1", "t.py", environ={"RANK": "16"})) == []
+    assert keys(ask("--standalone", "t.py", environ={"RANK": "16"})) == []
+
+
 def test_c10d_under_slurm_agrees_too() -> None:
     environ = {
         "SLURM_JOB_ID": "77",
@@ -415,6 +421,7 @@ def test_every_note_has_its_text_in_both_languages() -> None:
         ask("--use-env", "--event-log-handler=console", "--logs-specs=mine", "t.py"),
         ask("--standalone", "--rdzv-endpoint=x:1", "t.py"),
         ask("--nnodes=2", "--master-addr=a", "--rdzv-endpoint=b:5", "--rdzv-backend=c10d", "--node-rank=1", "t.py"),
+        ask("t.py", environ={"RANK": "16"}),
     ]
     seen = [note for request in requests for note in request.notes]
     assert {note.key for note in seen} == {f"launch.{key}" for key in table("en", "launch")}

@@ -9,6 +9,7 @@ from allready.launch.host_lists import expand_nodelist, hosts_in, tasks_on_node
 from allready.launch.identity import Identity
 from allready.launch.layout import Layout, lay_out
 from allready.launch.scheduler_values import Machine
+from allready.text.ui import ui
 from tests.cases import cases
 
 HOST_FILE = "gpu01.cluster\ngpu01.cluster\ngpu02.cluster\n"
@@ -329,7 +330,20 @@ SEVERAL = [
     {"STARTER_RANK": "0", "STARTER_SIZE": "4"},
     {"STARTER_PROC_ID": "3", "STARTER_NUM_PROCS": "8"},
     {"GANG_PROCESS_INDEX": "0", "GANG_PROCESS_COUNT": "2"},
-    {"RANK": "1"},
+    {"FOO_RANK": "3", "FOO_SIZE": "8"},
+    {"X_PROC_ID": "0", "X_NUM_PROCS": "4"},
+    {"X_RANK": "5", "X_SIZE": "9408"},
+    {"PMIX_RANK": "1"},
+    {"RANK": "1", "LOCAL_RANK": "1"},
+    {"RANK": "1", "MASTER_ADDR": "localhost"},
+    {"RANK": "1", "WORLD_SIZE": "1"},
+    {"PE": "3", "PMIX_NAMESPACE": "prterun-gpu01-7@1"},
+    {"RANK": "0", "SIZE": "16", "MASTER_PORT": "29500"},
+    {"PROCESS_ID": "0", "NUM_PROCESSES": "4", "COORDINATOR_ADDRESS": "gpu02:1234"},
+    {"POOL_RANK": "1", "POOL_SIZE": "20", "POOL_LOCAL_RANK": "1"},
+    {"BATCH_RANK": "1", "BATCH_SIZE": "8", "BATCH_MASTER_PORT": "7000"},
+    {"PAGE_RANK": "1", "PAGE_SIZE": "16", "PAGE_NODE_NAME": "a"},
+    {"X_PROC_ID": "4", "X_NUM_PROCS": "4", "X_HOST": "gpu02"},  # numbered from 1
     {"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-gpu01-7@1"},
     {"ALPS_APP_PE": "3"},
     {"NODE_IP_LIST": "10.0.0.1:8,10.0.0.2:8"},
@@ -342,7 +356,7 @@ SEVERAL = [
 ]
 
 
-@cases("environ", SEVERAL, ids=[next(iter(row)) for row in SEVERAL])
+@cases("environ", SEVERAL, ids=[str(row) for row in SEVERAL])
 def test_a_launcher_that_is_not_known_is_never_taken_for_one_node(environ: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"--nnodes 1 for this node alone"):
         lay(environ)
@@ -363,6 +377,12 @@ ALONE = [
     {"SLURM_ARRAY_TASK_ID": "3", "SGE_TASK_ID": "4", "BATCH_TASK_INDEX": "2", "BATCH_TASK_COUNT": "9"},  # each alone
     {"PALS_NODEID": "0"},
     {"LORA_RANK": "16", "BATCH_SIZE": "64", "HIDDEN_SIZE": "4096"},
+    {"LORA_RANK": "16", "LORA_SIZE": "8"},
+    {"PROCESS_ID": "4231", "PROCESS_COUNT": "8"},
+    {"PROCESS_ID": "1234", "NUM_PROCESSES": "8"},
+    {"FOO_RANK": "9", "FOO_SIZE": "8"},
+    {"CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "4"},
+    {"CIRCLE_NODE_INDEX": "1", "CIRCLE_NODE_TOTAL": "4"},
     {"RANK": "0"},
     {"STARTER_RANK": "0", "STARTER_SIZE": "1"},
     {"STARTER_SIZE": "4", "OTHER_RANK": "1"},
@@ -378,9 +398,40 @@ ALONE = [
 ]
 
 
-@cases("environ", ALONE, ids=[next(iter(row)) for row in ALONE])
+DOUBTFUL = [
+    ({"RANK": "16"}, "RANK", "N"),  # of LoRA
+    ({"PE": "3"}, "PE", "N"),
+    ({"RANK": "0", "SIZE": "16"}, "SIZE", "16"),
+    ({"RANK": "0", "TOTAL": "8"}, "TOTAL", "8"),
+    ({"PROC_ID": "0", "NPROCS": "4"}, "NPROCS", "4"),
+    ({"SVD_RANK": "32", "SVD_SIZE": "100"}, "SVD_SIZE", "100"),
+    ({"PAGE_RANK": "1", "PAGE_SIZE": "4096"}, "PAGE_SIZE", "N"),
+    ({"MATRIX_RANK": "16", "MATRIX_SIZE": "4096"}, "MATRIX_SIZE", "N"),
+    ({"EMBEDDING_RANK": "16", "EMBEDDING_SIZE": "1024"}, "EMBEDDING_SIZE", "1024"),
+    ({"DB_POOL_RANK": "1", "DB_POOL_SIZE": "20", "DB_HOST": "db", "PORT": "80"}, "DB_POOL_SIZE", "20"),
+    ({"X_PROC_ID": "4", "X_NUM_PROCS": "4"}, "X_NUM_PROCS", "4"),  # numbered from 1, or no number of a process
+]
+
+
+@cases(("environ", "name", "count"), DOUBTFUL)
+def test_a_name_with_another_meaning_stops_nothing_and_is_said(environ: dict[str, str], name: str, count: str) -> None:
+    layout = lay(environ)
+    assert layout.launch.num_nodes == 1
+    [note] = layout.notes
+    assert note.values == {"name": name, "value": environ[name], "count": count}
+    assert note.values["value"] in ui(note.key, "en", **note.values)
+    assert lay(environ, num_nodes=1).notes == ()
+
+
+def test_a_number_beyond_all_clusters_is_never_proposed_as_that_of_nodes() -> None:
+    with pytest.raises(UsageError, match=r"X_SIZE=9408 is set.*--nnodes N "):
+        lay({"X_RANK": "5", "X_SIZE": "9408"})
+
+
+@cases("environ", ALONE, ids=[str(row) for row in ALONE])
 def test_what_speaks_for_one_node_or_for_nothing_is_no_question(environ: dict[str, str]) -> None:
-    assert lay(environ).launch.num_nodes == 1
+    layout = lay(environ)
+    assert (layout.launch.num_nodes, layout.notes) == (1, ())
 
 
 @cases("master", ["gpu01", "10.0.0.1", "fd00::7", "worker.example.org"])

@@ -160,7 +160,7 @@ def _run(
     files: Callable[[Report], list[Path]],
 ) -> int:
     layout = _layout(args)
-    notes = _share_bindings(layout)
+    notes = (*layout.notes, *_share_bindings(layout))
     if not layout.acts:
         sys.stderr.write(
             f"allready {command}: local rank {layout.local_rank}: "

@@ -177,7 +177,7 @@ def request_from(
         log_base=_absolute(log_dir),
         end_with_stdin=bool(args.end_with_stdin),
         sources=_sources(options, sources),
-        notes=tuple(options.notes),
+        notes=(*layout.notes, *options.notes),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from allready.errors import UsageError
+from allready.launch.request import Note
 from allready.launch.scheduler_values import THIS_MACHINE, Machine, derive_nodes, read_scheduler
 from allready.launch.several_nodes import several_nodes
 from allready.model import LaunchFacts
@@ -20,12 +21,14 @@ class Layout(Struct, frozen=True, kw_only=True):
     """What this process is to do.  `acts` is False for all but one process per node (srun, mpirun, torchrun).
 
     `num_tasks`: how many processes the launcher started on this node, where it starts them per rank; else 1.
+    `notes`: what is only a doubt.
     """
 
     launch: LaunchFacts
     acts: bool = True
     local_rank: int = 0
     num_tasks: int = 1
+    notes: tuple[Note, ...] = ()
 
 
 def lay_out(
@@ -61,8 +64,9 @@ def lay_out(
         _fill(values, sources, spare)  # there is nothing to derive from
     derive_nodes(found)
     _fill(values, sources, spare)
+    notes: tuple[Note, ...] = ()
     if "num_nodes" not in values:
-        _refuse_several(environ, machine)
+        notes = _refuse_several(environ, machine)
         _refuse_master_elsewhere(values.get("master_addr"), sources, machine)
     num_nodes = values.setdefault("num_nodes", 1)
     if num_nodes == 1 and sources.get("num_nodes") == "--nnodes" and sources.get("node_rank") != "--node-rank":
@@ -103,20 +107,28 @@ def lay_out(
         acts=not per_rank or local_rank == 0,
         local_rank=local_rank,
         num_tasks=found.num_tasks or 1 if per_rank and "local_rank" in values else 1,
+        notes=notes,
     )
 
 
-def _refuse_several(environ: Mapping[str, str], machine: Machine) -> None:
-    """Nothing that is known gives a number of nodes: then one node is only right where nothing speaks against it."""
+def _refuse_several(environ: Mapping[str, str], machine: Machine) -> tuple[Note, ...]:
+    """Nothing that is known gives a number of nodes: then one node is only right where nothing speaks against it.
+
+    A mere doubt is a note, since an ordinary variable must not stop the command.
+    """
     found = several_nodes(environ, machine.read)
-    if found is not None:
-        raise UsageError(
-            "{name}={value} is set, so this may be one of several nodes, and the variables do not say which; add "
-            "--nnodes {count} --node-rank R --master-addr HOST, or --nnodes 1 for this node alone",
-            name=found.name,
-            value=found.value,
-            count=found.count or "N",
-        )
+    if found is None:
+        return ()
+    count = str(found.count or "N")
+    if found.is_doubtful:
+        return (Note(key="launch.taken_for_one", values={"name": found.name, "value": found.value, "count": count}),)
+    raise UsageError(
+        "{name}={value} is set, so this may be one of several nodes, and the variables do not say which; add "
+        "--nnodes {count} --node-rank R --master-addr HOST, or --nnodes 1 for this node alone",
+        name=found.name,
+        value=found.value,
+        count=count,
+    )
 
 
 def _refuse_master_elsewhere(master: str | None, sources: Mapping[str, str], machine: Machine) -> None:

@@ -1,11 +1,12 @@
 """Variables from which it follows that a process is one of several nodes, whatever set them.
 
-No launcher is known here: a count above 1, a place above 0 or a list of several hosts is enough to ask.  What is found
-never becomes part of a layout.
+No launcher is known here: a count above 1, a place above 0 or a list of several hosts is enough to ask.  Names that
+have another meaning as well (RANK of a matrix, SIZE of a page) are enough only beside another sign of a launcher, and
+else a doubt.  What is found never becomes part of a layout.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -23,14 +24,27 @@ _COUNT = re.compile(
 _PLACE = re.compile(
     r"(?:^|_)(?:NODE_RANK|NODE_INDEX|NODE_?ID|HOST_RANK|MACHINE_RANK|REPLICA_RANK|WORKER_INDEX|ALLOC_INDEX|GROUP_RANK)$"
 )
-_RANK = re.compile(r"^(?:PMIX?_|MPI_|OMPI_COMM_WORLD_|MV2_COMM_WORLD_|JSM_NAMESPACE_|HOROVOD_|ALPS_APP_)?(?:RANK|PE)$")
+_RANK = re.compile(r"^(?:PMIX?_|MPI_|OMPI_COMM_WORLD_|MV2_COMM_WORLD_|JSM_NAMESPACE_|HOROVOD_|ALPS_APP_)(?:RANK|PE)$")
 """The number of a process of the job, as launchers of processes name it where they give no number of them."""
+_BARE = re.compile(r"^(?:RANK|PE)$")
 _MEMBER = re.compile(r"(?:^|_)(?:RANK|RANK_?ID|PROC_?(?:ID|NO|INDEX)|PROCESS_?(?:ID|INDEX|RANK)|TASK_?RANK)$")
 _MEMBERS = re.compile(
     r"(?:^|_)(?:SIZE|TOTAL|N_?PROCS|N_?RANKS|N_?TASKS|(?:NUM|TOTAL)_?(?:PROCS|PROCESSES|RANKS|TASKS)|"
     r"(?:PROC|PROCESS|RANK|TASK)_?COUNT)$"
 )
 """The number of one process and of all: each alone may mean anything, both of one family are a launcher's."""
+_THING = re.compile(
+    r"(?:^|_)(?:MATRIX|LOW|LORA|ADAPTER|SVD|PCA|EMBED|EMBEDDING|KERNEL|LAYER|POOL|PAGE|CACHE|BUFFER|QUEUE|BATCH|BLOCK|"
+    r"CHUNK|WINDOW|VOCAB|HIDDEN|FILE|SEARCH|MIN|MAX|TOP|DEFAULT)_(?:SIZE|TOTAL)$"
+)
+"""Sizes of what is ranked, or has a rank, outside of jobs as well."""
+_SIGN = re.compile(
+    r"^(?:LOCAL_(?:RANK|SIZE|WORLD_SIZE|ID|PROC_?ID)|(?:MASTER|COORDINATOR)_(?:ADDR|ADDRESS|HOST|IP|PORT)|WORLD_SIZE|"
+    r"NODE_RANK|PMIX_NAMESPACE|PMI_(?:FD|PORT))$"
+)
+"""What else a launcher sets, under names without a prefix."""
+_OWN_SIGN = re.compile(r"^(?:LOCAL|NODE)|(?:^|_)(?:ADDR|ADDRESS|HOSTS?|IP|PORT|MASTER|COORDINATOR|NAMESPACE)(?:$|_)")
+"""The same behind the prefix of a family."""
 _LIST = re.compile(
     r"(?:^|_)(?:NODES?_?LIST|HOSTS?_?LIST|NODES?_IPS?(?:_LIST)?|WORKER_HOSTS|WORKER_HOSTNAMES|CONTAINER_ADDRS)$|^SM_HOSTS$"
 )
@@ -40,15 +54,23 @@ _OF_PART = re.compile(
     r"(?:^|_)(?:LOCAL|ROLE|TENSOR|PIPELINE|MODEL|DATA|EXPERT|CONTEXT|SEQUENCE|PARALLEL|TP|PP|DP|EP|CP|MP|SP)_"
 )
 """Sizes of something smaller than the job."""
+_TESTS = re.compile(r"^(?:CI|CIRCLE)_NODE_")
+"""Which part of a test suite this machine has; it meets no other."""
 _SHOWN = 60
+_MOST_NODES = 4000
+"""A larger number is of processes, or of something else, and is never proposed as that of nodes."""
 
 
 class SeveralNodes(Struct, frozen=True, kw_only=True):
-    """The variable, its value shortened, and the number of nodes or processes, 0 where only a place is known."""
+    """The variable, its value shortened, and the number of nodes or processes, 0 where only a place is known.
+
+    `is_doubtful`: the name has another meaning as well, and nothing else speaks for a launcher.
+    """
 
     name: str
     value: str
     count: int
+    is_doubtful: bool = False
 
 
 def several_nodes(environ: Mapping[str, str], read: Callable[[str], str] = read_host_file) -> SeveralNodes | None:
@@ -61,44 +83,76 @@ def several_nodes(environ: Mapping[str, str], read: Callable[[str], str] = read_
         (_PLACE, _place),
         (_RANK, _place),
     )
+    names = [name for name in sorted(environ) if not _OF_PART.search(name) and not _TESTS.search(name)]
     for pattern, count_of in kinds:
-        for name in sorted(environ):
-            if not pattern.search(name) or _OF_PART.search(name):
-                continue
-            count = count_of(environ[name].strip(), read)
+        for name in names:
+            count = count_of(environ[name].strip(), read) if pattern.search(name) else None
             if count is not None:
                 return _found(environ, name, count)
-    return _one_of_many(environ, read)
+    found = [*_one_of_many(names, environ, read), *_numbered(names, environ, read)]
+    return min(found, key=lambda one: one.is_doubtful, default=None)
 
 
-def _one_of_many(environ: Mapping[str, str], read: Callable[[str], str]) -> SeveralNodes | None:
-    """A process that a launcher of processes has numbered, `X_RANK` beside `X_NUM_PROCS`, whatever X is."""
-    families = {_family(_MEMBER, name) for name in environ if environ[name].strip().isdecimal()} - {None}
-    for name in sorted(environ):
-        is_of_all = _family(_MEMBERS, name) in families and not _OF_PART.search(name)
-        count = _count(environ[name].strip(), read) if is_of_all else None
-        if count is not None:
-            return _found(environ, name, count)
-    return None
+def _one_of_many(
+    names: Sequence[str], environ: Mapping[str, str], read: Callable[[str], str]
+) -> Iterator[SeveralNodes]:
+    """A process that a launcher of processes has numbered, `X_RANK` beside `X_NUM_PROCS`, whatever X is.
+
+    Such numbers begin at 0, or at 1, which is in doubt; a larger one counts something else.
+    """
+    members: dict[str, int] = {}
+    for name in names:
+        family, number = _family(_MEMBER, name), _number(environ[name].strip())
+        if family is not None and number is not None:
+            members[family] = min(number, members.get(family, number))
+    for name in names:
+        family = _family(_MEMBERS, name)
+        count = _count(environ[name].strip(), read)
+        if family is None or count is None or members.get(family, count + 1) > count:
+            continue
+        is_sure = members[family] < count and bool(family) and not _THING.search(name)
+        yield _found(environ, name, count, is_doubtful=not is_sure and not _has_sign(environ, family))
+
+
+def _numbered(names: Sequence[str], environ: Mapping[str, str], read: Callable[[str], str]) -> Iterator[SeveralNodes]:
+    """`RANK` or `PE` above 0, which may be a matrix' as well."""
+    for name in names:
+        if _BARE.search(name) and _place(environ[name].strip(), read) is not None:
+            yield _found(environ, name, 0, is_doubtful=not _has_sign(environ, ""))
+
+
+def _has_sign(environ: Mapping[str, str], family: str) -> bool:
+    """Whether a launcher has set more than the numbers of this family."""
+    own = (name.removeprefix(family) for name in environ if family and name.startswith(family))
+    return any(_SIGN.search(name) for name in environ) or any(_OWN_SIGN.search(name) for name in own)
 
 
 def _family(pattern: re.Pattern[str], name: str) -> str | None:
-    """What stands before the word that says what the variable holds."""
+    """What stands before the word that says what the variable holds, with the `_` behind it."""
     match = pattern.search(name)
-    return name[: match.start()] if match is not None else None
+    return None if match is None else name[: match.start()] + "_" if match[0].startswith("_") else ""
 
 
-def _found(environ: Mapping[str, str], name: str, count: int) -> SeveralNodes:
-    return SeveralNodes(name=name, value=" ".join(environ[name].split())[:_SHOWN], count=count)
+def _found(environ: Mapping[str, str], name: str, count: int, *, is_doubtful: bool = False) -> SeveralNodes:
+    return SeveralNodes(
+        name=name,
+        value=" ".join(environ[name].split())[:_SHOWN],
+        count=count if count <= _MOST_NODES else 0,
+        is_doubtful=is_doubtful,
+    )
 
 
 def _count(text: str, _read: Callable[[str], str]) -> int | None:
-    most = text.rpartition(":")[2]  # MIN:MAX
-    return int(most) if most.isascii() and most.isdecimal() and len(most) < 8 and int(most) > 1 else None
+    most = _number(text.rpartition(":")[2])  # MIN:MAX
+    return most if most is not None and most > 1 else None
 
 
 def _place(text: str, _read: Callable[[str], str]) -> int | None:
-    return 0 if text.isascii() and text.isdecimal() and len(text) < 8 and int(text) > 0 else None
+    return 0 if _number(text) else None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None
 
 
 def _words(text: str, read: Callable[[str], str]) -> int | None:
