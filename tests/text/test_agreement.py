@@ -2,9 +2,12 @@
 
 import re
 
+import msgspec
+
 from allready.judging.loading import load
 from allready.judging.places import Place, ranks_at
-from allready.model.fill import Several, agreeing, fill, joined, placeholders, plain
+from allready.model.fill import Several, agreeing, fill, joined, placeholders, plain, said, steps_of
+from allready.text import catalog
 
 NAMING = ("who", "absent", "left", "missing", "ranks")
 """Values that name one rank or node, or several."""
@@ -58,6 +61,33 @@ def test_no_verb_or_pronoun_is_for_one_only() -> None:
         if FIXED.search(template) or TAKEN_BACK.search(template)
     ]
     assert not wrong, "write {who:is/are}:\n" + "\n".join(wrong)
+
+
+PRONOUN = re.compile(r"\{\w+:[^{}]*\b(?:it|its|itself|this)\b[^{}]*/")
+"""English chooses a pronoun by how many a value names."""
+ONE_IN_CHINESE = re.compile("它(?!们)|[该这]个? ?(?:rank|节点)")
+
+
+def test_chinese_has_no_singular_pronoun_where_english_chooses_one() -> None:
+    """Values of findings and of saved reports are plain texts: a sentence of another language fits any number."""
+    wrong, num = [], 0
+    for code, rule in load().items():
+        entry = catalog._codes("zh").get(code, {})
+        english = [rule.message, *(s.explanation for s in rule.steps)]
+        chinese = [entry.get("message", ""), *(s.explanation for s in steps_of(entry))]
+        for ours, other in zip(english, chinese, strict=False):
+            num += bool(PRONOUN.search(ours))
+            wrong += [f"{code}: {other}"] if PRONOUN.search(ours) and ONE_IN_CHINESE.search(other) else []
+            wrong += [f"{code}: {other}"] if NUMBERED.search(other) else []
+    assert num > 20
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_form_of_a_phrase_chooses_words_by_a_number() -> None:
+    """Its values are data, which does not say how many they name; JSON has no text of another type."""
+    assert msgspec.json.encode(said("{who}", who=WHO[2])) == msgspec.json.encode(said("{who}", who=str(WHO[2])))
+    forms = catalog.evidence_forms("zh")
+    assert not [form for pair in forms.items() for form in pair if NUMBERED.search(form)]
 
 
 def test_what_is_for_one_only_is_found() -> None:

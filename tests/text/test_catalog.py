@@ -27,6 +27,15 @@ def test_says_it_in_chinese_with_the_values_filled_in() -> None:
     assert "{" not in said.replace("a{b}", "")
 
 
+def test_ranks_that_wait_are_called_so_also_in_a_report_that_has_only_their_numbers() -> None:
+    known = {"who": "rank 3", "call": "all_reduce #7", "error": "?"}
+    for waiting, shown in (("1", "rank 1"), ("1, 2", "rank 1, 2"), ("2 ranks", "2 ranks")):
+        for code in ("RTM001", "RTM002", "RTM003", "RTM004", "RTM005"):
+            text = say(finding(code, **known, waiting=waiting), "message", "zh")
+            assert shown in text, text
+            assert text.count(waiting) == 1, text
+
+
 def test_says_it_in_english_as_the_finding_has_it() -> None:
     assert say(finding(**GIVEN), "message", "en") == "english message"
     assert say(finding(**GIVEN), "title", "en") == "english title"

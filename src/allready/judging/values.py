@@ -80,13 +80,15 @@ STACK = model.RemedyStep(shared="stack")
 def processes_of(fleet: model.Fleet, ranks: Sequence[int]) -> tuple[dict[str, str], ...]:
     """Values of a remedy's step that is there for each of these ranks, as far as known (`model.PROCESSES`)."""
     living = fleet.live.ranks() if fleet.live is not None else {}
-    left = {p.rank: p for p in fleet.run_evidence.processes} if fleet.run_evidence is not None else {}
+    run = fleet.run_evidence
+    left = {p.rank: p for p in run.processes} if run is not None else {}
+    stacks = {s.rank: s.pid for s in run.stacks if s.role == "rank"} if run is not None else {}
     checked = _pids_of_a_check(fleet)
     names = {rank: node.name for node in fleet.world.nodes for rank in node.ranks}
     found = []
     for rank in ranks[:MAX_COMMANDS]:
         pid = (living[rank].pid if rank in living else None) or (left[rank].pid if rank in left else None)
-        pid = pid or checked.get(rank)
+        pid = pid or stacks.get(rank) or checked.get(rank)
         host = names.get(rank) or (left[rank].host if rank in left else None)
         found.append(process_row(rank, pid, host))
     return tuple(found) or (process_row(None, None, None),)

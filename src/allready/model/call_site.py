@@ -1,8 +1,14 @@
 """A line of a program and the function that it is in."""
 
+import re
 from typing import Self
 
 from msgspec import Struct
+
+_LINE = re.compile(r"(.*):(0|[1-9][0-9]{0,8})(?: (.*))?", re.DOTALL)
+"""Behind a line's number all is the function, which may have blanks: `<cell line: 3>`."""
+_FUNCTION = re.compile(r"(.*) ([^ /\\]+)", re.DOTALL)
+"""Without a number the last word is, unless it is the rest of a path that has blanks."""
 
 
 class CallSite(Struct, frozen=True, cache_hash=True):
@@ -21,14 +27,11 @@ class CallSite(Struct, frozen=True, cache_hash=True):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The parts of the text of one; a path may have blanks, a function `f.<locals>.g` has none."""
-        place, blank, function = text.rpartition(" ")
-        if not blank:
-            place, function = text, ""
-        file, colon, line = place.rpartition(":")
-        if not (colon and line.isdecimal()):
-            return cls(place, None, function)
-        return cls(file, int(line), function)
+        """The parts of the text of one."""
+        if found := _LINE.fullmatch(text):
+            return cls(found[1], int(found[2]), found[3] or "")
+        found = _FUNCTION.fullmatch(text)
+        return cls(found[1], None, found[2]) if found else cls(text)
 
     @classmethod
     def known(cls, text: str) -> Self | None:

@@ -32,7 +32,9 @@ _ESCAPED = str.maketrans({"{": "{{", "}": "}}"})
 
 
 class Several(str):
-    """A value that names more than one rank or node."""
+    """A value that names more than one rank or node: known while a rule's sentences are filled.  Data, such as the
+    values of a phrase or of a finding, has the plain text, so that neither forms of phrases nor other languages choose
+    words by it."""
 
     __slots__ = ()
 
@@ -200,7 +202,7 @@ def _filled(step: RemedyStep, number: int, values: Mapping[str, object], row: Ma
     return Remedy(
         where=fill_place(step.where, filled) or step.elsewhere,
         command=fill(step.command, safe, is_command=True),
-        explanation=fill(agreeing(step.explanation, values), filled),
+        explanation=fill(agreeing(step.explanation, {**values, **row}), filled),
         step=0 if step.shared else number,
         shared=step.shared,
         values={name: str(value) for name, value in row.items()},

@@ -25,6 +25,8 @@ LANGUAGES = ("en", "zh")
 _NOBODY = {"zh": "某个进程"}
 _UNKNOWN = {"zh": "未知"}
 _WORDLESS = re.compile(r"(?:\{\w+\}|[^\w{}])*")
+_NUMBERS = re.compile(r"[0-9]+(?:, [0-9]+)*")
+"""How reports named the ranks that wait when the sentences still had the word."""
 _BESIDE_LATIN = r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9({])|(?<=[A-Za-z0-9)}])(?=[\u4e00-\u9fff])"
 _NO_BLANK = (
     r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
@@ -195,6 +197,8 @@ def _joined(phrases: Iterable[Phrase], language: str, depth: int = 0) -> str:
 def with_phrases(of: Finding | Evidence | NotChecked, language: str) -> dict[str, str]:
     """The values, and the source, with those that are phrases said in `language`, as far as it has them."""
     found = dict(of.values)
+    if language != "en" and _NUMBERS.fullmatch(found.get("waiting", "")):
+        found["waiting"] = f"rank {found['waiting']}"
     for name, phrases in of.phrases.items() if language != "en" else ():
         with contextlib.suppress(KeyError, ValueError, IndexError):
             found[name] = _joined(phrases, language)

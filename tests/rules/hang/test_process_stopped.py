@@ -1,7 +1,11 @@
 from allready.evidence.sniff import STACKS, kind_of
 from allready.evidence.stacks.meaning import describe
 from allready.evidence.stacks.read import read_stacks
+from allready.judging.engine import finding_of
+from allready.judging.loading import load
+from allready.judging.values import MAX_COMMANDS
 from allready.live.node.stacks import only_state
+from allready.text.catalog import say_remedies
 from tests.rules.runs import ask, at, death, group, stack
 
 RUNS = (stack(0, "in_collective", pid=10), stack(2, "unreadable", pid=12))
@@ -9,7 +13,18 @@ RUNS = (stack(0, "in_collective", pid=10), stack(2, "unreadable", pid=12))
 
 def test_names_the_rank_that_is_stopped_beside_others_that_run() -> None:
     [hit] = ask("HNG016", stacks=(*RUNS, stack(1, "stopped", pid=11))).hits
-    assert (hit.culprits.ranks, hit.values["pid"]) == ((1,), 11)
+    assert hit.culprits.ranks == (1,)
+
+
+def test_each_stopped_rank_has_a_step_of_its_own() -> None:
+    for num in (1, 2, 40):
+        stopped = tuple(stack(r, "stopped", pid=1000 + r) for r in range(num))
+        [hit] = ask("HNG016", stacks=(*stopped, stack(num, "in_collective", pid=10))).hits
+        finding = finding_of(load()["HNG016"], hit)
+        shown = min(num, MAX_COMMANDS)
+        assert [r.command for r in finding.remedies[1:]] == [f"kill -CONT {1000 + r}" for r in range(shown)]
+        assert ("stopped it," if num == 1 else "stopped them,") in finding.remedies[0].explanation
+        assert "rank 0" in say_remedies(finding, "zh")[1].explanation
 
 
 def test_a_job_that_is_stopped_as_a_whole_accuses_nobody() -> None:

@@ -1,7 +1,9 @@
 """LIV001."""
 
+from allready.judging.engine import finding_of
+from allready.judging.loading import load
 from allready.model import Confidence, ProcessState
-from tests.rules.live.made import ask, behind, mark, waiting
+from tests.rules.live.made import NODES, ask, behind, mark, waiting
 
 
 def test_names_the_stopped_rank_with_its_node() -> None:
@@ -9,6 +11,14 @@ def test_names_the_stopped_rank_with_its_node() -> None:
     assert (hit.culprits.ranks, hit.confidence, hit.fault_class) == ((2,), Confidence.CERTAIN, None)
     assert hit.values["who"] == "rank 2 (gpu1, pid 102)"
     assert hit.values["operation"] == "all_reduce #64"
+
+
+def test_each_stopped_rank_has_a_step_of_its_own() -> None:
+    late = {"process_state": ProcessState.STOPPED, "heartbeat_age_s": 9.0}
+    for ranks in ((2,), (1, 2)):
+        [hit] = ask("LIV001", *(behind(r, **late) for r in ranks)).hits
+        steps = finding_of(load()["LIV001"], hit).remedies[1:]
+        assert [(s.where, s.command) for s in steps] == [(f"gpu{NODES[r]}", f"kill -CONT {100 + r}") for r in ranks]
 
 
 def test_names_a_rank_that_was_stopped_inside_the_operation() -> None:

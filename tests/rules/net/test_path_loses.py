@@ -3,6 +3,7 @@ from typing import Any
 
 from allready.judging.engine import judge
 from allready.model import Confidence, DatagramProbe, FaultClass, Severity
+from allready.model.fill import fill
 from allready.rules.net._losses import Sent
 from tests.fleets import check, fleet
 from tests.rules.net.made import SILENT, not_looked_at, reached, second_network, stuck
@@ -24,6 +25,17 @@ def test_names_the_node_whose_paths_all_lose_packets() -> None:
     [hit] = check("NET019", lossy((0, 1), (1, 0), (1, 2), (2, 1))).hits
     assert (hit.culprits.nodes, hit.confidence) == ((1,), Confidence.CERTAIN)
     assert (hit.values["num"], hit.values["total"], hit.values["interface"]) == (44, 800, "eth0")
+
+
+def test_says_of_two_nodes_that_they_lose_packets() -> None:
+    pairs = [(a, b) for a in range(5) for b in range(5) if a != b]
+    bad = [pair for pair in pairs if {1, 3} & {*pair}]
+    paths = {pair: RESENT if pair in bad else SENT for pair in pairs}
+    [hit] = check("NET019", reached(5, paths=paths, datagrams=dict.fromkeys(bad, LOST))).hits
+    assert hit.culprits.nodes == (1, 3)
+    assert fill("{who} {who:loses/lose}", hit.values) == "node 1 (gpu1), 3 (gpu3) lose"
+    [hit] = check("NET019", lossy((0, 1), (1, 0))).hits
+    assert fill("{who} {who:loses/lose}", hit.values) == "link 0 (gpu0) -> 1 (gpu1) loses"
 
 
 def test_names_the_node_that_loses_packets_one_way_only() -> None:

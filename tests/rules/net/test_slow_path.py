@@ -2,7 +2,7 @@ import random
 from statistics import median_low
 
 from allready.model import Confidence, Severity
-from allready.model.fill import UNKNOWN
+from allready.model.fill import UNKNOWN, fill
 from allready.rules.net._pace import PROBE_BYTES
 from allready.units import path_speed
 from tests.fleets import check, fleet
@@ -102,6 +102,7 @@ def test_half_of_the_nodes_are_named_where_the_others_reach_each_other() -> None
     halves = {k: v for node in (1, 2) for k, v in touching(node, 4, CRAWLS).items()}
     [hit] = check("NET017", reached(4, paths=halves)).hits
     assert (hit.severity, hit.confidence, hit.culprits.nodes) == (Severity.ERROR, Confidence.POSSIBLE, (1, 2))
+    assert fill("{who} {who:is/are}", hit.values) == "node 1 (gpu1), 2 (gpu2) are"
     shown = {e.node_rank: e.text for e in hit.evidence if e.source.startswith("bandwidth")}
     assert (shown[0], shown[1]) == ("out 16 Gbit/s, in 16 Gbit/s", "out 4 Mbit/s, in 4 Mbit/s")
     usable = {pair: {"throughput_gb_per_s": 0.012} for pair in halves}  # two containers on one machine, 100 Mbit/s

@@ -20,11 +20,8 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Ru
     message="{who} {who:was/were} stopped when the stacks were taken, and {others} ran: every operation that {who:it "
     "takes/they take} part in waits for {who:it/them}",
     remedy=(
-        RemedyStep(
-            explanation="continue it; if a debugger, a freezer or Ctrl-Z stopped it, end that first",
-            where="the node of {who}",
-            command="kill -CONT {pid}",
-        ),
+        RemedyStep(explanation="if a debugger, a freezer or Ctrl-Z stopped {who:it/them}, end that first"),
+        RemedyStep(shared="let_go_on"),
     ),
 )
 def process_stopped(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
@@ -46,10 +43,9 @@ def process_stopped(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     others = sorted(ranks.keys() - stopped.keys())
     if not stopped or not others:
         return
-    first = stopped[min(stopped)]
     yield Hit(
         culprits=Culprits(ranks=tuple(sorted(stopped))),
-        values={"who": who(run, stopped), "pid": first.pid or "?", "others": num_ranks(others)},
+        values={"who": who(run, stopped), "others": num_ranks(others)},
         confidence=Confidence.LIKELY,
         evidence=tuple(stack_evidence(s) for s in (*stopped.values(), *(ranks[r] for r in others[:4])))[:10],
     )

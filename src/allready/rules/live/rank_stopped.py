@@ -17,11 +17,12 @@ from allready.rules.live._hits import stall_hits
     message="{who} {who:has/have} been stopped[[ ({what})]] since {since}[[; {waiting} waited {waited} s for "
     "{who:it/them} in {operation}|; {waiting} waited {waited} s for {who:it/them}|; {waiting} waited for "
     "{who:it/them}]]",
-    remedy=RemedyStep(
-        explanation="let it go on; if it was stopped by a debugger, a freezer or Ctrl-Z, end that first (a "
-        "stopped process keeps its connections, so no timeout of the network ever tells of it)",
-        where="node {on}",
-        command="kill -CONT {pid}",
+    remedy=(
+        RemedyStep(
+            explanation="if a debugger, a freezer or Ctrl-Z stopped {who:it/them}, end that first (a stopped process "
+            "keeps its connections, so no timeout of the network ever tells of it)"
+        ),
+        RemedyStep(shared="let_go_on"),
     ),
 )
 def rank_stopped(case: Analysis) -> Iterator[Hit]:

@@ -6,7 +6,7 @@ and any answer on another port of the same two nodes proves that packets pass bo
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.firewall import MAX_PEERS, opening
 from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE, commands, listed
+from allready.model.fill import Several
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._losses import silent_by_chance
 
@@ -185,6 +186,14 @@ def links_of(hops: Iterable[Hop]) -> tuple[Link, ...]:
 def arrows(links: Iterable[Link], world: model.World) -> str:
     """`1 (gpu01) -> 0 (gpu00), …`: beyond a few only how many are left."""
     return listed([f"{world.label(a)} -> {world.label(b)}" for a, b in links], MAX_ARROWS)
+
+
+def accused(nodes: Sequence[int], link: Link, world: model.World) -> str:
+    """`node 1 (gpu01), 2 (gpu02)`; where no node explains it, the worst link."""
+    if not nodes:
+        return f"link {arrows([link], world)}"
+    text = f"node {world.labels(list(nodes))}"
+    return Several(text) if len(nodes) > 1 else text
 
 
 def common_node(bad: Iterable[Link], fine: Iterable[Link]) -> tuple[int, ...]:

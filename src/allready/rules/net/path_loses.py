@@ -10,7 +10,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, 
 from allready.rules.net._chance import losing_links
 from allready.rules.net._losses import MIN_SEGMENTS, MIN_SHARE, Sent, judge_sent
 from allready.rules.net._pace import interface_of
-from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
+from allready.rules.net._paths import MAX_LINKS, Link, accused, arrows, judge_paths
 from allready.units import path_speed
 
 HOPELESS = 0.2
@@ -72,7 +72,7 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
         confidence=Confidence.CERTAIN if nodes else Confidence.LIKELY,
         culprits=Culprits(nodes=nodes, links=tuple(sorted(bad))[:MAX_LINKS]),
         values={
-            "who": f"node {case.world.labels(nodes)}" if nodes else f"link {arrows(links[:1], case.world)}",
+            "who": accused(nodes, links[0], case.world),
             "share": f"{num / total:.1%}",
             "num": num,
             "total": total,

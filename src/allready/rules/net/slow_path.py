@@ -8,7 +8,7 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reac
 from allready.model.fill import UNKNOWN
 from allready.rules.net._chance import losing_links
 from allready.rules.net._pace import PROBE_BYTES, Slow, bandwidths, interface_of, slow_round_trips, slow_transfers
-from allready.rules.net._paths import IPERF, MAX_LINKS, arrows, judge_paths
+from allready.rules.net._paths import IPERF, MAX_LINKS, accused, arrows, judge_paths
 from allready.units import path_speed
 
 
@@ -72,9 +72,7 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
         confidence=Confidence.LIKELY if slow.nodes and not slow.is_half else Confidence.POSSIBLE,
         culprits=Culprits(nodes=slow.nodes, links=slow.links[:MAX_LINKS]),
         values={
-            "who": f"node {case.world.labels(slow.nodes)}"
-            if slow.nodes
-            else f"link {arrows([slow.worst[0]], case.world)}",
+            "who": accused(slow.nodes, slow.worst[0], case.world),
             "what": what,
             "num_links": len(slow.links),
             "links": arrows(slow.links, case.world),
