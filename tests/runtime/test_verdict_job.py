@@ -77,7 +77,8 @@ def test_without_a_deadline_the_verdict_ends_the_calls(job: Job) -> None:
         assert again.startswith("(0, 1, 2) (1,) "), said
     notes = [note for note in node.report()["notes"] if note.endswith("then the job recovered")]
     assert len(notes) == 2, node.report()["notes"]
-    assert all("rank 1 (" in note and "2 ranks waited" in note for note in notes), notes
+    assert all("rank 1 (" in note for note in notes), notes
+    assert any("2 ranks waited" in note for note in notes), notes  # the first look may come before they wait
     assert node.out.count("THROUGH") == 3
 
 

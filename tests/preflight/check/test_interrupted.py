@@ -77,6 +77,7 @@ def said_by_itself(node: Node, signal_name: str, stage: str) -> None:
         "why": f"interrupted by {signal_name} during stage {stage}",
         "kind": "interrupted",
         "values": {"signal": signal_name, "stage": stage},
+        "phrases": {},
     }
     assert (report["status"], code) == (("fault", 1) if report["verdict"] else ("interrupted", 3))
     assert (node.folder / "report.html").exists()
