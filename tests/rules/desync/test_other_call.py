@@ -44,7 +44,7 @@ def test_the_others_are_a_majority_only_and_without_one_ranks_are_told_by_their_
     template = RULES["DSY001"].message
     assert "the others" not in fill(template, two.values)
     [one] = ask("DSY001", mismatches=(mismatch((3,), operation(64, "broadcast")),)).hits
-    assert fill(template, one.values).endswith(f"the others {one.values['usual']}")
+    assert fill(template, one.values).endswith(f"the others called {one.values['usual']}")
 
 
 def test_the_same_fault_in_logs_and_dumps_is_told_once() -> None:

@@ -106,7 +106,7 @@ def test_ranks_at_several_lines_are_not_said_to_wait_at_one(lines: tuple[int, ..
     [hit] = ask("LIV008", *ranks, stacks=stacks, live={"hang_after_s": 5.0}).hits
     rule = load()["LIV008"]
     assert fill(rule.message, hit.values).startswith(f"{who} have waited for others since ")
-    assert "compare its line with" in fill(rule.remedy.explanation, hit.values)
+    assert "compare its line with" in fill(rule.steps[0].explanation, hit.values)
     assert {f"train.py:{line} f" for line in lines} == {e.values["site"] for e in hit.evidence}
 
 

@@ -13,7 +13,8 @@ _OF_PAIR = ("sender", "receiver", "num_sent", "num_expected", "common")
     fault_class=FaultClass.DESYNC_ARGS,
     layer=Layer.DESYNC,
     title="A rank called the same operation with another size, type or root",
-    message="[[call {number}: {who} called {odd}|the arguments of call {number} do not fit|the arguments of a call do not fit]][[, the others called {usual}]][[, {rest} called {of_rest}]]"
+    message="[[call {number}: {who} called {odd}|the arguments of call {number} do not fit|the arguments of a call do "
+    "not fit]][[, the others called {usual}]][[, {rest} called {of_rest}]]"
     "[[: in all_to_all rank {sender} sends {num_sent} elements to rank {receiver}, which expects {num_expected}]]"
     "[[, and {common} is part of every mismatch]]; the call is void on all ranks",
     remedy="make size, type, reduction, root, chunk_bytes and confirm equal on all ranks at that call (uneven last "
