@@ -45,5 +45,5 @@ def test_what_is_not_known_of_the_moment_is_not_said() -> None:
     assert "操作停滞，并不是慢：" in fill(chinese["message"], hit.values)
     assert fill_steps(steps_of(chinese), hit.values)[0].explanation.startswith("查找没有进入的 rank；")
     [hit] = ask("HNG007", events=(timed_out(),)).hits
-    assert "was stalled since 1970-01-12T13:36:39.947, not slow: most often" in fill(rule.message, hit.values)
+    assert "was stalled from 1970-01-12T13:36:39.947 on, not slow: most often" in fill(rule.message, hit.values)
     assert "操作从 1970-01-12T13:36:39.947 起停滞，并不是慢：" in fill(chinese["message"], hit.values)
