@@ -43,6 +43,7 @@ CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 
 TIMED_WAIT = "futex(with a timeout)"
+ON_DESCRIPTORS = "(of descriptors)"
 """The system call of who waits for a lock no longer than a while."""
 
 ENDING_SIGNALS = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
