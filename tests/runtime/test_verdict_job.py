@@ -188,3 +188,31 @@ def test_a_sleep_ends_no_call_of_a_script_that_a_failure_would_end(job: Job) -> 
 @pytest.mark.jobs
 def test_a_sleep_ends_no_call_before_the_time_that_the_user_has_set(job: Job) -> None:
     sleep_ends_no_call(job, "--hang-after", "600", how="loop")
+
+
+UNCAUGHT = """
+import os, sys, time
+import torch, allready
+
+allready.init_process_group()
+rank = int(os.environ["RANK"])
+for step in range(60):
+    if rank == 0 and step == 30:
+        time.sleep(600)
+    allready.safe_all_reduce(torch.ones(64), timeout=3)
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+@pytest.mark.jobs
+def test_a_failure_that_nothing_catches_is_the_verdict_of_the_run(job: Job) -> None:
+    """The rank that raised it is a victim; a connection that the library cut is no network fault."""
+    node = job.start("--nproc-per-node", "2", job.script(UNCAUGHT))
+    assert node.wait(150.0) == 1
+    verdict = node.report()["verdict"]
+    assert verdict is not None, node.err[-3000:]
+    assert (verdict["code"], verdict["culprits"]["ranks"]) == ("RTM005", [0]), verdict
+    assert "(RTM005 " in node.err
+    assert "/runtime/" not in verdict["sentence"]

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.model import FailureCause, RankProcess
-from allready.runtime import messages as m
 from allready.runtime import last_failure, recording
+from allready.runtime import messages as m
 from allready.runtime.agreement import FREEZE_S
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
@@ -125,6 +125,7 @@ class Session:
         )
         link.start(timeout_s)
         self._link = link
+        last_failure.forget()
         atexit.register(self._at_exit)
 
     def set_limit(self, timeout_s: float, adaptive: AdaptiveTimeout | None) -> None:

@@ -18,8 +18,8 @@ from allready.rules.runtime._seen import hit_of
     remedy=(
         RemedyStep(
             explanation="if {who} {who:does/do} something legitimate instead (evaluation, checkpoint), give the "
-            "call in which the others wait a timeout of its own: with allready.phase(...) around it on all ranks, in JAX "
-            "the timeout of the barrier"
+            "call in which the others wait a timeout of its own: with allready.phase(...) around it on all ranks, in "
+            "JAX the timeout of the barrier"
         ),
         RemedyStep(shared="stack"),
     ),
