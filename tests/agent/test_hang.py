@@ -1,12 +1,14 @@
 """The mark by which ranks learn that the verdict says that the job hangs."""
 
+import contextlib
 import os
+import threading
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from allready.agent.hang import HangMark, is_hang
-from allready.live.beacon.names import ASLEEP
+from allready.live.beacon.names import ASLEEP, HANGS
 from allready.model import Confidence, Culprits, FaultClass, Finding, Report, Severity, Status
 from tests.judging.test_differences import report
 
@@ -72,4 +74,33 @@ def test_ranks_learn_that_all_wait_for_one_that_sleeps_and_not_that_they_wait_fo
     assert not path.exists()
     mark.show(waits_for_one("sleep"))
     mark.show(report(FaultClass.CPU_STUCK, ranks=(1,)))  # it lasted for so long that it is a fault
-    assert path.read_text() == ""
+    assert path.read_text() == HANGS
+
+
+def test_the_mark_holds_for_how_long_the_user_lets_a_wait_last(tmp_path: Path) -> None:
+    mark, path = HangMark(tmp_path, asked_s=7.5), tmp_path / "hung"
+    mark.show(waits_for_one("sleep"))
+    assert path.read_text() == f"{ASLEEP} 7.5"
+    mark.show(report(FaultClass.CPU_STUCK, ranks=(1,)))
+    assert path.read_text() == HANGS
+
+
+def test_the_mark_is_never_there_without_its_word(tmp_path: Path) -> None:
+    mark, path = HangMark(tmp_path), tmp_path / "hung"
+    seen, ends = set(), threading.Event()
+
+    def read() -> None:
+        while not ends.is_set():
+            with contextlib.suppress(FileNotFoundError):
+                seen.add(path.read_text())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(1000):
+        mark.show(waits_for_one("sleep"))
+        mark.show(report(FaultClass.CPU_STUCK, ranks=(1,)))
+        mark.show(report(FaultClass.DEAD))
+    ends.set()
+    reader.join()
+    assert seen
+    assert seen <= {ASLEEP, HANGS}

@@ -66,7 +66,7 @@ def test_a_missing_rank_is_named_with_the_call_the_number_of_waiting_ranks_and_t
     [found] = [f for f in judge(fleet)[0] if f.code == "HNG001"]
     assert found.message == "rank 2 (gpu04, pid 1037) never entered all_reduce #64; 3 ranks waited 600 s for it"
     assert say(found, "message", "zh") == (
-        "rank 2 (gpu04, pid 1037) 始终没有进入 all_reduce #64；3 个 rank 等了它 600 秒"
+        "rank 2 (gpu04, pid 1037) 始终没有进入 all_reduce #64；3 个 rank 等了 600 秒"
     )
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.model import EndKind, ProcessState
-from allready.model.process import TIMED_WAIT
+from allready.model.process import ON_DESCRIPTORS, TIMED_WAIT
 from allready.proc import process
 from allready.proc.kill import kill_all, reap, send_signal
 from allready.proc.process import (
@@ -67,13 +67,15 @@ def test_names_with_brackets_and_blanks_do_not_confuse() -> None:
 
 
 def test_calls_are_read_whatever_the_line_is() -> None:
-    names = {0: "read", 202: "futex"}
+    names = {0: "read", 23: "select", 202: "futex"}
     assert parse_syscall("0 0x7 0x1 0x2 0 0 0 0x7ff 0x7ff\n", names) == ("read(7)", 7)
     assert parse_syscall("202 0x7f 0x0", names) == ("futex", None)
     for operation in ("0x80", "0x189"):  # wait, and wait_bitset by the wall clock, both private
         assert parse_syscall(f"202 0x7f {operation} 0x0 0x7ffc 0x0 0xffffffff 0x7ff 0x7ff", names) == (TIMED_WAIT, None)
         assert parse_syscall(f"202 0x7f {operation} 0x0 0x0 0x0 0xffffffff 0x7ff 0x7ff", names) == ("futex", None)
     assert parse_syscall("202 0x7f 0x85 0x1 0x1 0x7f 0x4000001 0x7ff 0x7ff", names) == ("futex", None)  # wakes others
+    assert parse_syscall("23 0x0 0x0 0x0 0x0 0x7ff 0x0 0x7ff 0x7ff", names) == ("select", None)  # a sleep
+    assert parse_syscall("23 0x5 0x7ff 0x0 0x0 0x7ff 0x0 0x7ff 0x7ff", names) == ("select" + ON_DESCRIPTORS, None)
     assert parse_syscall("999 0x7f", names) == ("syscall 999", None)
     assert parse_syscall("running\n", names) == ("running", None)
     assert parse_syscall("-1 0x7ff 0x7ff", names) == ("page fault", None)

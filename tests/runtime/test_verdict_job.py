@@ -129,3 +129,91 @@ def test_without_a_deadline_a_rank_that_sleeps_is_left_behind_before_its_sleep_i
     assert said[1].startswith("(0, 1, 2) (1,) "), said
     assert "waiting, which may end by itself" in node.err
     assert "FAULT" not in node.err
+
+
+POLLS = """
+import os, sys, time
+import torch, allready
+from allready.live.beacon import names
+from allready.runtime.hang_watch import ASLEEP_S
+
+allready.init_process_group()
+rank = int(os.environ["RANK"])
+mark = os.path.join(os.path.dirname(names.RANK_FOLDER[0]), names.HUNG)
+
+def marked_s():
+    try:
+        return time.time() - os.stat(mark).st_mtime
+    except OSError:
+        return 0.0
+
+def train_step(step):
+    if rank == 0 and step == 40:
+        while marked_s() < 3 * ASLEEP_S:
+            time.sleep(0.1)
+        print("POLLED", flush=True)
+    allready.safe_all_reduce(torch.ones(64))
+    time.sleep(0.02)
+
+def take_over(recovery, step):
+    print("RECOVERED", flush=True)
+
+if sys.argv[1] == "loop":
+    allready.TrainLoop(60, on_recovery=take_over).run(train_step)
+else:
+    for step in range(60):
+        train_step(step)
+print("THROUGH", flush=True)
+allready.finish()
+"""
+
+
+def sleep_ends_no_call(job: Job, *options: str, how: str) -> None:
+    """All wait for a rank that sleeps in order, longer than ranks that recover wait for one."""
+    node = job.start(*options, "--nproc-per-node", "2", job.script(POLLS), how)
+    code = node.wait(150.0)
+    assert code == 0, node.out[-6000:] + node.err[-3000:]
+    assert "POLLED" in node.out
+    assert "RECOVERED" not in node.out
+    assert node.out.count("THROUGH") == 2
+    assert "waiting, which may end by itself" in node.err
+
+
+@pytest.mark.torch
+@pytest.mark.jobs
+def test_a_sleep_ends_no_call_of_a_script_that_a_failure_would_end(job: Job) -> None:
+    sleep_ends_no_call(job, how="plain")
+
+
+@pytest.mark.torch
+@pytest.mark.jobs
+def test_a_sleep_ends_no_call_before_the_time_that_the_user_has_set(job: Job) -> None:
+    sleep_ends_no_call(job, "--hang-after", "600", how="loop")
+
+
+UNCAUGHT = """
+import os, sys, time
+import torch, allready
+
+allready.init_process_group()
+rank = int(os.environ["RANK"])
+for step in range(60):
+    if rank == 0 and step == 30:
+        time.sleep(600)
+    allready.safe_all_reduce(torch.ones(64), timeout=3)
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+@pytest.mark.jobs
+def test_a_failure_that_nothing_catches_is_the_verdict_of_the_run(job: Job) -> None:
+    """The rank that raised it is a victim; a connection that the library cut is no network fault."""
+    node = job.start("--nproc-per-node", "2", job.script(UNCAUGHT))
+    assert node.wait(150.0) == 1
+    verdict = node.report()["verdict"]
+    assert verdict is not None, node.err[-3000:]
+    assert (verdict["code"], verdict["culprits"]["ranks"]) == ("RTM005", [0]), verdict
+    assert "(RTM005 " in node.err
+    assert "/runtime/" not in verdict["sentence"]

@@ -3,10 +3,11 @@ node so.
 """
 
 import logging
+import os
 from pathlib import Path
 
 from allready.judging.stall import StallKind
-from allready.live.beacon.names import ASLEEP, HUNG
+from allready.live.beacon.names import ASLEEP, HANGS, HUNG
 from allready.model import Confidence, FaultClass, Report, Status
 
 log = logging.getLogger(__name__)
@@ -45,17 +46,23 @@ def is_asleep(report: Report) -> bool:
 
 class HangMark:
     """The file; made when a hang begins, made anew when another one takes its place or the same rank hangs once more,
-    removed when none is left."""
+    removed when none is left.
 
-    def __init__(self, run_dir: Path) -> None:
+    Args:
+        run_dir: the folder that it lies in.
+        asked_s: for how long a wait may last that may end by itself, where the user said so.
+    """
+
+    def __init__(self, run_dir: Path, *, asked_s: float | None = None) -> None:
         self._path = run_dir / HUNG
+        self._asleep = ASLEEP if asked_s is None else f"{ASLEEP} {asked_s}"
         self._shown: object = None
 
     def show(self, report: Report) -> None:
         """What the newest verdict says."""
         verdict = report.verdict
         waits = verdict is not None and verdict.fault_class in _WAITS and is_hang(report)
-        text = "" if waits else ASLEEP if is_asleep(report) else None
+        text = HANGS if waits else self._asleep if is_asleep(report) else None
         shown = None
         if text is not None and verdict is not None:
             shown = (text, verdict.code, verdict.culprits, verdict.detected_time)
@@ -64,7 +71,9 @@ class HangMark:
         self._shown = shown
         try:
             if text is not None:
-                self._path.write_text(text, encoding="ascii")
+                new = self._path.with_name(f".{HUNG}")
+                new.write_text(text, encoding="ascii")
+                os.replace(new, self._path)  # noqa: PTH105 - at no moment half of it is there
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:

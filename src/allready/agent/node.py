@@ -61,7 +61,7 @@ class NodeAgent:
         self._asked = 0  # number of node 0's last question
         self._is_interrupted = False
         self._has_told_loss = False
-        self._hang_mark = HangMark(context.run_dir)
+        self._hang_mark = HangMark(context.run_dir, asked_s=context.request.hang_after_s)
 
     async def follow(self) -> messages.Finish:
         """Do what node 0 says until it says FINISH.

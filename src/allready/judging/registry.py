@@ -149,6 +149,8 @@ def _where(needs: tuple[Need, ...]) -> Applies:
     """Where a rule with these needs can be asked."""
     if any(need.fact_type is model.Live and not need.optional for need in needs):
         return Applies.LIVE
+    if any(need.fact_type is model.RuntimeFailure for need in needs):
+        return Applies.CHECK | Applies.RUN
     return (
         Applies.RUN if any(need.fact_type is model.RunEvidence for need in needs) else Applies.CHECK | Applies.OFFLINE
     )

@@ -31,6 +31,7 @@ class StallKind(StrEnum):
     LOCK = "lock"
     WORK = "work"
     SLEEP = "sleep"
+    AWAITS = "awaits"  # something that may come, in code of its own
     UNKNOWN = "unknown"
 
 

@@ -30,7 +30,7 @@ from allready.model import (
     RunEvidence,
     clock_time,
 )
-from allready.model.process import ENDING_SIGNALS, TIMED_WAIT
+from allready.model.process import ENDING_SIGNALS, ON_DESCRIPTORS, TIMED_WAIT
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -88,6 +88,7 @@ class _Rank:
         self.doing = doing_of(status, self.seen, self.stack)
         self.call = _call(self.seen)
         self.is_timed = self.seen is not None and self.seen.syscall == TIMED_WAIT
+        self.is_select = self.seen is not None and (self.seen.syscall or "").endswith(ON_DESCRIPTORS)
         self.stay_s = same_place_s(live, status.rank)
         threads = self.stack.threads if self.stack is not None else ()
         self.has_frames = any(t.is_main and t.frames for t in threads)
@@ -269,7 +270,8 @@ def _work(rank: _Rank) -> StallCause | None:
 
 def _idle(rank: _Rank) -> StallCause | None:
     if rank.doing in {"sleep", "user_idle"}:
-        return rank.cause(StallKind.SLEEP, FaultClass.CPU_STUCK)
+        is_sleep = rank.doing == "sleep" and not rank.is_select and rank.call not in POLLS | NETWORK_CALLS
+        return rank.cause(StallKind.SLEEP if is_sleep else StallKind.AWAITS, FaultClass.CPU_STUCK)
     return rank.cause(StallKind.UNKNOWN, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE)
 
 

@@ -213,6 +213,7 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     `ring`: the recorder's JSON; `dump`: its pickle with stacks, base64.  `log_tail`: the last 64 KiB of its output.
     `nccl_log_tail`: the same of its NCCL log, if there is one; `nccl_record`: what the whole of that log says of its
     communicators, interfaces and calls, read on the node (`evidence.nccl_record`).
+    `agreed`: the failure of the runtime library that it ended by, as an event log.
     `wchan`, `syscall`: of the main thread, from /proc.
     """
 
@@ -225,6 +226,7 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     log_tail: str = ""
     nccl_log_tail: str = ""
     nccl_record: str = ""
+    agreed: str = ""
     wchan: str | None = None
     syscall: str | None = None
     open_file: str | None = None  # the path behind the descriptor of a blocking read or write

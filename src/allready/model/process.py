@@ -43,7 +43,9 @@ CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 
 TIMED_WAIT = "futex(timeout)"
-"""The system call of who waits for a lock no longer than a while."""
+"""The system call of a thread that waits for a lock no longer than a while."""
+ON_DESCRIPTORS = "(of descriptors)"
+"""Behind the name of a system call that waits for files or sockets."""
 
 ENDING_SIGNALS = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
 """By these a process is asked to end."""

@@ -3,7 +3,7 @@
 import platform
 from functools import cache
 
-from allready.model.process import TIMED_WAIT
+from allready.model.process import ON_DESCRIPTORS, TIMED_WAIT
 from allready.proc.clocks import PROC
 from allready.proc.process import open_file, read_text
 
@@ -40,6 +40,7 @@ _MAX_DESCRIPTOR = 1 << 31
 _FUTEX_WAITS = frozenset({0, 6, 9, 11, 13})
 """Operations of futex whose fourth argument is a time limit: wait and lock_pi, with their variants."""
 _FUTEX_COMMAND = 0x7F
+_SELECTS = ("select", "pselect6")
 
 
 @cache
@@ -58,7 +59,8 @@ def syscall_of(pid: int) -> tuple[str | None, str | None]:
 
 
 def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | None]:
-    """A line of /proc/PID/syscall -> text (`TIMED_WAIT` for a lock with a time limit), descriptor that it waits for."""
+    """A line of /proc/PID/syscall -> text (`TIMED_WAIT` for a lock with a time limit, `ON_DESCRIPTORS` behind a select
+    that waits for some and is no mere sleep), descriptor that it waits for."""
     words = line.split()
     if not words:
         return None, None
@@ -76,6 +78,8 @@ def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | N
         return f"syscall {number}", None
     if name in _ON_DESCRIPTOR and first is not None and first < _MAX_DESCRIPTOR:
         return f"{name}({first})", first
+    if name in _SELECTS and first:
+        return name + ON_DESCRIPTORS, None
     return TIMED_WAIT if name == "futex" and _has_time_limit(words[1:]) else name, None
 
 

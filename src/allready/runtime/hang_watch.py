@@ -50,12 +50,14 @@ class HangWatch:
         """What goes on now has a limit of its own, and teaches nothing."""
         self._progress = None
 
-    def is_hang(self, progress: object, now_s: float, *, num_operations: int = 0) -> bool:
+    def is_hang(self, progress: object, now_s: float, *, num_operations: int = 0, recovers: bool = False) -> bool:
         """Whether this rank hangs by the verdict; true once for each.
 
         Args:
             progress: changes whenever this rank makes progress.
             num_operations: begun so far.
+            recovers: whether the job goes on after a call that failed; only then may a sleep end one, since it may be
+                in order.
         """
         if progress != self._progress:
             if self._progress is not None and self._is_trained():
@@ -71,7 +73,8 @@ class HangWatch:
         is_of_now = time.time() - made_ns / 1e9 < still_s
         if made_ns == self._told_ns or still_s < STILL_S or not is_of_now:
             return False
-        if self._says_asleep() and not (self._is_trained() and still_s >= max(ASLEEP_S, USUAL * self._longest_s)):
+        patience_s = self._patience_s(recovers=recovers)
+        if patience_s is None or still_s < patience_s:
             return False
         self._told_ns = made_ns
         return True
@@ -79,12 +82,18 @@ class HangWatch:
     def _is_trained(self) -> bool:
         return self._num_operations >= MIN_OPERATIONS
 
-    def _says_asleep(self) -> bool:
-        """Whether the mark is of a rank that sleeps, which may be in order."""
-        from allready.live.beacon.names import ASLEEP
+    def _patience_s(self, *, recovers: bool) -> float | None:
+        """How long a wait may last by the mark; None: it ends no call."""
+        from allready.live.beacon.names import ASLEEP, HANGS
 
         try:
             with open(self._mark, encoding="ascii") as file:  # noqa: PTH123
-                return file.read(len(ASLEEP)) == ASLEEP
-        except (OSError, UnicodeDecodeError):
-            return True
+                word, _, asked_s = file.read(64).partition(" ")
+            least_s = float(asked_s or 0.0)
+        except (OSError, ValueError):
+            return None
+        if word == HANGS:
+            return STILL_S
+        if word != ASLEEP or not recovers or not self._is_trained():
+            return None
+        return max(ASLEEP_S, USUAL * self._longest_s, least_s)

@@ -14,7 +14,7 @@ from allready.runtime.evaluation import Batches, Evaluation, resilient_evaluatio
 from allready.runtime.exchange import small_device
 from allready.runtime.failures import HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.recovery import RECOVER, Recovery, Wish, cause_of, late_s_of, recover_as
-from allready.runtime.session import current
+from allready.runtime.session import Session, current
 from allready.runtime.stopping import StopSignals
 
 log = logging.getLogger(__name__)
@@ -89,10 +89,12 @@ class TrainLoop:
         """
         found = 0
         session = current()
+        has_recovered = session.recovers
         with self._signals, session.shut():
             if session.is_outside:
                 self._recover(RankExcluded(None, operation="recover", text="the others go on without this rank"))
             while self.step < self.num_steps and not found:
+                session.recovers = self._may_fail(session)
                 try:
                     found = self._one(train_step)
                 except (HubLost, RecoveryRefused):
@@ -102,6 +104,7 @@ class TrainLoop:
                     error.__traceback__ = None
                     # What is left of the old group in cycles must go here: in a forked worker its end is a crash.
                     gc.collect()
+            session.recovers = has_recovered  # what `save` raises ends the job
             if self._save is not None:
                 self._save(self.step)
         return LoopEnd(step=self.step, signal=found if self.step < self.num_steps else 0)
@@ -111,6 +114,10 @@ class TrainLoop:
         own = {"min_ranks": self._min_ranks, "recover_timeout": self._recover_timeout, "late_timeout": self._late_s}
         options = own | options
         return resilient_evaluation(fn, batches, step=self.step, on_recovery=self._take_over, **options)
+
+    def _may_fail(self, session: Session) -> bool:
+        """Whether the loop goes on after one more failure that leaves one rank behind."""
+        return self._num_failures < self._max_failures and session.num_ranks(()) > self._min_ranks
 
     def _one(self, train_step: Callable[[int], object]) -> int:
         """A step, the agreement that all ranks have done it, and what follows it; the signal to stop for."""

@@ -183,7 +183,9 @@ def recover(
         admits=not session.is_shut,
         late_s=late_s_of(late_timeout, rejoins=rejoin),
     )
-    return recover_as(session, wish, error, cause_of(error))
+    recovery = recover_as(session, wish, error, cause_of(error))
+    session.recovers = True
+    return recovery
 
 
 class Wish(Struct, frozen=True, kw_only=True):

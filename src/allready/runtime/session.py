@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.model import FailureCause, RankProcess
+from allready.runtime import last_failure, recording
 from allready.runtime import messages as m
-from allready.runtime import recording
 from allready.runtime.agreement import FREEZE_S
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
@@ -94,6 +94,8 @@ class Session:
         self.is_limited = False
         """Whether the script has said how long calls may take: then no verdict of others ends them earlier."""
         self.is_call_limited = False
+        self.recovers = False
+        """Whether the script goes on after a call that failed, as far as is known."""
         self._why_lost = ""
         self._answer_s = answer_s
         self.in_call = threading.Lock()
@@ -123,6 +125,7 @@ class Session:
         )
         link.start(timeout_s)
         self._link = link
+        last_failure.forget()
         atexit.register(self._at_exit)
 
     def set_limit(self, timeout_s: float, adaptive: AdaptiveTimeout | None) -> None:
@@ -240,7 +243,9 @@ class Session:
         if is_over:
             watch.rest()
             return None
-        if not watch.is_hang(progress, time.monotonic(), num_operations=num_operations):  # a mark is heeded once
+        recovers = self.recovers
+        # A mark is heeded once.
+        if not watch.is_hang(progress, time.monotonic(), num_operations=num_operations, recovers=recovers):
             return None
         return m.Fail(epoch=member.epoch, cause=FailureCause.VERDICT)
 
@@ -355,6 +360,7 @@ class Session:
         else:
             self._end(m.Leave())
         recording.left()  # after the others were informed
+        last_failure.keep(error, rank=self.rank, attempt=self.group.attempt)
         self.group.spare_unfinished()
 
 

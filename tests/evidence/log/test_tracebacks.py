@@ -507,3 +507,36 @@ def test_a_traceback_whose_head_is_cut_off_is_read(name: str) -> None:
 @cases("name", list(NO_DEATH_WITHOUT_HEADER))
 def test_what_only_looks_like_the_rest_of_a_traceback_is_no_death(name: str) -> None:
     assert read(NO_DEATH_WITHOUT_HEADER[name], "out.log").deaths == []
+
+
+AGREED = """\
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.12/site-packages/allready/runtime/direct.py", line 70, in sum_directly
+    work.wait(limit)
+RuntimeError: Operation timed out!
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/home/user/train.py", line 22, in step
+    allready.safe_all_reduce(x)
+  File "/src/allready/runtime/calls.py", line 86, in safe_all_reduce
+    return _in_place(called, key, tensor)
+allready.runtime.failures.CollectiveFailed: RTM005: rank 0 (gpu01, pid 7) is alive and did not enter all_reduce #61
+"""
+
+
+def test_what_the_ranks_agreed_upon_counts_and_not_what_failed_inside_of_the_call() -> None:
+    for text in (AGREED, AGREED.replace("/opt/env/lib/python3.12/site-packages/", "/src/")):
+        found = death(text)
+        assert found.text.startswith("allready.runtime.failures.CollectiveFailed: RTM005"), found
+        assert (found.is_collective_error, str(found.site)) == (True, SITE)
+
+
+def test_an_exception_of_the_program_stays_what_began_it() -> None:
+    """The other ranks got its failure, and this one the library's words of it."""
+    cut = AGREED.index("Traceback", 10)
+    between = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    found = death(PLAIN + between + AGREED[cut:])
+    assert (found.text, str(found.site)) == ("ValueError: bad sample in shard 17", SITE)
+    assert not found.is_collective_error

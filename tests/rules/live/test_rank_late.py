@@ -1,6 +1,7 @@
 """LIV006."""
 
 from allready.model import Confidence, FaultClass, ProcessState, Severity
+from allready.model.process import ON_DESCRIPTORS
 from tests.rules.live.made import ask, behind, mark, stack, waiting
 
 SLEEP = {"syscall": "clock_nanosleep"}
@@ -21,6 +22,14 @@ def test_a_sleep_is_told_as_stuck_and_as_waiting() -> None:
     [hit] = ask("LIV006", behind(2), seen={2: SLEEP}, stacks=(stack(2, "user_code"),)).hits
     assert (hit.culprits.ranks, hit.fault_class, hit.severity) == ((2,), FaultClass.CPU_STUCK, None)
     assert hit.values["kind"] == "sleep"
+
+
+def test_what_waits_for_descriptors_does_not_merely_sleep() -> None:
+    """Ranks that know how long their waits usually are end a call for a sleep alone (`agent.hang.is_asleep`)."""
+    for call in ("select", "pselect6"):
+        seen = {"syscall": call + ON_DESCRIPTORS}
+        [hit] = ask("LIV006", behind(2), seen={2: seen}, stacks=(stack(2, "sleep"),)).hits
+        assert (hit.fault_class, hit.values["kind"]) == (FaultClass.CPU_STUCK, "awaits"), call
 
 
 def test_a_wait_of_a_moment_is_not_worth_a_word() -> None:

@@ -48,7 +48,7 @@ _DEADLY = ("Error executing job with overrides",)
 
 _LIBRARIES = (
     "/site-packages/", "/dist-packages/", "<frozen ", "/lib/python", "/lib64/python", "<string>", "/torch/distributed/",
-    "/torch/nn/modules/", "/jax/_src/", "/jaxlib/", "/importlib/", "<__array_function__",
+    "/torch/nn/modules/", "/jax/_src/", "/jaxlib/", "/importlib/", "<__array_function__", "/allready/runtime/",
 )  # fmt: skip
 _LAUNCHERS = (
     "torch/distributed/run.py", "torch/distributed/launch.py", "torch/distributed/launcher/",
@@ -63,6 +63,8 @@ _COLLECTIVE_TYPES = (
     r"(?:^|\.)(?:Dist(?:Backend|Store|Network|Queue)?Error|Rendezvous\w*Error|C10dError|NCCLError|NcclError)$"
     r"|^allready\.runtime\."
 )
+_AGREED = "allready.runtime."
+"""Exceptions of the runtime library, which name who is at fault after what failed in their own calls."""
 _COLLECTIVE = (
     r"NCCL error|NCCL operation|nccl(?:Unhandled|System|Internal|Remote|InvalidUsage|Invalid)\w*|NCCL communicator|"
     r"NCCL Error|/gloo/|Gloo |store->get|Socket Timeout|wait timeout after|Watchdog caught|Connection closed by peer|"
@@ -164,6 +166,11 @@ def innermost(frames: Sequence[tuple[str, int, str]]) -> CallSite | None:
 def begins(line: Line) -> bool:
     """Whether a traceback begins here."""
     return HEADER in line.text
+
+
+def _is_agreed(failure: Failure, root: Failure) -> bool:
+    """Whether it is what the ranks agreed upon after a call of theirs, and of no exception of the program's own."""
+    return failure.name.startswith(_AGREED) and (root.site is None or root.is_collective_error)
 
 
 class _Reader:
@@ -307,7 +314,8 @@ class _Reader:
     def _add_failure(self, name: str, message: str) -> None:
         failure = Failure(name, message[:2000], self.frames)
         is_first_leaf = self.is_group and len(self.failures) == 1
-        if self.root is None or self.is_nested or is_first_leaf or self._is_reworded(self.root):
+        root = self.root
+        if root is None or self.is_nested or is_first_leaf or _is_agreed(failure, root) or self._is_reworded(root):
             self.root = failure
         self.failures.append(failure)
         self.frames = []

@@ -16,8 +16,10 @@ NOT_OURS = frozenset(_signal.valid_signals()) - {
 
 HUNG = "hung"
 """In the run folder as long as the verdict says that the job hangs, or that all wait for ranks that sleep."""
+HANGS = "hangs"
 ASLEEP = "asleep"
-"""What that file holds in the second case, which may end by itself."""
+"""What that file holds in each case; behind the second, which may end by itself, for how many seconds the user lets a
+wait last, where they said so.  Other words, and none, are no verdict."""
 RANK_FOLDER: "list[str]" = []
 """In a rank with a beacon: the folder that it shares with its agent."""
 FORMED: "list[tuple[int, tuple[int, ...]]]" = [(0, ())]
@@ -28,5 +30,7 @@ job, in the order of the numbers that torch gave them.  0: it has none."""
 # crash.  A process has one recorder for each backend (torch 2.15), or one for NCCL and one for all others: the first
 # name is of the recorder in use, or of that of the GPUs; the second of Gloo's beside it; then of any further one.
 CELL, STACKS, CRASH = "cell", "stacks.txt", "crash.txt"
+AGREED = "agreed.jsonl"
+"""The failure of the runtime library that the process ended by, as an event log."""
 RINGS = "ring.json", "ring.cpu.json", "ring.2.json", "ring.3.json", "ring.4.json"
 DUMPS = "dump.pickle", "dump.cpu.pickle", "dump.2.pickle", "dump.3.pickle", "dump.4.pickle"

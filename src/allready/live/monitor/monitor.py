@@ -339,7 +339,8 @@ class Judge:
             hang_after_s=self.hang_after_s,
             addresses=self._addresses,
         )
-        self.fleet = model.Fleet(world=world, run_evidence=run, live=live, inapplicable=INAPPLICABLE)
+        agreed = run.runtime[-1] if run.runtime else None
+        self.fleet = model.Fleet(world=world, run_evidence=run, live=live, runtime=agreed, inapplicable=INAPPLICABLE)
         findings, unchecked = ask(self.fleet)
         self._keep_mismatches(run, findings)
         done = self._settle(findings, run, wall_s, is_over=is_over)

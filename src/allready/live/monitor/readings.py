@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import UNFORESEEN
+from allready.evidence.event_log import read_event_log
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.log import read_lines
 from allready.evidence.log.interpret import last_line_of
@@ -17,6 +18,7 @@ from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
 from allready.evidence.stacks.libraries import is_users
 from allready.evidence.stacks.read import read_stacks
+from allready.live.beacon.names import AGREED
 from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, RankStatus, Role, SourceRecord
 from allready.model.events import troubled
 from allready.model.fill import said
@@ -93,6 +95,9 @@ def _of_rank(one: RankEvidence, whose: Whose, answer: NodeEvidence) -> Iterator[
         calls = whose.path(one.rank, "nccl.log")
         yield _guarded("log", calls, lambda: _nccl_calls(one, calls, whose))
     if _is_failing(one):
+        if one.agreed and one.status.is_gone:
+            agreed = whose.path(one.rank, f"evidence/{AGREED}")
+            yield _guarded("event log", agreed, lambda: read_event_log(one.agreed.encode("utf-8", "replace"), agreed))
         if one.log_tail:
             output = whose.path(one.rank, "out.log")
             yield _guarded("log", output, lambda: _last_words(one, output, whose, answer.time_s))

@@ -53,7 +53,10 @@ def run_evidence_of(
     if ends:
         readings.append(reading_of_ends(board.statuses, stopping_s=stopping_s))
     elif nodes_of_ended:
-        readings = [replace(r, deaths=[], events=[]) if r.deaths or r.events else r for r in readings]
+        readings = [
+            replace(r, deaths=[], events=[], event_logs=[]) if r.deaths or r.events or r.event_logs else r
+            for r in readings
+        ]
     run = assembled(readings, board.logged)
     node_of_rank = {r.rank: n for n, s in board.statuses.items() for r in s.ranks}
     node_of_rank |= {r: n.node_rank for n in world.nodes for r in n.ranks}

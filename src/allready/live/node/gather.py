@@ -35,6 +35,8 @@ POLL_S = 0.02
 MAX_RING_BYTES = 8 << 20
 MAX_DUMP_BYTES = 16 << 20
 MAX_PROBLEMS = 64
+MAX_AGREED_BYTES = 1 << 20
+"""A failure names every member; a record that is cut is none."""
 MAX_SPIED = 8
 MIN_AGE_S = 2.0
 MAX_STACKS = 240_000
@@ -143,6 +145,7 @@ class Gathering(Struct):
             log_tail=tail(handle.log_path),
             nccl_log_tail=tail(rank.nccl_log()),
             nccl_record=nccl_record,
+            agreed=tail(folder / names.AGREED, most_bytes=MAX_AGREED_BYTES),
             wchan=wchan_of(pid) if is_alive else None,
             syscall=syscall,
             open_file=path,

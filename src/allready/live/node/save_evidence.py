@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import asdict, replace
 
+from allready.live.beacon.names import AGREED
 from allready.model.live import NodeEvidence, RankEvidence
 from allready.redaction import masked
 
 EVIDENCE = "evidence"
-_IN_FILES = dict.fromkeys(("stack", "ring", "dump", "log_tail", "nccl_log_tail", "nccl_record"), "")
+_IN_FILES = dict.fromkeys(("stack", "ring", "dump", "log_tail", "nccl_log_tail", "nccl_record", "agreed"), "")
 """Of a rank's evidence what stands in files of its own, or is read from one that is kept."""
 STACKS = "stacks.txt"
 
@@ -102,6 +103,8 @@ def _of_rank(rank: RankEvidence, *, with_logs: bool) -> Iterator[tuple[str, byte
         yield "dump.pickle", dump
     elif rank.ring:  # the dump has all that the ring has
         yield "ring.json", _text(rank.ring)
+    if rank.agreed:
+        yield AGREED, _text(rank.agreed)
     if rank.log_tail and with_logs:
         yield "out.tail.log", _text(rank.log_tail)
     if rank.nccl_log_tail and with_logs:

@@ -17,9 +17,9 @@ from allready.rules.runtime._seen import hit_of
     message="{who} {who:is/are} alive and did not enter [[{call}|the call]] in time[[; waiting: {waiting}]]",
     remedy=(
         RemedyStep(
-            explanation="if {who} {who:does/do} something legitimate instead (evaluation, checkpoint), give that "
-            "phase its own"
-            " timeout: with allready.phase(...), in JAX the timeout of the barrier"
+            explanation="if {who} {who:does/do} something legitimate instead (evaluation, checkpoint), give the "
+            "call in which the others wait a timeout of its own: with allready.phase(...) around it on all ranks, in "
+            "JAX the timeout of the barrier"
         ),
         RemedyStep(shared="stack"),
     ),
