@@ -3,8 +3,8 @@
     python benchmarks/good_ends.py logs.tsv [--misses]
 
 `logs.tsv` has a line for each log: its path from the table's folder, and how it ended ("good", "cut", "bad").  Each
-good log of at least 30 lines is also cut at six random places, half of them in the middle of a line.  Printed is of
-each kind how many a rule calls good, by words or a full count, and how many with those that only read like a good end.
+good log of at least 30 lines is also cut at six random places, half of them in the middle of a line.  Printed is how
+many of each kind are called good.
 """
 
 import argparse
@@ -25,8 +25,8 @@ _NUM_CUTS = 6
 _MIN_LINES = 30
 _MAX_CUT_BYTES = 20
 
-Found = tuple[str, str, bool, bool]
-"""Its name, its kind, whether a rule calls its end good, whether it reads so."""
+Found = tuple[str, str, bool]
+"""Its name, its kind, whether its end is called good."""
 
 
 def cuts(text: bytes) -> Iterator[bytes]:
@@ -48,7 +48,7 @@ def read(row: tuple[Path, str]) -> list[Found]:
     found = []
     for name, one in [(kind, text), *(("random cut", cut) for cut in (cuts(text) if kind == "good" else ()))]:
         end = interpret(scan(io.BytesIO(one)), path.name, mtime_s=None).closing
-        found.append((path.name, name, end is not None and end.is_good, end is not None and end.reads_well))
+        found.append((path.name, name, end is not None and end.is_good))
     return found
 
 
@@ -63,15 +63,12 @@ def main() -> None:
         rows = [(options.table.parent / row[0], row[1]) for row in csv.reader(lines, delimiter="\t")]
     with ProcessPoolExecutor(options.jobs) as pool:
         found = [one for some in pool.map(read, rows, chunksize=4) for one in some]
-    num = Counter(kind for _, kind, _, _ in found)
-    told = Counter(kind for _, kind, is_told, _ in found if is_told)
-    well = Counter(kind for _, kind, _, reads_well in found if reads_well)
+    num = Counter(kind for _, kind, _ in found)
+    good = Counter(kind for _, kind, is_good in found if is_good)
     for kind, of_all in num.items():
-        print(
-            f"{kind:12} {of_all:6} called good {told[kind]:5}, and like it {well[kind]:5} ({well[kind] / of_all:.1%})"
-        )
+        print(f"{kind:12} {of_all:6} called good {good[kind]:5} ({good[kind] / of_all:.1%})")
     if options.misses:
-        print(*(name for name, kind, _, reads_well in found if kind == "good" and not reads_well), sep="\n")
+        print(*(name for name, kind, is_good in found if kind == "good" and not is_good), sep="\n")
 
 
 if __name__ == "__main__":

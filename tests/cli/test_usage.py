@@ -165,6 +165,16 @@ def test_help_of_check_lists_every_option(words: tuple[str, ...], capsys: pytest
         assert option in out, option
 
 
+def test_help_of_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "diagnos"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no command 'diagnos'" in err
+    assert "did you mean diagnose?" in err
+    assert main(["help", "nonsense"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
 def test_help_answers_at_once() -> None:
     ratios = []
     for _ in range(5):

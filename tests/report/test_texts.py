@@ -2,7 +2,6 @@ import inspect
 import re
 from importlib import resources
 
-from allready.evidence.log.likeness import Says
 from allready.model import Absence, Confidence, Role, Severity, Status
 from allready.report.matrix import LETTERS, OUTCOMES
 from allready.report.run_words import ACTIVITIES, AREAS, CLASSES, ROLES
@@ -25,7 +24,6 @@ def test_every_text_that_is_used_exists_and_every_text_is_used() -> None:
     words = set(re.findall(r"[\"']([a-z0-9_]+)[\"']", source))
     built = {f"status_{s}" for s in Status} | {f"severity_{s}" for s in Severity}
     built |= {f"confidence_{c}" for c in Confidence} | {f"outcome_{o}" for o in OUTCOMES}
-    built |= {f"like_{says}" for says in Says}
     built |= {f"stage_{o}" for o in ("ok", "failed", "hung", "wrong", "skipped")}
     built |= {f"roll_state_{s}" for s in ("here", "missing", "refused", "lost")}
     built |= {n for n in EN if n.startswith("group_")} | {"remedy_place", "every_node"}  # of text/

@@ -196,8 +196,6 @@ def undecided(
         return ()
     if run_evidence.closing is not None or (expected and len(run_evidence.ended_well) >= expected):
         return ()
-    if run_evidence.likeness is not None and not run_evidence.deaths:
-        return ()
     if checked is not None and all(r.source.kind in {sniff.REPORT, *sniff.PASSED_OVER} for r in readings):
         return () if checked.status is Status.HEALTHY else _open_in(checked)
     if expected and run_evidence.ended_well:

@@ -42,7 +42,7 @@ times out or runs slowly.
 
 {commands}
 
-allready COMMAND --help   options of a command
+allready COMMAND --help   options of a command (also: allready help COMMAND)
 allready --version        version
 
 Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be checked, 70 internal error.
@@ -84,7 +84,7 @@ def _main(argv: "Sequence[str] | None") -> int:
     given = len(arguments)
     arguments = from_command(arguments)
     asked = language if len(arguments) < given else None
-    if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in COMMANDS:
+    if arguments[:1] == ["help"] and arguments[1:] and not arguments[1].startswith("-"):
         arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in {"-h", "--help", "--help-all", "help"}:
         sys.stdout.write(usage())

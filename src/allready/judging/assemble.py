@@ -66,9 +66,6 @@ def assemble(
     closing = job_closing(last_closings, deaths, events_now, identities)
     if closing is not None and is_denied(closing, answers, {r.source.path: r.source.last_time_s for r in readings}):
         closing = None
-    likeness = None
-    if closing is not None and not closing.is_good:
-        closing, likeness = None, closing if not (dumps or answers or any(r.stacks for r in readings)) else None
     benches = tuple(b for r in readings for b in r.benches)
     identities.world_size = identities.world_size or max((b.num_ranks for b in benches), default=0)
     # Beside the files of another job, good tables say nothing of how that one ended.
@@ -129,7 +126,6 @@ def assemble(
         ended_well=well,
         closings=closings,
         closing=closing,
-        likeness=likeness,
         kinds=frozenset(r.source.kind for r in readings if r.source.num_understood or r.dumps or r.ras or r.stacks),
         last_time_s=max((t for r in readings for t in (r.source.last_time_s,) if t is not None), default=None),
     )

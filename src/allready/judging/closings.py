@@ -35,23 +35,17 @@ def job_closing(
 
     Every log must have a good end or say nothing of the job's course; every rank that has a log of its own must have
     one there.  A death, an error or an end by a launcher that no progress followed contradicts.  A launcher's record of
-    the exit codes needs no words of the ranks; only a death contradicts it.  Where some logs only read like a good end,
-    so does the job, and all must.
+    the exit codes needs no words of the ranks; only a death contradicts it.
     """
     record = next((closing for closing in closings if closing.kind is ClosingKind.RECORD), None)
     if record is not None and all(death.earlier for death in deaths):
         return record
-    good = [closing for closing in closings if closing.reads_well]
+    good = [closing for closing in closings if closing.is_good]
     if not good or not _all_tell(closings) or _is_torn_down_in_part(identities.processes):
         return None
     if any(not death.earlier for death in deaths) or any(_contradicts(event, closings) for event in events):
         return None
-    weakest = [closing for closing in good if not closing.is_good]
-    if weakest and not all(closing.reads_well for closing in closings):
-        return None
-    return max(
-        weakest or good, key=lambda one: (one.is_certain, one.kind is ClosingKind.WORDS, one.origin.rank in (None, 0))
-    )
+    return max(good, key=lambda one: (one.is_certain, one.kind is ClosingKind.WORDS, one.origin.rank in (None, 0)))
 
 
 def is_denied(closing: Closing, answers: Sequence[RasAnswer], last_times_s: Mapping[str, float | None]) -> bool:
@@ -69,9 +63,9 @@ def is_denied(closing: Closing, answers: Sequence[RasAnswer], last_times_s: Mapp
 
 
 def _all_tell(closings: Sequence[Closing]) -> bool:
-    ended_well = {closing.origin.rank for closing in closings if closing.reads_well}
+    ended_well = {closing.origin.rank for closing in closings if closing.is_good}
     return all(
-        closing.reads_well
+        closing.is_good
         or (
             closing.kind is ClosingKind.OPEN
             and closing.progress_line is None

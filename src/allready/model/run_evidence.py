@@ -289,7 +289,6 @@ class ClosingKind(StrEnum):
     PROGRESS = "progress"  # the count of epochs or steps that it announced is full
     MIDWAY = "midway"  # its last progress is `done` of `total`
     OPEN = "open"  # nothing says how
-    LIKE = "like"  # nothing says how, and its last lines are such as stand at a good end
     RECORD = "record"  # the launcher's own record says that every rank ended with code 0
 
 
@@ -300,8 +299,7 @@ class Closing(Struct, frozen=True, kw_only=True):
     the end; `restart_line`: where its count began again, at the last time; `last_counts_line`: from where on a count
     went up by some steps; `opening_lines`: where its first lines stand, the first time and again; `error`: what
     the program wrote of an error in its last lines.  `is_certain`: the words mean the whole run; others ("total time")
-    mean it only where they stand once and no progress is open.  `reasons`: what makes it read like a good
-    end (`evidence.log.likeness.Says`).
+    mean it only where they stand once and no progress is open.
     """
 
     origin: Origin
@@ -316,17 +314,11 @@ class Closing(Struct, frozen=True, kw_only=True):
     opening_lines: tuple[int, ...] = ()
     error: str = ""
     is_certain: bool = False
-    reasons: tuple[str, ...] = ()
 
     @property
     def is_good(self) -> bool:
         """Whether the log says that its program came to its own end."""
         return self.kind in {ClosingKind.WORDS, ClosingKind.PROGRESS, ClosingKind.RECORD}
-
-    @property
-    def reads_well(self) -> bool:
-        """Whether it is good, or reads like one that is."""
-        return self.is_good or self.kind is ClosingKind.LIKE
 
 
 class Frame(Struct, frozen=True, kw_only=True):
@@ -464,8 +456,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
 
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
     have no death.  `closings`: how logs end; `closing`: that of the job, where it came to its own end and nothing that
-    was read contradicts it; `likeness`: one that only reads so, in a run of which nothing but logs is known.
-    `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.
+    was read contradicts it.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.
     `turns`: rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.
     `shift`: who is a call ahead of the others or behind in one of its groups, while the job goes on.  `runtime`:
     failures that the runtime library's ranks agreed upon, the last one last.
@@ -493,7 +484,6 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     ended_well: frozenset[int] = frozenset()
     closings: tuple[Closing, ...] = ()
     closing: Closing | None = None
-    likeness: Closing | None = None
     kinds: frozenset[str] = frozenset()  # kinds of sources that were read
     last_time_s: float | None = None  # of any line: when the evidence ends
     notes: tuple[str, ...] = ()  # what was left out or could not be compared, and why

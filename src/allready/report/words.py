@@ -157,9 +157,6 @@ def sentence(report: model.Report, language: str) -> str:
         if closing is not None:
             where = plain(str(closing.origin))
             text = plain(closing.text[:_MAX_QUOTE])
-            if not closing.is_good:
-                why = t("like_between", language).join(t(f"like_{name}", language) for name in closing.reasons)
-                return t("sentence_reads_well", language, where=where, text=text, why=why)
             return t("sentence_ended_well", language, where=where, text=text)
         nodes, ranks = size_of_world(report, language)
         num_seen = len(report.world.nodes)

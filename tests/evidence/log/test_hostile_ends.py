@@ -9,7 +9,7 @@ import pytest
 
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.lines.scan import scan
-from allready.evidence.log import closing, closing_words, interpret, likeness, progress, trouble
+from allready.evidence.log import closing, closing_words, interpret, progress, trouble
 from allready.model import Confidence, Report, Status
 from tests.evidence.log import hostile_ends
 from tests.evidence.log.hostile_ends import Files
@@ -78,7 +78,7 @@ def test_no_line_takes_long() -> None:
     )
     found = {
         f"{module.__name__}.{name}": pattern
-        for module in (closing, closing_words, likeness, progress, trouble)
+        for module in (closing, closing_words, progress, trouble)
         for name, pattern in vars(module).items()
         if isinstance(pattern, re.Pattern)
     }
@@ -91,3 +91,12 @@ def test_no_line_takes_long() -> None:
                 slow.append((name, seed, short, long))
     assert len(found) > 15
     assert slow == []
+
+
+def test_a_last_line_without_an_end_denies_words_before_it() -> None:
+    steps = [f"step {n}/40 loss {9 / n:.3f}" for n in range(1, 41)]
+    whole = "".join(f"{line}\n" for line in (*steps, "Training complete.", "removed 4 temporary files")).encode()
+    only = "".join(f"{line}\n" for line in (*steps, "Training complete.")).encode()
+    ends = (whole, whole[:-7], whole + b"u@node7:~/run$ ", only[:-1])
+    found = [interpret(scan(io.BytesIO(text)), "job.out", mtime_s=None).closing for text in ends]
+    assert [end is not None and end.is_good for end in found] == [True, False, True, True]

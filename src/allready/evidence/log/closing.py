@@ -8,10 +8,8 @@ from itertools import pairwise, takewhile
 
 from msgspec.structs import replace
 
-from allready.evidence.lines.model import Scanned
 from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log import closing_words as wording
-from allready.evidence.log import likeness
 from allready.evidence.log.announced import counted, steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
@@ -75,12 +73,6 @@ def find(log: LogContext) -> Closing | None:
     """How this log ends; None where its end is NCCL's own lines, or it has none."""
     ending = _Ending(log)
     return ending.closing()
-
-
-def kept_lines(scanned: Scanned) -> list[str]:
-    """All that is kept of a log, in lines, of a bar every state."""
-    kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
-    return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
 
 
 class _Ending:
@@ -148,7 +140,10 @@ class _Ending:
 
     @functools.cached_property
     def _kept(self) -> list[str]:
-        return kept_lines(self._log.scanned)
+        """All that is kept of the log, in lines, of a bar every state."""
+        scanned = self._log.scanned
+        kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
+        return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
 
     @functools.cached_property
     def _has_loop(self) -> bool:
@@ -203,18 +198,7 @@ class _Ending:
             return replace(made, error=error[1])
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
-        reasons = self._reasons(state, last)
-        if reasons:
-            return replace(self._made(ClosingKind.LIKE, last, at, state), reasons=reasons)
         return self._made(ClosingKind.OPEN, last, at, None)
-
-    def _reasons(self, state: Progress | None, last: int) -> tuple[likeness.Says, ...]:
-        """Why it reads like a good end, where nothing says so; () where it does not, or its last line has no end."""
-        if (state is not None and _is_below(state)) or not self._log.scanned.tail.endswith(b"\n"):
-            return ()
-        reasons = () if self._is_of_a_part else likeness.of(self._kept)
-        is_denied = bool(reasons) and (self._is_denied(state, last) or self._is_left_unsaid(last))
-        return () if is_denied else reasons
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""

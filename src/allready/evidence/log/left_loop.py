@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from allready.evidence.log import closing_words as wording
 from allready.evidence.log.trouble import is_bad
 
-TIMES = 5
+_TIMES = 5
 """A line that stands so often, with other numbers, is of a loop."""
 
 _MIN_LINES = 50
@@ -55,10 +55,10 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
     `lines`: all that is kept of the log, its beginning and its end.
     """
     texts = [text for text in map(plain, lines) if _LETTERS.search(text) is not None]
-    shapes = [form(text) for text in texts]
+    shapes = [_form(text) for text in texts]
     times = Counter(shapes)
-    last = next((at for at in range(len(shapes) - 1, -1, -1) if times[shapes[at]] >= TIMES), None)
-    if last is None or sum(number for number in times.values() if number >= TIMES) < _MIN_LINES:
+    last = next((at for at in range(len(shapes) - 1, -1, -1) if times[shapes[at]] >= _TIMES), None)
+    if last is None or sum(number for number in times.values() if number >= _TIMES) < _MIN_LINES:
         return None
     behind = texts[last + 1 :]
     is_logged = is_noise(texts[last])  # the program itself writes as libraries do
@@ -67,14 +67,14 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
         return None
     if wording.begins().search(own[-1]) is not None:
         return None
-    once = [text for text in reversed(own) if times[form(text)] == 1]
+    once = [text for text in reversed(own) if times[_form(text)] == 1]
     return next((text for text in once if _tells(text)), None)
 
 
 def trains(lines: Sequence[str]) -> bool:
     """Whether a line that came again and again is of a training."""
     texts = [text for text in map(plain, lines) if _TRAINS.search(text) is not None]
-    return max(Counter(map(form, texts)).values(), default=0) >= TIMES
+    return max(Counter(map(_form, texts)).values(), default=0) >= _TIMES
 
 
 def plain(line: str) -> str:
@@ -82,7 +82,7 @@ def plain(line: str) -> str:
     return _STYLE.sub("", line[:_MAX_CHARS]).strip()
 
 
-def form(text: str) -> str:
+def _form(text: str) -> str:
     """What a line is without its numbers and bars."""
     return _FILL.sub(" ", _NUMBER.sub("0", text))[:200]
 
