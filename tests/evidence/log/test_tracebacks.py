@@ -274,6 +274,7 @@ Bootstrap : no socket interface found
         ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error", True),
         ("torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.", True),
         ("torch.distributed.DistNetworkError: Connection reset by peer", True),
+        ("accelerate.utils.operations.DistributedOperationException: Cannot apply desired operation.", True),
         ("RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:1", True),
         ("RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 1000 ms", True),
         ("jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: x", True),

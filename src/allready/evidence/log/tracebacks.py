@@ -60,7 +60,8 @@ _MILD = ("DEBUG", "INFO", "WARN")
 _ENTRANCES = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_wrap", "main", "run_path")
 
 _COLLECTIVE_TYPES = (
-    r"(?:^|\.)(?:Dist(?:Backend|Store|Network|Queue)?Error|Rendezvous\w*Error|C10dError|NCCLError|NcclError)$"
+    r"(?:^|\.)(?:Dist(?:Backend|Store|Network|Queue)?Error|Rendezvous\w*Error|C10dError|NCCLError|NcclError|"
+    r"DistributedOperationException)$"
     r"|^allready\.runtime\."
 )
 _AGREED = "allready.runtime."
