@@ -17,6 +17,8 @@ import pytest
 from allready.evidence.ras import read_ras
 from allready.evidence.stacks.read import read_stacks
 from allready.judging.assemble import assemble
+from allready.judging.engine import finding_of
+from allready.judging.loading import load
 from allready.live.node.stacks import spy_program
 from allready.live.watch.find import found_jobs, is_agent, job_of_pids, rank_of, unranked
 from allready.live.watch.foreign import ForeignJob, gpu_of, own_hosts, remarks_of, with_ras
@@ -139,7 +141,8 @@ def test_a_stopped_rank_is_a_verdict_and_diagnose_reads_it_from_the_folder(tmp_p
         [read_stacks(p.read_bytes(), str(p)) for p in sorted(Path(state["stacks_folder"]).rglob("stacks.txt"))]
     )
     [hit] = check("HNG016", Fleet(world=World(num_nodes=1, world_size=2), run_evidence=run)).hits
-    assert (hit.culprits.ranks, hit.values["pid"]) == ((1,), two.pid)
+    assert hit.culprits.ranks == (1,)
+    assert [r.command for r in finding_of(load()["HNG016"], hit).remedies[1:]] == [f"kill -CONT {two.pid}"]
 
 
 def test_jax_processes_tell_their_number_or_are_named_by_pid(tmp_path: Path) -> None:
