@@ -100,3 +100,10 @@ def test_a_last_line_without_an_end_denies_words_before_it() -> None:
     ends = (whole, whole[:-7], whole + b"u@node7:~/run$ ", only[:-1])
     found = [interpret(scan(io.BytesIO(text)), "job.out", mtime_s=None).closing for text in ends]
     assert [end is not None and end.is_good for end in found] == [True, False, True, True]
+
+
+def test_a_shell_s_prompt_is_no_line_that_was_cut_and_a_bar_or_a_percentage_is_no_prompt() -> None:
+    for prompt in ("user@gpu01:~/x1$ ", "(env) root@a:/w# ", "$ ", "fish> "):
+        assert closing._PROMPT.search(prompt), prompt
+    for cut in ("epoch 97%", "12/100 [==>", "[####"):
+        assert not closing._PROMPT.search(cut), cut

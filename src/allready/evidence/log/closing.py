@@ -65,8 +65,8 @@ _MIN_CUT, _MIN_BROKEN = 16, 6
 those that it begins like."""
 
 _DIGITS = re.compile(r"\d+")
-_PROMPT = re.compile(r"[$#>%] ?$")
-"""A shell's, behind a program that ended on a terminal."""
+_PROMPT = re.compile(r"(?:[\w~)\]/:] ?[$#]|[A-Za-z~)\]/:] ?[>%]|^[$#>%]) ?$")
+"""A shell's, behind a program that ended on a terminal; neither `97%` nor a bar of `=>` or `##`."""
 
 
 def find(log: LogContext) -> Closing | None:

@@ -1,4 +1,4 @@
-"""The error that a program printed last, in its own message and without a traceback or an exit code."""
+"""The error that a program printed last, without a traceback or an exit code."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -145,7 +145,7 @@ def _measures(text: str) -> int:
 
 
 def _measure_of(text: str) -> str:
-    """The only measure that a line gives, by the last message of its name; "" where it gives several, or a row."""
+    """The only measure that a line gives, by how its name ends; "" where it gives several, or a row."""
     names = [match["name"] for match in _PAIR.finditer(text) if _MEASURE.search(match["name"]) is not None]
     return names[0].split()[-1].strip("(").lower() if len(names) == 1 else ""
 

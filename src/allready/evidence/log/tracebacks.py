@@ -1,4 +1,4 @@
-"""Python's own message about an exception: tracebacks, plain, chained, grouped, remote, boxed by rich, interleaved."""
+"""What Python prints of an exception: tracebacks, plain, chained, grouped, remote, boxed by rich, interleaved."""
 
 from collections.abc import Sequence
 

@@ -183,17 +183,16 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
     outlived = 0 if reading.closing is None else reading.closing.progress_line or 0
     times = [*map(_last_s, reading.events), *(d.time_s for d in own if d.time_s is not None)]
     since_s = max(times, default=math.inf) - END_S if own and own[0].is_collective_error else math.inf
-    roots = [e for e in reading.events if e.role is Role.ROOT]
     events = [
         _event(e, one, whose)
         for e in reading.events
         if _is_last(e, own[0] if own else None)
-        or (e in roots and e.signature.startswith(MESSAGING) and _last_s(e) >= since_s)
+        or (e.role is Role.ROOT and e.signature.startswith(MESSAGING) and _last_s(e) >= since_s)
     ]
     events += [
         replace(_event(e, one, whose), is_last_output=True)
-        for e in roots
-        if (e.origin.line or 0) >= from_line and (e.origin.line or 0) >= outlived
+        for e in reading.events
+        if e.role is Role.ROOT and (e.origin.line or 0) >= max(from_line, outlived)
     ]
     record = replace(reading.source, rank=one.rank, last_line=last_line_of(_cut(one.log_tail)))
     return replace(reading, source=record, deaths=own, events=events, processes=[], op_streams=[])
