@@ -1,11 +1,13 @@
 """The last line of every process, operations and repeated lines included."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
 from allready.evidence.lines.chunk import APART, Lines
 from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.model import Limits, RawLine
+from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.streams import Builder
 
 _MOST_WAITING = 4  # lines for each process, most of which were followed by others
@@ -35,8 +37,8 @@ class LastLines:
         self._limits = limits
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
-        self._streams: list[int] = []
-        self._repeats: list[int] = []
+        self._streams: Ints = np.empty(0, np.int64)
+        self._repeats: Ints = np.empty(0, np.int64)
 
     def set(self, process: str, line: RawLine) -> None:
         """A line of a process, if it is its last one so far."""
@@ -47,18 +49,20 @@ class LastLines:
         elif before.number <= line.number:
             self._found[process] = line
 
-    def add(self, lines: Lines, builders: list[Builder], repeats: list[str]) -> None:
-        """The known lines of a chunk.  `builders`, `repeats`: all streams, and the processes of all repeats."""
-        for builder in builders[len(self._streams) :]:
-            origin = builder.stream.origin
-            self._streams.append(self._number(f"{origin.host}:{origin.pid}"))
-        for process in repeats[len(self._repeats) :]:
-            self._repeats.append(self._number(process))
+    def add(self, lines: Lines, builders: Sequence[Builder], repeats: Sequence[Repeat]) -> None:
+        """The known lines of a chunk.  `builders`, `repeats`: all streams, and all repeats."""
+        if len(builders) > len(self._streams):
+            origins = [builder.stream.origin for builder in builders[len(self._streams) :]]
+            new = [self._number(f"{origin.host}:{origin.pid}") for origin in origins]
+            self._streams = np.concatenate((self._streams, np.array(new, np.int64)))
+        if len(repeats) > len(self._repeats):
+            new = [self._number(repeat.process) for repeat in repeats[len(self._repeats) :]]
+            self._repeats = np.concatenate((self._repeats, np.array(new, np.int64)))
         known = np.flatnonzero(lines.targets > APART)
         if not len(known):
             return
         # One table for both: a stream is found from the front, a repeat (-1 - index) from the back.
-        table = np.array([*self._streams, *reversed(self._repeats)], np.int64)
+        table = np.concatenate((self._streams, self._repeats[::-1]))
         last = np.full(len(self._names) + 1, -1, np.int64)
         last[table[lines.targets[known]]] = known  # of equal indexes the last one stays; -1 is the place of no process
         names = np.flatnonzero(last[:-1] >= 0)

@@ -484,7 +484,7 @@ class _Scan:
                 self._keeper.repeated(
                     index, int(counts[index]), lines.base + at + 1, lines.offset + int(lines.starts[at]), lines.text(at)
                 )
-        self._last.add(lines, self._streams.builders, [repeat.process for repeat in self._keeper.repeats])
+        self._last.add(lines, self._streams.builders, self._keeper.repeats)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
