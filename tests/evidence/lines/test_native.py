@@ -221,6 +221,18 @@ def test_segments_between_carriage_returns_decide_together(engine: Native) -> No
     assert found[-1] == DULL
 
 
+@pytest.mark.parametrize("word", [b"", b"\rRuntimeError: CUDA error 7\r", b"\rstep 31 of 90\r"])
+def test_progress_bars_without_a_newline_are_read_as_python_reads_them(engine: Native, word: bytes) -> None:
+    """What is worth it is found wherever it stands, across the borders of chunks and pieces too."""
+    rng = random.Random(10)
+    for _ in range(6):
+        bars = [b"\r%3d%%|%-20b| %d/900" % (n % 100, n % 20 * b"#", n) for n in range(12_000)]
+        bars.insert(rng.choice((rng.randrange(12_000), 3_640 + rng.randrange(20))), word)
+        data = b"".join([b"begin\n" * rng.randrange(2), *bars, b"\nend\n" * rng.randrange(2)])
+        assert _difference(data) == []
+        assert bool(scan(io.BytesIO(data)).lines) == (b"CUDA" in word)
+
+
 def test_more_new_segments_than_one_call_tells(engine: Native) -> None:
     texts = [b"\r".join(b"%b%d" % (bytes([97 + i % 26, 97 + i // 26 % 26, 97 + i // 676]), i) for i in range(9_000))]
     numbers, hashes, num_new, num, new, places, lengths = engine.forms(

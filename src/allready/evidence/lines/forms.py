@@ -25,6 +25,9 @@ DULL, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
 DULL_SEGMENTS, MARKED_SEGMENTS = 1, 2
 """The numbers of lines of which all segments are dull, or but for an iteration that some may say."""
 
+MOST_BYTES = 8_192
+"""A longer line, or segment, has no form in the compiled scanner."""
+
 _DIGITS = b"0123456789"
 _RETURNS = re.compile(rb"\r+(?=\n)")
 _NCCL = b"NCCL "
