@@ -16,8 +16,8 @@ a hundred times in each line, or without any newline.  `--kind objects`: lines o
 no text at all.
 
 `--as FORM` writes the same lines in another way: `crlf`, `utf-16` (with its mark), `colours` (ANSI's), `kubernetes`
-(each line in a JSON object), `prefixes` (before each line one of nine prefixes of launchers and actors, or time stamps
-of several forms), `gz`, `xz` or `zst` (compressed).
+(each line in a JSON object), `prefixes` (before each line one of nine that launchers, actors and clocks put there, or
+none), `gz`, `xz` or `zst` (compressed).
 """
 
 import argparse
