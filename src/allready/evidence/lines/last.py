@@ -10,7 +10,7 @@ from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.streams import Builder
 
-_MOST_WAITING = 4  # lines for each process, most of which were followed by others
+_MOST_WAITING_BYTES = 4 << 20
 
 
 class _Waiting(Struct):
@@ -33,7 +33,7 @@ class LastLines:
     def __init__(self, limits: Limits) -> None:
         self._found: dict[str, RawLine] = {}
         self._waiting: list[_Waiting] = []
-        self._num_waiting = 0
+        self._waiting_bytes = 0
         self._limits = limits
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
@@ -72,9 +72,9 @@ class LastLines:
             data = bytes(memoryview(data)[:size])
         rows = (names, lines.base + at + 1, lines.offset + lines.starts[at], data, places, lines.lengths[at])
         self._waiting.append(_Waiting(*rows))
-        self._num_waiting += len(names)
+        self._waiting_bytes += size
         is_any_new = not all(self._names[name] in self._found for name in names.tolist())
-        if is_any_new or self._num_waiting > _MOST_WAITING * len(self._names):
+        if is_any_new or self._waiting_bytes > _MOST_WAITING_BYTES:
             self._settle()
 
     def _settle(self) -> None:
@@ -89,7 +89,7 @@ class LastLines:
                 text = bytes(block.data[place : place + min(length, self._limits.clip_bytes)]).rstrip(b"\r")
                 self.set(self._names[name], RawLine(number=number, offset=offset, text=text))
         self._waiting.clear()
-        self._num_waiting = 0
+        self._waiting_bytes = 0
 
     @property
     def found(self) -> dict[str, RawLine]:
