@@ -213,11 +213,12 @@ def warm(files: Sequence[str]) -> int:
 
 
 def peak_mb(argv: Sequence[str]) -> int:
-    """The largest resident set of a command."""
+    """The largest resident set of a command (not `ru_maxrss`, in which this process counts before the command begins)."""
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return round(usage.ru_maxrss * 1024 / 1e6)
+        memory = Memory(process.pid)
+        process.wait(timeout=3600)
+        memory.stop()
+    return round(memory.resident_mb)
 
 
 def throughput(size: str, scratch: Path, repeat: int, chosen: str) -> dict[str, Any]:
