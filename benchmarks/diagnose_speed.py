@@ -10,7 +10,8 @@ of the whole tree of processes, sampled every 20 ms in one more turn that is not
 and the sum in which shared pages count once.  CPU seconds are those of all processes; they tell more where others use
 the machine at the same time.
 `--scan-only`: the scanner over all files in a pool instead of the command, without judging and report.
-`--throughput`: bytes per second of CPU time of one scanner process, for each kind of log; CPU seconds of the command.
+`--throughput`: bytes per second of CPU time of one scanner process, for each kind of log; CPU seconds of the command,
+and its largest resident set, in one more turn.  What is compressed counts unpacked, and no grep is run on it.
 `--steps`: milliseconds of CPU time per file in one process, by step, once another file of the same job was read.
 """
 
@@ -53,7 +54,21 @@ KINDS = {
     "a launcher's log of 64 ranks, with time stamps": "--kind mixed --ranks 64 --timestamps",
     "lines of which no two are alike": "--kind words",
     "progress bars": "--kind bars",
+    "progress bars without a newline": "--kind tqdm",
+    "a launcher's log of 512 ranks, with time stamps": "--kind mixed --ranks 512 --timestamps",
+    "a launcher's log of 64 ranks, ten prefixes": "--kind mixed --ranks 64 --as prefixes",
+    "a launcher's log of 64 ranks, in Kubernetes' objects": "--kind mixed --ranks 64 --as kubernetes",
+    "a launcher's log of 64 ranks, in colours": "--kind mixed --ranks 64 --as colours",
+    "a launcher's log of 64 ranks, CR LF": "--kind mixed --ranks 64 --as crlf",
+    "a launcher's log of 64 ranks, UTF-16": "--kind mixed --ranks 64 --as utf-16",
+    "a launcher's log of 64 ranks, gzip": "--kind mixed --ranks 64 --as gz",
+    "a launcher's log of 64 ranks, xz": "--kind mixed --ranks 64 --as xz",
+    "a launcher's log of 64 ranks, zstd": "--kind mixed --ranks 64 --as zst",
+    "lines of a megabyte of JSON": "--kind objects",
+    "no text": "--kind binary",
 }
+OTHER_BYTES = (".gz", ".xz", ".zst")
+"""What has to be unpacked, or (UTF-16) recoded, before it is lines; the greps find nothing there."""
 
 
 class Memory:
@@ -107,6 +122,20 @@ def scan_part(path: str, first: int, end: int) -> Any:
 
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         return scan(file, source=path, first_byte=first, last_byte=end)
+
+
+def scan_unpacked(path: str) -> int:
+    """The same of a file that may be compressed; how many bytes were unpacked."""
+    from allready.evidence.inputs import Found, Source, find, unpack
+    from allready.evidence.lines.scan import scan
+
+    num_bytes = 0
+    for found in find([path]):
+        for source in unpack(found) if isinstance(found, Found) else ():
+            if isinstance(source, Source):
+                with source.open() as stream:
+                    num_bytes += scan(stream, source=source.label).num_bytes
+    return num_bytes
 
 
 def scan_all(files: Sequence[str]) -> None:
@@ -183,34 +212,51 @@ def warm(files: Sequence[str]) -> int:
     return total
 
 
-def throughput(size: str, scratch: Path, repeat: int) -> dict[str, Any]:
+def peak_mb(argv: Sequence[str]) -> int:
+    """The largest resident set of a command.  Not `ru_maxrss`: in that this process counts before the command begins."""
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        memory = Memory(process.pid)
+        process.wait(timeout=3600)
+        memory.stop()
+    return round(memory.resident_mb)
+
+
+def throughput(size: str, scratch: Path, repeat: int, chosen: str) -> dict[str, Any]:
     """GB per second of CPU time, one process, by kind of log; and against the four greps on the same files."""
     found = {}
-    for name, options in KINDS.items():
+    for name, options in ((name, options) for name, options in KINDS.items() if chosen in name):
         folder = scratch / "kind"
         make_logs.make(make_logs.parser().parse_args(["--bytes", size, "--out", str(folder), *options.split()]))
         files = sorted(map(str, folder.iterdir()))
         total = warm(files)
         times, grepped, commands = [], [], []
+        is_other = options.endswith("utf-16") or all(path.endswith(OTHER_BYTES) for path in files)
         argv = [sys.executable, "-m", "allready", "diagnose", str(folder), "--jobs", "1"]
         command = functools.partial(subprocess.run, argv, capture_output=True, check=False, timeout=3600)
         for _ in range(repeat):
             commands.append(timed(command)[1])
-            grepped.append(timed(functools.partial(greps, files))[1])
             began = time.process_time()
-            for path in files:
-                scan_part(path, 0, Path(path).stat().st_size)
+            if is_other:
+                total = sum(map(scan_unpacked, files))
+            else:
+                for path in files:
+                    scan_part(path, 0, Path(path).stat().st_size)
             times.append(time.process_time() - began)
+            if not is_other:
+                grepped.append(timed(functools.partial(greps, files))[1])
         found[name] = {
             "bytes": total,
             "cpu_s": round(min(times), 3),
             "gb_per_s": round(total / min(times) / 1e9, 3),
-            "of_greps": round(min(times) / min(grepped), 2),
+            "of_greps": None if is_other else round(min(times) / min(grepped), 2),
             "command_cpu_s": round(min(commands), 2),
+            "command_peak_mb": peak_mb(argv),
         }
         row = found[name]
-        sys.stdout.write(f"{name:46} {row['gb_per_s']:6.3f} GB/s of CPU time, {row['of_greps']} times the greps'; ")
-        sys.stdout.write(f"the whole command {row['command_cpu_s']} s\n")
+        times_greps = "" if is_other else f"{row['of_greps']} times the greps'; "
+        sys.stdout.write(f"{name:52} {row['gb_per_s']:6.3f} GB/s of CPU time, {times_greps}")
+        sys.stdout.write(f"the whole command {row['command_cpu_s']} s, {row['command_peak_mb']} MB\n")
+        sys.stdout.flush()
         shutil.rmtree(folder)
     return found
 
@@ -283,6 +329,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--scan-only", action="store_true")
     parser.add_argument("--throughput", action="store_true")
+    parser.add_argument("--only", default="", metavar="WORDS", help="with --throughput: kinds whose names have these")
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
@@ -295,7 +342,7 @@ def main() -> int:
         result |= {"bytes": args.bytes, "ranks": args.ranks, "make": args.make}
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         if args.throughput:
-            result["throughput"] = throughput(args.bytes, Path(scratch), args.repeat)
+            result["throughput"] = throughput(args.bytes, Path(scratch), args.repeat, args.only)
         else:
             folder = args.folder or Path(scratch) / "logs"
             if args.folder is None:

@@ -4,18 +4,29 @@
     python benchmarks/make_logs.py --bytes 1GB --ranks 64 --interleaved --timestamps --out DIR
     python benchmarks/make_logs.py --bytes 1GB --kind training --out DIR
     python benchmarks/make_logs.py --bytes 100MB --kind mixed --ranks 64 --timestamps --out DIR
+    python benchmarks/make_logs.py --bytes 100MB --kind mixed --ranks 64 --as kubernetes --out DIR
 
 A rank's file begins and ends with the lines of a recorded process; in between its operations come round again and
 again, with a counter that goes on.  Each rank has its own host, pid and pointers.  `--interleaved`: one file with the
 lines of all ranks in turn.  `--iterations`: a line `iteration: N` before every fourth operation.  `--kind training`:
 no NCCL at all, only what a training script prints.  `--kind mixed`: what a launcher's log holds: its own lines, NCCL's
 lines at INFO of every rank (topology, channels, connections, no operations), and training lines in between.
-`--kind words`: lines of which no two are alike.
+`--kind words`: lines of which no two are alike.  `--kind bars`, `--kind tqdm`: progress bars that overwrite themselves,
+a hundred times in each line, or without any newline.  `--kind objects`: lines of a megabyte of JSON.  `--kind binary`:
+no text at all.
+
+`--as FORM` writes the same lines in another way: `crlf`, `utf-16` (with its mark), `colours` (ANSI's), `kubernetes`
+(each line in a JSON object), `prefixes` (before each line one of nine that launchers, actors and clocks put there, or
+none), `gz`, `xz` or `zst` (compressed).
 """
 
 import argparse
+import gzip
+import json
+import lzma
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -213,6 +224,53 @@ def write_bars(args: argparse.Namespace) -> int:
     return write_lines(args.out / "bars.log", args.bytes, line)
 
 
+def write_tqdm(args: argparse.Namespace) -> int:
+    """Progress bars without any newline."""
+    rng = random.Random(args.seed)  # noqa: S311
+    path: Path = args.out / "tqdm.log"
+    with path.open("wb") as file:
+        i = 0
+        while file.tell() < args.bytes:
+            bars = []
+            for _ in range(BATCH):
+                i += 1
+                eighths = i % 160
+                bar = (
+                    eighths // 8 * "\N{FULL BLOCK}" + " \u258f\u258e\u258d\u258c\u258b\u258a\u2589"[eighths % 8]
+                ).ljust(20)
+                speed = f"[{i % 60:02d}:00<1:00, {rng.random():.2f}it/s]"
+                bars.append(f"\rTraining: {eighths * 5 // 8:3d}%|{bar}| {i}/9999999 {speed}")
+            file.write("".join(bars).encode())
+        return file.tell()
+
+
+def write_objects(args: argparse.Namespace) -> int:
+    """Lines of a megabyte of JSON."""
+    rng = random.Random(args.seed)  # noqa: S311
+    names = [f"metric_{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(200)]
+
+    def line(i: int) -> bytes:
+        objects = [{"at": i * 9_000 + k, "name": rng.choice(names), "value": rng.random()} for k in range(16_000)]
+        return json.dumps({"step": i, "metrics": objects}).encode() + b"\n"
+
+    some = [line(i) for i in range(8)]
+    path: Path = args.out / "metrics.jsonl"
+    with path.open("wb") as file:
+        while file.tell() < args.bytes:
+            file.write(rng.choice(some))
+        return file.tell()
+
+
+def write_binary(args: argparse.Namespace) -> int:
+    """No text at all."""
+    rng = random.Random(args.seed)  # noqa: S311
+    path: Path = args.out / "core.log"
+    with path.open("wb") as file:
+        while file.tell() < args.bytes:
+            file.write(rng.randbytes(1 << 20))
+        return file.tell()
+
+
 SETUP = (
     "Channel {c:02d}/0 : {r}[{d}] -> {q}[{e}] via P2P/CUMEM/read",
     "Channel {c:02d}/0 : {r}[{d}] -> {q}[{e}] [send] via NET/IB/{d}/GDRDMA",
@@ -261,6 +319,81 @@ def write_mixed(args: argparse.Namespace) -> int:
     return write_lines(args.out / "job.log", args.bytes, line)
 
 
+WRITERS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "training": write_training, "mixed": write_mixed, "words": write_words, "bars": write_bars, "tqdm": write_tqdm,
+    "objects": write_objects, "binary": write_binary,
+}  # fmt: skip
+
+PREFIXES = (
+    "[rank{r}]: ",
+    "{r}: ",
+    "[1,{r}]<stdout>:",
+    "(RayTrainWorker pid={p}, ip=10.0.{h}.{g}) ",
+    "(RayTrainWorker pid={p}) ",
+    "2025-11-20T12:{m:02d}:{s:02d}.{n:03d}Z ",
+    "[2025-11-20 12:{m:02d}:{s:02d},{n:03d}] ",
+    "Nov 20 12:{m:02d}:{s:02d} gpu{h:04d} train[{p}]: ",
+    "[gpu{h:04d}:{p}] ",
+    "",
+)
+
+
+def prefixed(lines: list[bytes], rng: random.Random, first: int) -> list[bytes]:
+    """Before each line what launchers, actors and system logs put there."""
+    found = []
+    for i, line in enumerate(lines, first):
+        r = rng.randrange(64)
+        front = rng.choice(PREFIXES).format(
+            r=r, p=4_000 + r, h=r // 8, g=r % 8, m=i // 60 % 60, s=i % 60, n=rng.randrange(1000)
+        )
+        found.append(front.encode() + line)
+    return found
+
+
+def in_objects(lines: list[bytes], rng: random.Random, first: int) -> list[bytes]:
+    """As Kubernetes keeps the output of a container."""
+    return [
+        b'{"log":%s,"stream":"%s","time":"2025-11-20T12:%02d:%02d.%09dZ"}'
+        % (json.dumps(line.decode() + "\n").encode(), rng.choice((b"stdout", b"stderr")), i // 60 % 60, i % 60, i)
+        for i, line in enumerate(lines, first)
+    ]
+
+
+def coloured(lines: list[bytes], rng: random.Random, _: int) -> list[bytes]:
+    """The first word of each line in a colour."""
+    return [b"\x1b[%dm%b\x1b[0m %b" % (rng.randrange(31, 37), *line.partition(b" ")[::2]) for line in lines]
+
+
+LINE_FORMS = {"prefixes": prefixed, "kubernetes": in_objects, "colours": coloured}
+FILE_FORMS = ("crlf", "utf-16", "gz", "xz", "zst")
+
+
+def rewrite(path: Path, form: str, seed: int) -> int:
+    """Write a log in another form; how many bytes it has then."""
+    data = path.read_bytes()
+    if form in LINE_FORMS:
+        rng, lines = random.Random(seed), data.splitlines()  # noqa: S311
+        data = b"\n".join([*LINE_FORMS[form](lines, rng, 0), b""])
+    elif form == "crlf":
+        data = data.replace(b"\n", b"\r\n")
+    elif form == "utf-16":
+        data = data.decode().encode("utf-16")
+    else:
+        path.unlink()
+        path = path.with_name(f"{path.name}.{form}")
+        data = COMPRESSORS[form](data)
+    path.write_bytes(data)
+    return len(data)
+
+
+def in_zstandard(data: bytes) -> bytes:
+    """Compressed by the program `zstd`."""
+    return subprocess.run(["zstd", "-q", "-c"], input=data, capture_output=True, check=True).stdout  # noqa: S607
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "xz": lzma.compress, "zst": in_zstandard}
+
+
 def parser() -> argparse.ArgumentParser:
     """The options."""
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -268,7 +401,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ranks", type=int, default=64)
     found.add_argument("--out", type=Path, required=True)
     found.add_argument("--like", type=Path, default=RECORDED, help="a recorded NCCL log of one process")
-    found.add_argument("--kind", choices=("nccl", "training", "mixed", "words", "bars"), default="nccl")
+    found.add_argument("--kind", choices=("nccl", *WRITERS), default="nccl")
+    found.add_argument("--as", dest="form", choices=(*LINE_FORMS, *FILE_FORMS), help="how the lines are written")
     found.add_argument("--front", default="", help="put before every line, as in '{rank}: '")
     found.add_argument("--iterations", action="store_true")
     found.add_argument("--interleaved", action="store_true")
@@ -280,11 +414,12 @@ def parser() -> argparse.ArgumentParser:
 def make(args: argparse.Namespace) -> int:
     """Write the files; returns how many bytes."""
     args.out.mkdir(parents=True, exist_ok=True)
-    writers = {"training": write_training, "mixed": write_mixed, "words": write_words, "bars": write_bars}
-    if args.kind in writers:
-        return writers[args.kind](args)
-    recording = Recording.read(args.like)
-    return write_interleaved(args, recording) if args.interleaved else write_ranks(args, recording)
+    if args.kind in WRITERS:
+        total = WRITERS[args.kind](args)
+    else:
+        recording = Recording.read(args.like)
+        total = write_interleaved(args, recording) if args.interleaved else write_ranks(args, recording)
+    return sum(rewrite(path, args.form, args.seed) for path in sorted(args.out.iterdir())) if args.form else total
 
 
 if __name__ == "__main__":

@@ -41,6 +41,30 @@ FILES = [("run/a.log", LINES), ("run/empty.log", b""), ("run/" + "long" * 60 + "
 GOOD = dict(FILES)
 
 
+WORDS = "step 1 \N{FULL BLOCK}\U0001f525\r\nRuntimeError: \u663e\u5b58\u4e0d\u8db3\n"
+
+
+@pytest.mark.parametrize("form", ["utf-16-le", "utf-16-be"])
+def test_a_log_in_utf_16_is_read_as_any_other(form: str, tmp_path: Path) -> None:
+    """As a shell of Windows writes it, also compressed, and cut in the middle of a character."""
+    whole = f"\ufeff{WORDS * 9_000}".encode(form)
+    path, packed, cut = (tmp_path / name for name in ("x.log", "y", "z.log"))
+    path.write_bytes(whole)
+    packed.write_bytes(gzip.compress(whole))
+    cut.write_bytes(whole[:-5])
+    text = (WORDS * 9_000).encode()
+    assert contents(path).data == {str(path): text}
+    assert contents(packed).data == {str(packed): text}
+    assert contents(cut).data == {str(cut): text[:-7] + "\ufffd".encode()}
+
+
+def test_what_only_begins_like_utf_16_stays_as_it_is(tmp_path: Path) -> None:
+    for number, data in enumerate((b"\xff\xfe", b"\xff\xfe" + 9 * b"\x00\x00a", b"\xfe\xff" + 50 * b"\xd8\x01\x00a")):
+        path = tmp_path / str(number)
+        path.write_bytes(data)
+        assert contents(path).data == {str(path): data if number else b""}
+
+
 @pytest.mark.parametrize("packer", PACKERS)
 class TestCompressed:
     def test_one_file_keeps_its_label(self, packer: str, tmp_path: Path) -> None:

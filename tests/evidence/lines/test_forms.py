@@ -84,3 +84,21 @@ def test_few_lines_that_say_nothing_are_kept_of_each_process() -> None:
         ("n1:8", 200),
     ]
     assert {process: line.number for process, line in found.last_lines.items()} == {"n1:7": 399, "n1:8": 400}
+
+
+@pytest.mark.parametrize("use_native", [True, False])
+def test_carriage_returns_at_the_ends_of_lines_change_nothing_but_offsets(use_native: bool) -> None:
+    data = made_up(5).replace(b"\r", b"")
+    one, other = (
+        scan(io.BytesIO(text), chunk_bytes=200_000, use_native=use_native, limits=TIGHT)
+        for text in (data, data.replace(b"\n", b"\r\n"))
+    )
+    for scanned in (one, other):
+        for line in (*scanned.lines, *scanned.last_lines.values()):
+            line.offset = 0
+        for repeat in scanned.repeats:
+            repeat.last_offset = 0
+    assert len(one.lines) > 50
+    assert len(one.repeats) > 5
+    different = {name for name in Scanned.__struct_fields__ if getattr(one, name) != getattr(other, name)}
+    assert different <= {"num_bytes", "head", "tail"}

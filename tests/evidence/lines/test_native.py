@@ -13,13 +13,18 @@ from tools.build_native import SOURCES, check_platform, compiled
 from allready.evidence.inputs import Found, Source, find, unpack
 from allready.evidence.lines import native as native_module
 from allready.evidence.lines.anchors import LINE_ANCHORS
+from allready.evidence.lines.chunk import Lines
+from allready.evidence.lines.forms import APART, DULL, MARKED, Forms
 from allready.evidence.lines.line_buffer import process_of, without_numbers
 from allready.evidence.lines.literals import Literals
 from allready.evidence.lines.marks import PADDING, Marker
 from allready.evidence.lines.model import LIMITS, Limits, Scanned
 from allready.evidence.lines.native import SWITCH, Native, native
+from allready.evidence.lines.residue import Reader
 from allready.evidence.lines.scan import scan
+from allready.evidence.lines.templates import Rows
 from allready.signatures import table
+from tests.evidence.lines.logs import operation
 from tests.evidence.lines.test_forms import TIGHT, made_up
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +34,8 @@ MAX_BYTES = 3_000_000
 KINDS = (
     "--kind mixed --ranks 1", "--kind mixed --ranks 64", "--kind mixed --ranks 64 --timestamps", "--kind training",
     "--kind words", "--kind bars", "--ranks 1 --iterations", "--ranks 8 --interleaved",
-    "--ranks 8 --interleaved --timestamps",
+    "--ranks 8 --interleaved --timestamps", "--kind tqdm",
+    *(f"--kind mixed --ranks 8 --as {form}" for form in ("prefixes", "kubernetes", "crlf")),
 )  # fmt: skip
 
 
@@ -78,7 +84,7 @@ def _recorded() -> Iterator[tuple[str, bytes]]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("line", [b"step %d loss 0.1\r\n", b"%d " + b"x" * 9_000 + b"\n"], ids=["CRLF", "long"])
 def test_a_log_of_lines_without_forms_is_read(engine: Native, line: bytes) -> None:
-    """Lines that end with CR LF, and very long ones, have no form; a whole log of them is read all the same."""
+    """Lines that end with CR LF have the form of others, very long ones have none; all of them are read."""
     data = b"".join(line % n for n in range(600))
     assert _difference(data) == []
     assert scan(io.BytesIO(data)).num_lines == 600
@@ -118,6 +124,24 @@ def test_made_up_logs_give_the_same(engine: Native, tmp_path: Path) -> None:
     assert wrong == {}
 
 
+def test_operations_of_many_processes_give_the_same(engine: Native) -> None:
+    """More templates of one layout than are kept apart by the number of elements, which may be too large to pack."""
+    rng = random.Random(8)
+    texts = [
+        operation(
+            rng,
+            count=rng.choice((7, 8, 10**13 + 1, 10**13 + 2)),
+            pid=4_000 + rng.randrange(300),
+            name="AllReduce",
+            tail="0x5618a0b0",
+        )
+        for n in range(4_000)
+    ]
+    data = "".join(f"{text}\n" for text in texts).encode()
+    assert _difference(data) == []
+    assert scan(io.BytesIO(data)).num_coll == 4_000
+
+
 def _lines(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A buffer with these lines, where they begin, their lengths, and all of them."""
     data = np.frombuffer(b"".join(text + b"\n" for text in texts) + b"\n" * 4_096, np.uint8)
@@ -132,7 +156,8 @@ def test_forms_are_those_of_python(engine: Native) -> None:
     texts = [bytes(rng.choices(b"00012x9afg -", k=rng.randrange(40))) for _ in range(6_000)]
     texts += [b"abc" * num + b"%d" % num + b"\x80/:@" * (num % 3) for num in range(900)]
     lines, table = _lines(texts), engine.table()
-    numbers, hashes, num_new = engine.forms(*lines, table)
+    kinds = np.zeros(len(texts) + 1, np.uint8)
+    numbers, hashes, num_new, *_ = engine.forms(*lines, table, kinds)
     assert num_new == int(np.count_nonzero(numbers < 0))
     by_hash: dict[int, set[bytes]] = {}
     by_form: dict[bytes, set[int]] = {}
@@ -148,16 +173,75 @@ def test_forms_are_those_of_python(engine: Native) -> None:
     assert {form: some for form, some in by_form.items() if len(some) > 1} == {}
     keys = np.array(sorted(by_hash), np.uint64)
     table.add(keys, np.arange(1, len(keys) + 1))
-    again, _, num_new = engine.forms(*lines, table)
+    again, _, num_new, *_ = engine.forms(*lines, table, kinds)
     assert num_new == 0
     assert again.tolist() == [
         int(np.searchsorted(keys, h)) + 1 if n else 0 for h, n in zip(hashes, numbers, strict=True)
     ]
 
 
-def test_a_line_with_a_carriage_return_has_no_form(engine: Native) -> None:
-    texts = [b"x" * before + b"\r" + b"y" * after for before in range(0, 40, 3) for after in range(0, 40, 5)]
-    assert engine.forms(*_lines(texts), engine.table())[0].tolist() == [0] * len(texts)
+_SEGMENTS = [
+    b"", b" 12%|##  | 3/25", b" 50%|## | 12/25 0x1f", b"Iteration 7 of 9", b"step 3", b"max_steps 12", b"a" * 9_000,
+    b"Traceback (most recent call last):", b"h:1:2 [0] NCCL INFO 5", b"RuntimeError: CUDA error", b"b" * 1_100,
+    b"x%d" * 40,
+]  # fmt: skip
+
+
+def _kinds_of(texts: list[bytes], engine: Native | None) -> list[int]:
+    """What the forms of lines are, once they were seen."""
+    reader = Reader(Marker(), None, LIMITS.clip_bytes, engine)
+    known = Forms(reader.anchors, reader.blocks, engine)
+    data = b"".join(text + b"\n" for text in texts)
+    rows = Rows(bytearray(data + b"\n" * 4_096))
+    _, starts, lengths, at = _lines(texts)
+    lines = Lines(rows.buffer, rows, 0, 0, starts, lengths, engine)
+    for _ in range(2):
+        numbers = known.of(lines, at)
+    assert numbers is not None
+    return [int(kind) for kind in known.kinds[numbers]]
+
+
+def test_segments_between_carriage_returns_decide_together(engine: Native) -> None:
+    rng = random.Random(6)
+    texts = [b"\r".join(rng.choices(_SEGMENTS[: rng.choice((3, 6, 12))], k=rng.randrange(1, 9))) for _ in range(900)]
+    texts = [*(text + rng.choice((b"", b"\r", b"\r\r")) for text in texts), b"\r", b"\r".join(4_000 * [b"5%"])]
+    found = _kinds_of(texts, engine)
+    assert found == _kinds_of(texts, None)
+    for text, kind in zip(texts, found, strict=True):
+        segments = text.rstrip(b"\r").split(b"\r")
+        if len(segments) > 1 and {*segments} <= {*_SEGMENTS[:3]}:
+            assert kind == DULL, text
+        if len(segments) > 1 and {*segments} & {*_SEGMENTS[6:11]}:
+            assert kind == APART, text
+    assert {kind for text, kind in zip(texts, found, strict=True) if b"\r" in text.rstrip(b"\r")} == {
+        DULL,
+        MARKED,
+        APART,
+    }
+    assert found[-1] == DULL
+
+
+@pytest.mark.parametrize("word", [b"", b"\rRuntimeError: CUDA error 7\r", b"\rstep 31 of 90\r"])
+def test_progress_bars_without_a_newline_are_read_as_python_reads_them(engine: Native, word: bytes) -> None:
+    """What is worth it is found wherever it stands, across the borders of chunks and pieces too."""
+    rng = random.Random(10)
+    for _ in range(6):
+        bars = [b"\r%3d%%|%-20b| %d/900" % (n % 100, n % 20 * b"#", n) for n in range(12_000)]
+        bars.insert(rng.choice((rng.randrange(12_000), 3_640 + rng.randrange(20))), word)
+        data = b"".join([b"begin\n" * rng.randrange(2), *bars, b"\nend\n" * rng.randrange(2)])
+        assert _difference(data) == []
+        assert bool(scan(io.BytesIO(data)).lines) == (b"CUDA" in word)
+
+
+def test_more_new_segments_than_one_call_tells(engine: Native) -> None:
+    texts = [b"\r".join(b"%b%d" % (bytes([97 + i % 26, 97 + i // 26 % 26, 97 + i // 676]), i) for i in range(9_000))]
+    numbers, hashes, num_new, num, new, places, lengths = engine.forms(
+        *_lines(texts), engine.table(), np.zeros(1, np.uint8)
+    )
+    assert (numbers.tolist(), hashes.tolist(), num_new, num) == ([-1], [0], 1, 9_000)
+    assert len(new) == len(places) == len(lengths) == 4_096
+    at, end = int(places[-1]), int(places[-1] + lengths[-1])
+    assert texts[0][at:end] == texts[0].split(b"\r")[4_095]
 
 
 def test_processes_are_those_of_python(engine: Native) -> None:

@@ -1,5 +1,9 @@
-"""Decompression of streams: bounded output whatever the input, everything readable before the damage is given."""
+"""Decompression of streams: bounded output whatever the input, everything readable before the damage is given.
 
+Text in UTF-16 becomes UTF-8 in the same way.
+"""
+
+import codecs
 import zlib
 from collections.abc import Callable
 from typing import Protocol
@@ -13,6 +17,7 @@ _ZSTD_SKIPPABLE = tuple(bytes((0x50 + i, 0x2A, 0x4D, 0x18)) for i in range(16))
 _BZIP2_BLOCKS = (b"\x31\x41\x59\x26\x53\x59", b"\x17\x72\x45\x38\x50\x90")
 _FIRST_PIECE = 2048  # a file of very many tiny members must not be copied again for each
 _MAX_MAGIC = 32
+_UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _MAX_XZ_MEMORY = 256 << 20  # xz -9 needs 65 MiB; a header may ask for 4 GiB
 
 
@@ -175,3 +180,32 @@ class Inflate:
         self._inner = self._make()
         self._piece = _FIRST_PIECE
         return True
+
+
+def is_utf_16(head: bytes) -> bool:
+    """Whether data begins with the mark of UTF-16, and is text in it."""
+    if not head.startswith(_UTF_16_MARKS):
+        return False
+    try:
+        text = codecs.getincrementaldecoder("utf-16")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return "\0" not in text
+
+
+class Recoded:
+    """Text in UTF-16, with its mark, as UTF-8 without one; what makes no sense becomes U+FFFD."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._left = b""
+
+    def read(self, most: int) -> bytes:
+        is_end = False
+        while not self._left and not is_end:
+            data = self._feed.read(CHUNK)
+            is_end = not data
+            self._left = self._decoder.decode(data, is_end).encode()
+        out, self._left = self._left[:most], self._left[most:]
+        return out

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from allready.evidence.inputs import tar, zip  # noqa: A004 - the format's name
-from allready.evidence.inputs.codecs import Inflate, codec_of
+from allready.evidence.inputs.codecs import Inflate, Recoded, codec_of, is_utf_16
 from allready.evidence.inputs.find import STDIN, Found
 from allready.evidence.inputs.intake import FileFeed, Guarded, Intake
 from allready.evidence.inputs.limits import LIMITS, Budget, DamagedError, Limits, TooMuchError
@@ -97,6 +97,9 @@ class _Walk:
                 return
             if codec is not None:
                 intake, plain, size = Intake(Inflate(intake, codec, self._budget)), None, None
+                head = intake.peek(HEAD_BYTES)
+            if is_utf_16(head):
+                intake, plain, size = Intake(Recoded(intake)), None, None
                 head = intake.peek(HEAD_BYTES)
         except (DamagedError, TooMuchError) as error:
             damage = phrase_of(error)

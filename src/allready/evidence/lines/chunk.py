@@ -1,5 +1,7 @@
 """The lines of one chunk, by number."""
 
+import functools
+
 import numpy as np
 import numpy.typing as npt
 
@@ -53,6 +55,17 @@ class Lines:
         """Which lines are operations."""
         found: Flags = (self.targets >= 0) | (self.targets == APART)
         return found
+
+    @functools.cached_property
+    def trimmed(self) -> Ints:
+        """The lengths without the carriage returns at the ends of lines."""
+        lengths = self.lengths
+        while True:
+            ends = self.rows.bytes[self.starts + np.maximum(lengths - 1, 0)]
+            more = (ends == 13) & (lengths > 0)
+            if not more.any():
+                return lengths
+            lengths = lengths - more
 
     def text(self, index: int, most: int | None = None) -> bytes:
         """The line's bytes, at most so many."""

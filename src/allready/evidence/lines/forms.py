@@ -22,7 +22,14 @@ from allready.evidence.lines.native import HashTable, Native
 DULL, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
 """What a form is: of no interest; worth keeping; with NCCL's word; it may say an iteration; the usual way decides."""
 
+DULL_SEGMENTS, MARKED_SEGMENTS = 1, 2
+"""The numbers of lines of which all segments are dull, or but for an iteration that some may say."""
+
+MOST_BYTES = 8_192
+"""A longer line, or segment, has no form in the compiled scanner."""
+
 _DIGITS = b"0123456789"
+_RETURNS = re.compile(rb"\r+(?=\n)")
 _NCCL = b"NCCL "
 _MAX_FORMS = 30_000
 _MAX_FORM_BYTES = 1_024
@@ -55,8 +62,8 @@ class Forms:
         self._hashes: HashTable | None = None
         self._process_hashes: HashTable | None = None
         self._numbers: dict[bytes, int] = {b"\0unknown": 0}
-        self.forms: list[bytes] = [b""]  # the first one stands for lines that have none
-        self.kinds: Kinds = np.array([APART], np.uint8)
+        self.forms: list[bytes] = 3 * [b""]  # the first one stands for lines that have none, two for segments
+        self.kinds: Kinds = np.array([APART, DULL, MARKED], np.uint8)
         self._pause = 0  # chunks that are not looked up
         self._next_pause = 1
         self._processes: dict[bytes, int] = {}
@@ -77,34 +84,53 @@ class Forms:
         """By the compiled scanner, which knows forms by their hashes."""
         if self._hashes is None:
             self._hashes = native.table()
-        some = (lines.rows.bytes, lines.starts, lines.lengths, at, self._hashes)
-        numbers, hashes, num_new = native.forms(*some)
-        if num_new:
-            is_new = np.flatnonzero(numbers < 0)
-            new, firsts, counts = np.unique(hashes[is_new], return_index=True, return_counts=True)
-            if self._see_new(len(new), len(at)):
+        some = (lines.rows.bytes, lines.starts, lines.trimmed, at, self._hashes)
+        found = native.forms(*some, self.kinds)
+        if found.num_new:
+            is_new = np.flatnonzero((found.numbers < 0) & (found.hashes != 0))
+            hashes = np.concatenate((found.hashes[is_new], found.segment_hashes))
+            places = np.concatenate((lines.starts[at[is_new]], found.places))
+            lengths = np.concatenate((lines.trimmed[at[is_new]], found.lengths))
+            new, firsts, counts = np.unique(hashes, return_index=True, return_counts=True)
+            if self._see_new(len(new), len(at) + found.num_segments):
                 new, firsts = new[counts > 1], firsts[counts > 1]  # the others will hardly come again
-            texts = [without_numbers(lines.text(index)) for index in at[is_new[firsts]].tolist()]
+            spans = zip(places[firsts].tolist(), lengths[firsts].tolist(), strict=True)
+            texts = [without_numbers(bytes(lines.buffer[start : start + length])) for start, length in spans]
             self._learn(texts)
             if len(self._hashes) + len(new) <= 2 * _MAX_FORMS:
                 self._hashes.add(new, np.array([self._numbers.get(text, 0) for text in texts], np.int64))
-            numbers, _, _ = native.forms(*some)
-        return np.maximum(numbers, 0)
+            found = native.forms(*some, self.kinds)
+        return np.maximum(found.numbers, 0)
 
     def _of_text(self, data: bytes | bytearray, size: int, num_lines: int) -> Ints:
         """By deleting the numbers of all lines together."""
         text = bytes(memoryview(data)[:size])
         if b"0x" in text:
             text = HEX_NUMBER.sub(b"", text)
+        has_returns = b"\r" in text
+        if has_returns:
+            text = _RETURNS.sub(b"", text)
         lines = text.translate(None, _DIGITS).split(b"\n")
         lines.pop()
         found = list(map(self._numbers.get, lines))
         if None in found:
-            new = dict.fromkeys(line for line, number in zip(lines, found, strict=True) if number is None)
+            unknown = [line for line, number in zip(lines, found, strict=True) if number is None]
+            segments = [one for line in unknown if b"\r" in line for one in line.split(b"\r")] if has_returns else []
+            new = dict.fromkeys(one for one in (*unknown, *segments) if one not in self._numbers and b"\r" not in one)
             self._learn(new)
-            self._see_new(len(new), num_lines)
-            found = list(map(self._numbers.get, lines))
-        return np.array([0 if number is None else number for number in found] if None in found else found, np.int64)
+            self._see_new(len(new), num_lines + len(segments))
+            found = [self._number_of(line) for line in lines]
+        return np.array(found, np.int64)
+
+    def _number_of(self, line: bytes) -> int:
+        """The number of a line without its numbers."""
+        if b"\r" not in line:
+            return self._numbers.get(line, 0)
+        numbers = [self._numbers.get(one, 0) for one in set(line.split(b"\r")) if one]
+        kinds = {int(kind) for kind in self.kinds[numbers]}
+        if not kinds <= {DULL, MARKED}:
+            return 0
+        return MARKED_SEGMENTS if MARKED in kinds else DULL_SEGMENTS
 
     def _see_new(self, num_new: int, num_lines: int) -> bool:
         """Do not look for a while where most forms are new; whether they are."""

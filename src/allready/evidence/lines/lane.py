@@ -339,8 +339,10 @@ class Lane:
             return
         if not np.isnan(lines.times[operations[0]]) or not self._memory.begin_lesson():
             return
-        runs = np.split(operations, np.flatnonzero(np.diff(operations) != 1) + 1)
-        for run in sorted(runs, key=len, reverse=True)[:_MAX_LEARNT]:
+        begins = np.concatenate(([0], np.flatnonzero(np.diff(operations) != 1) + 1))
+        nums = np.diff(begins, append=len(operations))
+        for longest in np.argsort(-nums, kind="stable")[:_MAX_LEARNT].tolist():
+            run = operations[begins[longest] :][: nums[longest]]
             if len(run) >= _MIN_OPERATIONS and self._is_of_one(lines, run):
                 self._learn_run(lines, run)
 

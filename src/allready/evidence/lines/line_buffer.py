@@ -5,8 +5,10 @@ import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from allready.evidence.lines.model import Limits, RawLine, Repeat
-from allready.evidence.lines.templates import DIGIT, HEX
+from allready.evidence.lines.templates import DIGIT, HEX, Ints
 from allready.evidence.lines.uninformative import says_nothing
 
 _BYTES_BEFORE = 512
@@ -92,6 +94,10 @@ class LineBlock:
     def lines(self) -> Iterable[RawLine]:
         return self._lines
 
+    def sizes(self) -> Ints:
+        """What each weighs."""
+        return np.array([len(line.text) + LINE_BYTES for line in self._lines], np.int64)
+
     def part(self, first: int, end: int) -> "LineBlock":
         """Some of them."""
         some = self._lines[first:end]
@@ -106,10 +112,11 @@ class LineBuffer:
         self.num_dropped = 0
         self._limits = limits
         self._max_uninformative = min(limits.same_lines, limits.uninformative_lines)
-        self._counts: dict[tuple[str, bytes], int] = {}
+        self._indexes: dict[tuple[str, bytes], int] = {}  # of a process and a form, in the three lists
+        self._counts: list[int] = []
+        self._mosts: list[int] = []  # how many lines are kept
+        self._repeat_of: list[int] = []  # where in `repeats`, -1 without one
         self._uncounted: list[tuple[str, bytes]] = []
-        self._uninformative: set[tuple[str, bytes]] = set()
-        self._repeats: dict[tuple[str, bytes], int] = {}  # where in `repeats`
         self._head: list[RawLine] = []
         self._tail: deque[LineBlock] = deque()
         self._head_bytes = self._tail_bytes = self._num_tail = 0
@@ -121,81 +128,77 @@ class LineBuffer:
             self._uncounted.append((process, line.text))  # none of so few can be one too many
             self.put(line)
             return -1
-        self._count()
-        key = (process, without_numbers(line.text)[:_KEY_BYTES])
-        count = self._counts.get(key, 0)
-        if not count and len(self._counts) >= _MAX_KEYS:
+        index = self.indexes([(process, without_numbers(line.text))])[0]
+        if index < 0 or self.rooms([index], [1])[0]:
             self.put(line)
             return -1
-        most = self._most(key)
-        self._counts[key] = count + 1
-        if count < most:
-            self.put(line)
-            return -1
-        index = self._repeats.get(key)
-        if index is None:
-            index = self._new_repeat(key, line)
-        self.repeated(index, 1, line.number, line.offset, line.text)
-        return index
+        repeat = self.repeat(index, process, line)
+        self.repeated(repeat, 1, line.number, line.offset, line.text)
+        return repeat
 
-    def room(self, process: str, form: bytes, num: int) -> int:
-        """Count `num` lines of a form (as `without_numbers` gives it); how many of them are to be kept, the first."""
+    def indexes(self, names: Iterable[tuple[str, bytes]]) -> list[int]:
+        """What processes and forms (as `without_numbers` gives them) are counted by; -1 where there are too many."""
         if self._uncounted:
             self._count()
-        key = (process, form[:_KEY_BYTES])
-        count = self._counts.get(key, 0)
-        if not count and len(self._counts) >= _MAX_KEYS:
-            return num
-        most = self._most(key)
-        self._counts[key] = count + num
-        return min(num, max(0, most - count))
+        known, found = self._indexes, []
+        for process, form in names:
+            key = (process, form[:_KEY_BYTES])
+            index = known.get(key, -1)
+            if index < 0 and len(known) < _MAX_KEYS:
+                index = self._new_index(key)
+            found.append(index)
+        return found
 
-    def _most(self, key: tuple[str, bytes]) -> int:
-        """How many lines of a form of a process are kept."""
-        if key not in self._counts and len(self.repeats) < _MAX_DULL and _says_nothing(key[1]):
-            self._uninformative.add(key)
-        return self._max_uninformative if key in self._uninformative else self._limits.same_lines
-
-    def has_repeat(self, process: str, form: bytes) -> bool:
-        """Whether lines of a form were counted before."""
-        return (process, form[:_KEY_BYTES]) in self._repeats
-
-    def count_more(self, process: str, form: bytes, num: int, first: RawLine | None, last: RawLine) -> int:
-        """Lines for which there was no room; `first` is needed once.  Returns the repeat into which they went, and into
-        which all further ones go."""
-        key = (process, form[:_KEY_BYTES])
-        index = self._repeats.get(key)
-        if index is None:
-            index = self._new_repeat(key, first or last)
-        self.repeated(index, num, last.number, last.offset, last.text)
+    def _new_index(self, key: tuple[str, bytes]) -> int:
+        index = self._indexes[key] = len(self._counts)
+        is_uninformative = len(self.repeats) < _MAX_DULL and _says_nothing(key[1])
+        self._counts.append(0)
+        self._mosts.append(self._max_uninformative if is_uninformative else self._limits.same_lines)
+        self._repeat_of.append(-1)
         return index
 
+    def rooms(self, indexes: Iterable[int], nums: Iterable[int]) -> list[int]:
+        """Count so many more lines of each index; how many of them are to be kept, the first."""
+        counts, mosts, found = self._counts, self._mosts, []
+        for index, num in zip(indexes, nums, strict=True):
+            if index < 0:
+                found.append(num)
+                continue
+            left = mosts[index] - counts[index]
+            counts[index] += num
+            found.append(num if left >= num else max(0, left))
+        return found
+
+    def has_repeat(self, index: int) -> bool:
+        """Whether lines of this index were counted, for which there was no room."""
+        return self._repeat_of[index] >= 0
+
+    def repeat(self, index: int, process: str, line: RawLine) -> int:
+        """The repeat of an index, whose first line may be this one."""
+        found = self._repeat_of[index]
+        if found < 0:
+            found = self._repeat_of[index] = len(self.repeats)
+            number = line.number
+            self.repeats.append(
+                Repeat(process=process, text=line.text, count=0, first=number, last=number, last_offset=line.offset)
+            )
+        return found
+
     def count_all(self, rows: Iterable[tuple[int, int, int, int, int]], data: bytearray, offset: int) -> None:
-        """More lines of some repeats.  Each row: the repeat, how many lines, the number of the last one, and where that
-        begins and ends in `data`, which begins at `offset` of the log."""
+        """More lines of indexes that have a repeat.  Each row: the index, how many lines, the number of the last one,
+        and where that begins and ends in `data`, which begins at `offset` of the log."""
         repeats = self.repeats
         for index, num, number, start, end in rows:
-            repeat = repeats[index]
+            repeat = repeats[self._repeat_of[index]]
             repeat.count += num
             if number >= repeat.last:
                 repeat.last, repeat.last_offset, repeat.text = number, offset + start, bytes(data[start:end])
 
-    def _new_repeat(self, key: tuple[str, bytes], line: RawLine) -> int:
-        index = self._repeats[key] = len(self.repeats)
-        self.repeats.append(
-            Repeat(
-                process=key[0], text=line.text, count=0, first=line.number, last=line.number, last_offset=line.offset
-            )
-        )
-        return index
-
     def _count(self) -> None:
         """Count the first lines, now that it matters."""
-        for process, text in self._uncounted:
-            key = (process, without_numbers(text)[:_KEY_BYTES])
-            self._most(key)
-            self._counts[key] = self._counts.get(key, 0) + 1
-        self._uncounted.clear()
+        first, self._uncounted = self._uncounted, []
+        indexes = self.indexes((process, without_numbers(text)) for process, text in first)
+        self.rooms(indexes, len(indexes) * [1])
 
     def repeated(self, index: int, count: int, number: int, offset: int, text: bytes) -> None:
         """`count` more lines of a repeat, the last of which is this one."""
@@ -207,15 +210,14 @@ class LineBuffer:
     def add_repeat(self, repeat: Repeat) -> None:
         """Lines that were counted in another part of the log, after those that were kept of it."""
         self._count()
-        self._most((repeat.process, without_numbers(repeat.text)[:_KEY_BYTES]))
         key = (repeat.process, without_numbers(repeat.text)[:_KEY_BYTES])
-        self._counts[key] = self._counts.get(key, 0) + repeat.count
-        index = self._repeats.get(key)
-        if index is None:
-            self._repeats[key] = len(self.repeats)
+        index = self._indexes[key] if key in self._indexes else self._new_index(key)
+        self._counts[index] += repeat.count
+        if self._repeat_of[index] < 0:
+            self._repeat_of[index] = len(self.repeats)
             self.repeats.append(repeat)
         else:
-            self.repeated(index, repeat.count, repeat.last, repeat.last_offset, repeat.text)
+            self.repeated(self._repeat_of[index], repeat.count, repeat.last, repeat.last_offset, repeat.text)
 
     def close_head(self) -> None:
         """Lines were left out here: what comes now belongs to the end."""
@@ -223,22 +225,28 @@ class LineBuffer:
 
     def put(self, line: RawLine) -> None:
         """Keep a line at the end."""
-        self.put_all(LineBlock([line], len(line.text) + LINE_BYTES))
+        size = len(line.text) + LINE_BYTES
+        limits = self._limits
+        if self._head_is_full or len(self._head) >= limits.head_lines or self._head_bytes + size > limits.kept_bytes:
+            self._head_is_full = True
+            self.put_all(LineBlock([line], size))
+        else:
+            self._head.append(line)
+            self._head_bytes += size
 
     def put_all(self, block: "LineBlock") -> None:
         """Keep lines at the end.  Of what may stand behind the gap only whole blocks are left out before `close`."""
         limits = self._limits
         if not self._head_is_full:
-            for at, line in enumerate(block.lines()):
-                size = len(line.text) + LINE_BYTES
-                if len(self._head) >= limits.head_lines or self._head_bytes + size > limits.kept_bytes:
-                    self._head_is_full = True
-                    block = block.part(at, len(block))
-                    break
-                self._head.append(line)
-                self._head_bytes += size
-            else:
+            whole = np.cumsum(block.sizes())
+            room = min(len(block), limits.head_lines - len(self._head))
+            num = int(np.searchsorted(whole[:room], limits.kept_bytes - self._head_bytes, "right"))
+            self._head += block.part(0, num).lines()
+            self._head_bytes += int(whole[num - 1]) if num else 0
+            if num == len(block):
                 return
+            self._head_is_full = True
+            block = block.part(num, len(block))
         self._tail.append(block)
         self._num_tail += len(block)
         self._tail_bytes += block.num_bytes

@@ -14,7 +14,7 @@
 
 typedef const uint8_t *Bytes;
 
-#define VERSION 2
+#define VERSION 3
 #define MOST_LINE 8192 /* a longer line has no form */
 #define MOST_FORM 1024
 #define MOST_HOST 255
@@ -55,6 +55,12 @@ EXPORT void allready_insert(const uint64_t *hashes, const int64_t *given, int64_
         keys[at] = hashes[i];
         values[at] = given[i];
     }
+}
+
+/* The value of each hash, -1 where it is not known. */
+EXPORT void allready_find(const uint64_t *hashes, int64_t num, const uint64_t *keys, const int64_t *values, uint64_t mask,
+                          int64_t *found) {
+    for (int64_t i = 0; i < num; i++) found[i] = found_at(hashes[i], keys, values, mask);
 }
 
 /* How many newlines the first `size` bytes have. */
@@ -199,21 +205,75 @@ static int64_t form_of(Bytes p, int64_t length, uint8_t *out, Strip without_digi
     return num;
 }
 
-/* The number of each line's form: 0 where it can have none, -1 where it is new.  How many are new. */
+/* `forms.Forms`: numbers by hash, and what each number is, in `kinds`. */
+typedef struct {
+    const uint64_t *secret, *keys;
+    const int64_t *values;
+    uint64_t mask;
+    const uint8_t *kinds;
+} Known;
+
+#define MARKED 4 /* the only kind that a segment may have */
+
+/* What is between carriage returns: `most` new ones at most, as hash, place and length. */
+typedef struct {
+    int64_t num, most, num_new;
+    uint64_t *hashes;
+    int64_t *places, *lengths;
+} Segments;
+
+/* The hash of a line without its numbers; 0 where it can have none. */
+static inline uint64_t form_hash(Bytes p, int64_t length, uint8_t *form, Strip without_digits, const uint64_t *secret) {
+    int64_t size = length < MOST_LINE ? form_of(p, length, form, without_digits) : -1;
+    return size < 0 ? 0 : hash_of(form, size, secret);
+}
+
+/* What all segments of a line are together: 1 of no interest, 2 one may say an iteration, 0 anything else, -1 not known. */
+static int64_t segmented(Bytes data, Bytes line, int64_t length, uint8_t *form, Strip without_digits, const Known *known,
+                         Segments *segments) {
+    int is_known = 1, is_marked = 0;
+    for (int64_t at = 0; at < length;) {
+        Bytes next = memchr(line + at, '\r', (size_t)(length - at));
+        int64_t size = next ? next - line - at : length - at;
+        if (size) {
+            uint64_t hash = form_hash(line + at, size, form, without_digits, known->secret);
+            int64_t number = hash ? found_at(hash, known->keys, known->values, known->mask) : 0;
+            segments->num++;
+            if (number < 0) {
+                is_known = 0;
+                if (segments->num_new < segments->most) {
+                    segments->hashes[segments->num_new] = hash;
+                    segments->places[segments->num_new] = line + at - data;
+                    segments->lengths[segments->num_new++] = size;
+                }
+            } else if (known->kinds[number] & ~MARKED) {
+                return 0;
+            } else {
+                is_marked |= known->kinds[number];
+            }
+        }
+        at += size + 1;
+    }
+    return is_known ? 1 + !!is_marked : -1;
+}
+
+/* The number of each line's form: 0 where it can have none, -1 where it is new.  A line with carriage returns has that of
+ * `segmented`, and the hash 0.  How many are new. */
 EXPORT int64_t allready_forms(Bytes data, const int64_t *starts, const int64_t *lengths, const int64_t *at,
-                              int64_t num, const uint64_t *secret, const uint64_t *keys, const int64_t *values,
-                              uint64_t mask, uint64_t *hashes, int64_t *numbers) {
+                              int64_t num, const Known *known, uint64_t *hashes, int64_t *numbers, Segments *segments) {
     uint8_t form[MOST_LINE + 32];
     int64_t num_new = 0;
     const Strip without_digits = best_strip();
     for (int64_t i = 0; i < num; i++) {
         int64_t length = lengths[at[i]];
-        int64_t size = length < MOST_LINE ? form_of(data + starts[at[i]], length, form, without_digits) : -1;
-        hashes[i] = 0;
-        numbers[i] = 0;
-        if (size < 0) continue;
-        hashes[i] = hash_of(form, size, secret);
-        numbers[i] = found_at(hashes[i], keys, values, mask);
+        Bytes line = data + starts[at[i]];
+        hashes[i] = form_hash(line, length, form, without_digits, known->secret);
+        if (hashes[i])
+            numbers[i] = found_at(hashes[i], known->keys, known->values, known->mask);
+        else if (memchr(line, '\r', (size_t)length))
+            numbers[i] = segmented(data, line, length, form, without_digits, known, segments);
+        else
+            numbers[i] = 0;
         num_new += numbers[i] < 0;
     }
     return num_new;

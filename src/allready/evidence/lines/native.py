@@ -9,7 +9,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,11 @@ Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 
 LIBRARY = Path(__file__).with_name("native.lib")
-VERSION = 2
+VERSION = 3
 SWITCH = "ALLREADY_NO_NATIVE"
+_MOST_SEGMENTS = 4_096
+"""New ones between carriage returns that one call tells."""
+
 _INT, _WORD, _SHORT, _AT = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
 _TABLE = (_AT, _AT, _WORD)
 _SOME_LINES = (_AT, _AT, _AT, _AT, _INT)  # the buffer, starts, lengths, indexes and their number
@@ -32,7 +35,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "newlines": (_INT, (_AT, _INT, _AT)),
     "hashed": (_INT, (_AT, _INT, _SHORT, _INT, _AT, _AT)),
     "splice": (_INT, (*_SOME_LINES, _AT, _AT)),
-    "forms": (_INT, (*_SOME_LINES, _AT, *_TABLE, _AT, _AT)),
+    "find": (None, (_AT, _INT, *_TABLE, _AT)),
+    "forms": (_INT, (*_SOME_LINES, _AT, _AT, _AT, _AT)),
     "processes": (_INT, (*_SOME_LINES, _AT, *_TABLE, _AT, _AT)),
     "groups": (_INT, (_AT, _INT, *_TABLE, _AT, _AT, _AT)),
     "marks": (_INT, (*_SOME_LINES, _INT, _INT, _INT, _AT, *_TABLE, *6 * (_AT,))),
@@ -65,8 +69,8 @@ def native() -> "Native | None":
 class HashTable:
     """From hashes (never 0) to numbers (never negative)."""
 
-    def __init__(self, insert: Callable[..., None]) -> None:
-        self._insert = insert
+    def __init__(self, insert: Callable[..., None], find: Callable[..., None]) -> None:
+        self._insert, self._find = insert, find
         self._num, self._most = 0, 32  # half of the places
         self.keys: Words = np.zeros(64, np.uint64)
         self.values: Ints = np.zeros(64, np.int64)
@@ -86,6 +90,13 @@ class HashTable:
         hashes, values = np.ascontiguousarray(hashes, np.uint64), np.ascontiguousarray(values, np.int64)
         self._insert(hashes.ctypes.data, values.ctypes.data, len(hashes), *self.place)
 
+    def find(self, hashes: Words) -> Ints:
+        """Their numbers, -1 where one is not known."""
+        hashes = np.ascontiguousarray(hashes, np.uint64)
+        found = np.empty(len(hashes), np.int64)
+        self._find(hashes.ctypes.data, len(hashes), *self.place, found.ctypes.data)
+        return found
+
     @property
     def place(self) -> tuple[int, int, int]:
         """As C takes it."""
@@ -102,6 +113,36 @@ class LayoutPlace(ctypes.Structure):
     ]  # fmt: skip
 
 
+class _Known(ctypes.Structure):
+    """`Known` of `native.c`."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
+        ("secret", _AT), ("keys", _AT), ("values", _AT), ("mask", _WORD), ("kinds", _AT),
+    ]  # fmt: skip
+
+
+class _SegmentsPlace(ctypes.Structure):
+    """`Segments` of `native.c`."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
+        ("num", _INT), ("most", _INT), ("num_new", _INT), ("hashes", _AT), ("places", _AT), ("lengths", _AT),
+    ]  # fmt: skip
+
+
+class FormNumbers(NamedTuple):
+    """The number of each line's form (0 where it can have none, -1 where it is new) and its hash, 0 where it has
+    carriage returns; how many are new.  `num_segments` stand between carriage returns; of the new ones, up to a
+    bound, `segment_hashes`, `places` and `lengths`."""
+
+    numbers: Ints
+    hashes: Words
+    num_new: int
+    num_segments: int
+    segment_hashes: Words
+    places: Ints
+    lengths: Ints
+
+
 class Native:
     """The functions, for lines of one buffer: arrays go in and out."""
 
@@ -115,7 +156,7 @@ class Native:
 
     def table(self) -> HashTable:
         """An empty one."""
-        return HashTable(self._library.allready_insert)
+        return HashTable(self._library.allready_insert, self._library.allready_find)
 
     def newlines(self, data: Array, size: int) -> Ints:
         """Where each newline of the first `size` bytes stands."""
@@ -139,22 +180,31 @@ class Native:
         self._library.allready_splice(*lines, target.ctypes.data, places.ctypes.data)
         return places
 
-    def forms(self, data: Array, starts: Ints, lengths: Ints, at: Ints, table: HashTable) -> tuple[Ints, Words, int]:
-        """The number of each line's form (0 where it can have none, -1 where it is new), its hash, how many are new."""
-        return self._numbers(self._library.allready_forms, data, starts, lengths, at, table)
+    def forms(
+        self, data: Array, starts: Ints, lengths: Ints, at: Ints, table: HashTable, kinds: npt.NDArray[np.uint8]
+    ) -> FormNumbers:
+        """The forms of the lines `at`.  `kinds`: of each number in the table; a segment with another one than
+        `forms.MARKED` decides for its line."""
+        numbers, hashes = np.empty(len(at), np.int64), np.empty(len(at), np.uint64)
+        new, (places, sizes) = np.empty(_MOST_SEGMENTS, np.uint64), np.empty((2, _MOST_SEGMENTS), np.int64)
+        segments = _SegmentsPlace(0, _MOST_SEGMENTS, 0, *(x.ctypes.data for x in (new, places, sizes)))
+        known = _Known(self.secret.ctypes.data, *table.place, kinds.ctypes.data)
+        lines = self._lines(data, starts, lengths, at)
+        out = (hashes.ctypes.data, numbers.ctypes.data, ctypes.addressof(segments))
+        num_new = self._library.allready_forms(*lines, ctypes.addressof(known), *out)
+        end = segments.num_new
+        return FormNumbers(numbers, hashes, num_new, segments.num, new[:end], places[:end], sizes[:end])
 
     def processes(
         self, data: Array, starts: Ints, lengths: Ints, at: Ints, table: HashTable
     ) -> tuple[Ints, Words, int]:
-        """The same of the process that each line of NCCL's names."""
-        return self._numbers(self._library.allready_processes, data, starts, lengths, at, table)
-
-    def _numbers(
-        self, function: Callable[..., int], data: Array, starts: Ints, lengths: Ints, at: Ints, table: HashTable
-    ) -> tuple[Ints, Words, int]:
+        """The number of the process that each line of NCCL's names (0 for none, -1 where it is new), its hash, how
+        many are new."""
         numbers, hashes = np.empty(len(at), np.int64), np.empty(len(at), np.uint64)
         lines = self._lines(data, starts, lengths, at)
-        num_new = function(*lines, self.secret.ctypes.data, *table.place, hashes.ctypes.data, numbers.ctypes.data)
+        num_new = self._library.allready_processes(
+            *lines, self.secret.ctypes.data, *table.place, hashes.ctypes.data, numbers.ctypes.data
+        )
         return numbers, hashes, num_new
 
     def groups(self, keys: Ints) -> tuple[Ints, Ints]:

@@ -8,6 +8,7 @@ from allready.evidence.clock import Clock
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
 from allready.evidence.lines.literals import Ints
+from allready.evidence.lines.native import HashTable
 from allready.evidence.lines.streams import Streams
 from allready.evidence.lines.templates import PENDING, Templates, Words, dates, decimals, geometry
 from allready.evidence.reading import OpShape
@@ -19,6 +20,8 @@ _MANY = 200  # templates of one layout, from which on the number of elements is 
 _MAX_DIGITS = 18
 _FEW = 8
 _MAX_OPEN = 200_000
+_MAX_PACKED, _MAX_PACKED_ID = (1 << 40) - 1, (1 << 23) - 1  # together in one number
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _CLOCK = Clock(0.0)  # prefixes are read for who wrote a line, not for when
 
 
@@ -64,6 +67,7 @@ class Operations:
         self._shapes: dict[int, OpShape] = {}  # template -> its operation
         self._open: dict[int, OpShape] = {}  # template -> its operation, whatever the number of elements
         self._open_codes: dict[tuple[int, int], int] = {}
+        self._open_hashes: HashTable | None = None  # the same once more
         self._loose: list[tuple[int, int, OpShape]] = []  # operations without a template: index, stream
         self._made: list[tuple[int, int]] = []  # streams that are new: stream, index of the line that gave it
         self._generation = templates.generation
@@ -110,6 +114,7 @@ class Operations:
             self._generation = self._templates.generation
             for known in (self._shapes, self._open, self._open_codes):
                 known.clear()
+            self._open_hashes = None
 
     def _learn_layout(self, lines: Lines, first: int, left: Ints, line: coll.CollLine) -> None:
         """The template of line `first`, and all others with its layout among the lines left."""
@@ -188,10 +193,13 @@ class Operations:
                 (int(first[one]), int(templates.target[one]), self._shapes[one], one, -1)
                 for one in np.flatnonzero(first >= 0).tolist()
             ]
-        keys: list[tuple[int, int]] = list(zip(ids[open_].tolist(), lines.numbers[open_].tolist(), strict=True))
+        known, hashes = self._open_known(lines, open_)
+        unknown = open_[known < 0]
+        keys: list[tuple[int, int]] = list(zip(ids[unknown].tolist(), lines.numbers[unknown].tolist(), strict=True))
         if len(self._open_codes) + len(keys) > _MAX_OPEN:
             self._open_codes.clear()
-        for at, key in zip(open_.tolist(), keys, strict=True):
+            self._open_hashes = None
+        for at, key in zip(unknown.tolist(), keys, strict=True):
             if key not in self._open_codes:
                 self._open_codes[key] = 0
                 target = int(templates.target[key[0]])
@@ -207,9 +215,26 @@ class Operations:
             else:
                 self._open_codes[template, number] = code
         codes[pending] = templates.code[ids[pending]]
-        codes[open_] = [self._open_codes[key] for key in keys]
+        codes[open_[known >= 0]] = known[known >= 0]
+        codes[unknown] = [self._open_codes[key] for key in keys]
+        if len(unknown) and self._open_hashes is not None:
+            some, firsts = np.unique(hashes[known < 0], return_index=True)
+            self._open_hashes.add(some, codes[unknown[firsts]].astype(np.int64))
         self._settle_streams(lines)
         self._loose.clear()
+
+    def _open_known(self, lines: Lines, at: Ints) -> tuple[Ints, Words]:
+        """The codes of lines whose number of elements was read, -1 where they are not known, and what they are known by
+        in the compiled scanner; its hashes are one for each template and number, so that nothing falls together."""
+        unknown, ids, numbers = np.full(len(at), -1, np.int64), lines.ids[at], lines.numbers[at]
+        if lines.native is None or not len(at) or int(numbers.max()) > _MAX_PACKED or int(ids.max()) > _MAX_PACKED_ID:
+            return unknown, unknown.view(np.uint64)
+        if self._open_hashes is None:
+            self._open_hashes = lines.native.table()
+        hashes = (ids.view(np.uint64) << np.uint64(40) | numbers.view(np.uint64)) + np.uint64(1)
+        hashes = (hashes ^ hashes >> np.uint64(32)) * _SPREAD  # the same numbers in another order
+        hashes ^= hashes >> np.uint64(32)
+        return self._open_hashes.find(hashes), hashes
 
     def _settle_streams(self, lines: Lines) -> None:
         """Whose a stream is, its first line says, although another one may have been parsed before it."""

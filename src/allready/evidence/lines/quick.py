@@ -8,16 +8,15 @@ from msgspec import Struct
 
 from allready.evidence.lines import forms
 from allready.evidence.lines.chunk import Lines
-from allready.evidence.lines.forms import Forms
+from allready.evidence.lines.forms import MOST_BYTES, Forms
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LINE_BYTES, LineBlock, LineBuffer
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.native import Native
 
-_MAX_SPREAD = 3
-_FEW = 256
-"""Fewer lines in a chunk are not worth it."""
+_FEW, _FEW_BYTES = 256, 65_536
+"""Fewer lines in a chunk, with fewer bytes, are not worth it."""
 
 
 _MAX_PAIRS = 1 << 23
@@ -44,24 +43,32 @@ class QuickLines:
         self, known: Forms, keeper: LineBuffer, last: LastLines, limits: Limits, native: Native | None = None
     ) -> None:
         self._forms, self._keeper, self._last, self._limits, self._native = known, keeper, last, limits, native
-        self._repeats = np.empty((0, 0), np.int32)  # by process and form
+        self._indexes = np.empty((0, 0), np.int32)  # by process and form
         self._numbered = known.processes
 
     def sort_out(self, lines: Lines, left: Ints) -> Sorted:
         """Take what is known of the lines `left`."""
-        if len(left) < _FEW:
+        if len(left) < _FEW and int(lines.lengths[left].sum()) < _FEW_BYTES:
             return Sorted(left)
         numbers = self._forms.of(lines, left)
         if numbers is None:
             return Sorted(left)
         kinds = self._forms.kinds[numbers]
+        is_kept = (kinds & forms.KEPT) != 0
         is_usual = (kinds & forms.APART) != 0
-        is_usual |= lines.lengths[left] >= self._limits.clip_bytes
-        is_kept = ~is_usual & ((kinds & forms.KEPT) != 0)
+        is_usual |= is_kept & (lines.lengths[left] >= self._limits.clip_bytes)
+        is_kept &= ~is_usual
         at = np.flatnonzero(is_kept)
         kept_at, kept = self._take(lines, left[at], numbers[at], kinds[at]) if len(at) else ([], None)
         marked = left[~is_usual & ((kinds & forms.MARKED) != 0)]
         return Sorted(left[is_usual], marked, left[at], kept_at, kept)
+
+    def is_dull(self, line: Lines) -> bool:
+        """Whether all segments of a very long line, or of a part of one, are of no interest."""
+        if self._native is None or line.buffer.find(b"\r", int(line.starts[0]), int(line.starts[0]) + MOST_BYTES) < 0:
+            return False
+        numbers = self._forms.of(line, np.zeros(1, np.int64))
+        return numbers is not None and int(self._forms.kinds[numbers[0]]) == forms.DULL
 
     def _take(self, lines: Lines, at: Ints, numbers: Ints, kinds: npt.NDArray[np.uint8]) -> tuple[list[int], LineBlock]:
         """Count the lines `at` by form and process; those for which there is room, in order."""
@@ -81,8 +88,10 @@ class QuickLines:
         counts = np.diff(begins, append=len(keys))
         last = at[order[np.append(begins[1:], len(keys)) - 1]]
         rooms = self._rooms(lines, in_order[begins], counts, at[order], begins, last)
-        place = np.arange(len(keys)) - np.repeat(begins, counts)  # of each among those of its pair
-        kept = np.sort(at[order[place < np.repeat(rooms, counts)]])
+        kept = at
+        if (rooms < counts).any():
+            place = np.arange(len(keys)) - np.repeat(begins, counts)  # of each among those of its pair
+            kept = np.sort(at[order[place < np.repeat(rooms, counts)]])
         return kept.tolist(), _block(lines, kept)
 
     def _rooms(self, lines: Lines, keys: Ints, counts: Ints, in_order: Ints, begins: Ints, last: Ints) -> Ints:
@@ -90,40 +99,43 @@ class QuickLines:
 
         `in_order`: the lines, pair by pair; `begins`: where each pair begins there; `last`: the last line of each.
         """
-        names, known = self._forms.processes, self._forms.forms
-        processes, numbers = np.divmod(keys, len(known))
-        repeats = self._repeats_of(processes, numbers)
-        full = np.flatnonzero(repeats >= 0)  # what was counted once is counted from then on
+        processes, numbers = np.divmod(keys, len(self._forms.forms))
+        indexes = self._indexes_of(processes, numbers)
+        rooms = np.array(self._keeper.rooms(indexes.tolist(), counts.tolist()), np.int64)
+        full = np.flatnonzero(rooms < counts)
+        for pair in full.tolist():
+            if not self._keeper.has_repeat(int(indexes[pair])):
+                first = raw(lines, int(in_order[begins[pair] + rooms[pair]]))
+                self._keeper.repeat(int(indexes[pair]), self._forms.processes[int(processes[pair])], first)
         ends = last[full]
         starts = lines.starts[ends]
-        columns = (repeats[full], counts[full], ends + lines.base + 1, starts, starts + lines.lengths[ends])
+        more = (counts - rooms)[full]
+        columns = (indexes[full], more, ends + lines.base + 1, starts, starts + lines.trimmed[ends])
         rows = zip(*(column.tolist() for column in columns), strict=True)
         self._keeper.count_all(rows, lines.buffer, lines.offset)
-        rooms = np.zeros(len(keys), np.int64)
-        for pair in np.flatnonzero(repeats < 0).tolist():
-            process, number, num = int(processes[pair]), int(numbers[pair]), int(counts[pair])
-            name, form = names[process], known[number]
-            rooms[pair] = room = self._keeper.room(name, form, num)
-            if room < num:
-                first = None if self._keeper.has_repeat(name, form) else raw(lines, int(in_order[begins[pair] + room]))
-                repeat = self._keeper.count_more(name, form, num - room, first, raw(lines, int(last[pair])))
-                if process < len(self._repeats) and number < self._repeats.shape[1]:
-                    self._repeats[process, number] = repeat
         return rooms
 
-    def _repeats_of(self, processes: Ints, numbers: Ints) -> Ints:
-        """The repeat that each pair goes into, -1 where it is not known."""
+    def _indexes_of(self, processes: Ints, numbers: Ints) -> Ints:
+        """What the keeper counts each pair by."""
         if self._forms.processes is not self._numbered:  # their numbers were given anew
-            self._numbered, self._repeats = self._forms.processes, np.empty((0, 0), np.int32)
+            self._numbered, self._indexes = self._forms.processes, np.empty((0, 0), np.int32)
         shape = len(self._forms.processes), len(self._forms.forms)
-        have = self._repeats.shape
+        have = self._indexes.shape
         if (shape[0] > have[0] or shape[1] > have[1]) and 4 * shape[0] * shape[1] <= _MAX_PAIRS:
             more = np.full((2 * shape[0], 2 * shape[1]), -1, np.int32)
-            more[: have[0], : have[1]] = self._repeats
-            self._repeats = more
+            more[: have[0], : have[1]] = self._indexes
+            self._indexes = more
         found = np.full(len(processes), -1, np.int64)
-        inside = np.flatnonzero((processes < self._repeats.shape[0]) & (numbers < self._repeats.shape[1]))
-        found[inside] = self._repeats[processes[inside], numbers[inside]]
+        is_inside = (processes < self._indexes.shape[0]) & (numbers < self._indexes.shape[1])
+        inside = np.flatnonzero(is_inside)
+        found[inside] = self._indexes[processes[inside], numbers[inside]]
+        new = np.flatnonzero(found < 0)
+        if len(new):
+            names, known = self._forms.processes, self._forms.forms
+            pairs = zip(processes[new].tolist(), numbers[new].tolist(), strict=True)
+            found[new] = self._keeper.indexes([(names[process], known[number]) for process, number in pairs])
+            new = new[is_inside[new]]
+            self._indexes[processes[new], numbers[new]] = found[new]
         return found
 
     def _set_last(self, lines: Lines, at: Ints, processes: Ints) -> None:
@@ -137,39 +149,41 @@ class QuickLines:
 def raw(lines: Lines, index: int) -> RawLine:
     """A line as an object."""
     start = int(lines.starts[index])
-    text = bytes(lines.buffer[start : start + int(lines.lengths[index])])
+    text = bytes(lines.buffer[start : start + int(lines.trimmed[index])])
     return RawLine(number=lines.base + index + 1, offset=lines.offset + start, text=text)
 
 
 class _Unread(LineBlock):
-    """Lines as their place in a piece of the log; most are never read, because later ones take their place."""
+    """Lines as their place in bytes that have no others; most are never read, because later ones take their place."""
 
-    def __init__(self, data: bytes, offset: int, numbers: Ints, starts: Ints, lengths: Ints) -> None:
-        """`offset`: of the piece in the log; `starts`: in the piece."""
+    def __init__(self, data: bytes | bytearray, numbers: Ints, offsets: Ints, places: Ints, lengths: Ints) -> None:
+        """`offsets`: in the log; `places`: in the data."""
         super().__init__((), int(lengths.sum()) + LINE_BYTES * len(lengths))
-        self._data, self._offset, self._numbers, self._starts, self._lengths = data, offset, numbers, starts, lengths
+        self._data, self._numbers, self._offsets, self._places, self._lengths = data, numbers, offsets, places, lengths
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def lines(self) -> Iterable[RawLine]:
-        rows = zip(self._numbers.tolist(), self._starts.tolist(), self._lengths.tolist(), strict=True)
+        columns = (self._numbers, self._offsets, self._places, self._lengths)
         return [
-            RawLine(number=number, offset=self._offset + start, text=self._data[start : start + length])
-            for number, start, length in rows
+            RawLine(number=number, offset=offset, text=bytes(self._data[place : place + length]))
+            for number, offset, place, length in zip(*(column.tolist() for column in columns), strict=True)
         ]
+
+    def sizes(self) -> Ints:
+        return self._lengths + LINE_BYTES
 
     def part(self, first: int, end: int) -> LineBlock:
         some = slice(first, end)
-        return _Unread(self._data, self._offset, self._numbers[some], self._starts[some], self._lengths[some])
+        return _Unread(self._data, self._numbers[some], self._offsets[some], self._places[some], self._lengths[some])
 
 
 def _block(lines: Lines, at: Ints) -> LineBlock:
-    """These lines, read when they are asked for where what lies between takes little memory."""
+    """These lines, read when they are asked for."""
     if not len(at):
         return LineBlock((), 0)
-    starts, lengths = lines.starts[at], lines.lengths[at]
-    begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
-    block = _Unread(bytes(lines.buffer[begin:end]), lines.offset + begin, at + lines.base + 1, starts - begin, lengths)
-    is_dense = end - begin < _MAX_SPREAD * block.num_bytes
-    return block if is_dense else LineBlock(list(block.lines()), block.num_bytes)
+    data, size, places = lines.spliced(at)
+    if data is lines.buffer:  # which the next chunk overwrites
+        data = bytes(memoryview(data)[:size])
+    return _Unread(data, lines.base + at + 1, lines.offset + lines.starts[at], places, lines.trimmed[at])

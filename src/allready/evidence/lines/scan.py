@@ -439,6 +439,8 @@ class _Scan:
     def _pieces(self, start: int, stop: int, available: int, number: int, offset: int, num_before: int) -> bool:
         """Look at a long line piece by piece; whether there was anything of interest."""
         piece, overlap = self._limits.line_bytes, self._limits.clip_bytes
+        if self._quick is not None and self._quick.is_dull(self._one_line(start, min(stop + overlap, available))):
+            return False
         is_kept = False
         for at in range(start, stop, piece):
             end = min(at + piece + overlap, available)
@@ -452,6 +454,11 @@ class _Scan:
                 self._put(hit, number, offset)
                 is_kept = True
         return is_kept
+
+    def _one_line(self, start: int, end: int) -> Lines:
+        """Bytes of the buffer as a line."""
+        one = np.array([start], np.int64)
+        return Lines(self._feed.buffer, self._rows, 0, 0, one, end - one, self._native)
 
     # -- counting --------------------------------------------------------------------------------------------------
 
@@ -484,7 +491,7 @@ class _Scan:
                 self._keeper.repeated(
                     index, int(counts[index]), lines.base + at + 1, lines.offset + int(lines.starts[at]), lines.text(at)
                 )
-        self._last.add(lines, self._streams.builders, [repeat.process for repeat in self._keeper.repeats])
+        self._last.add(lines, self._streams.builders, self._keeper.repeats)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
