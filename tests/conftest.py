@@ -4,12 +4,15 @@ A test needs no list to be left out where it cannot run or takes long: its marke
 jobs, nodes or laboratories set theirs.  `pytest --fast` (`make test-fast`) runs the rest.
 """
 
+import contextlib
 import functools
 import gc
+import importlib
 import importlib.util
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -87,6 +90,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     return ByFile(config, log) if config.getoption("--fast") else None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """The processes share the work of compiling: in a fresh checkout each would compile every test.
+
+    Each imports a part of its own first and then those of the others, which these have left compiled meanwhile.
+    """
+    gc.disable()  # what is collected stays: see pytest_collection_finish
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode:
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), int(worker["workercount"])
+    files = [file for arg in session.config.args for file in Path(arg).rglob("test_*.py")]
+    files = [file for file in files if not pytest_ignore_collect(file, session.config)]
+    files.sort(key=lambda file: (-file.stat().st_size, file))  # so that the parts take equally long
+    for part in range(number, number + count):
+        for file in files[part % count :: count]:
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # it comes again where it is collected
+                importlib.import_module(".".join(file.resolve().relative_to(ROOT).with_suffix("").parts))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With --fast neither folders nor files of which no test is quick, which are not even compiled then."""
     if not config.getoption("--fast"):
@@ -120,6 +143,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_collection_finish() -> None:
     """The tests stay to the end: a search for garbage need not go through them again and again."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

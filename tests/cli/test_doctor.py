@@ -433,10 +433,15 @@ def test_a_prolog_without_time_says_so_in_time(
     options: tuple[str, ...], code: int, begin: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Facts that take an hour, in a machine whose every limit fails."""
-    monkeypatch.setattr("allready.preflight.doctor.examine.examine", lambda *_, **__: time.sleep(3600))
-    began_s = time.monotonic()
+    left_s: list[float] = []
+
+    def endless(*_: object, **__: object) -> None:
+        left_s.append(signal.getitimer(signal.ITIMER_REAL)[0])
+        time.sleep(3600)
+
+    monkeypatch.setattr("allready.preflight.doctor.examine.examine", endless)
     assert main(["doctor", *options, "--lang", "en"]) == code
-    assert time.monotonic() - began_s < 3.0
+    assert all(0 < left <= 2.0 for left in left_s)
     printed = capsys.readouterr()
     assert printed.out.startswith(begin)
     assert printed.out.count("\n") == (1 if begin else 0)
@@ -447,10 +452,8 @@ def test_a_prolog_without_time_says_so_in_time(
 def test_an_interpreter_that_started_too_late_looks_at_nothing_and_drains_no_node(tmp_path: Path) -> None:
     """As on CPUs that are very busy: 2 s are over before the first line of ours."""
     (tmp_path / "sitecustomize.py").write_text("import time\nwhile time.process_time() < 2.2: pass\n")
-    began_s = time.monotonic()
     code, line = one_line("--prolog", "--lang", "en", PYTHONPATH=str(tmp_path))
     assert (code, line.startswith("allready: not looked at: 2 s are over")) == (0, True), line
-    assert time.monotonic() - began_s < 30.0
 
 
 def test_loopback_is_a_mistake_only_where_the_job_has_other_nodes(tmp_path: Path) -> None:
@@ -489,11 +492,9 @@ def test_a_script_that_ends_with_exec_has_all_of_the_time(tmp_path: Path) -> Non
 )
 def test_imports_that_take_long_end_in_time(language: str, begin: str, tmp_path: Path) -> None:
     """Before the command's own module is there: the alarm is set at the first line."""
-    (tmp_path / "argparse.py").write_text("import time\nfor _ in range(600): time.sleep(0.1)\n")
-    began_s = time.monotonic()
+    (tmp_path / "argparse.py").write_text("import time\nwhile True: time.sleep(0.1)\n")
     code, line = one_line("--prolog", "--lang", language, PYTHONPATH=str(tmp_path))
     assert (code, line.startswith(begin)) == (0, True), line
-    assert time.monotonic() - began_s < 30.0
 
 
 @cases(
@@ -521,7 +522,7 @@ def test_only_a_format_makes_it_end_sooner(monkeypatch: pytest.MonkeyPatch, word
 def test_the_alarm_is_set_as_well_where_the_language_stands_before_the_command(
     language: list[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "argparse.py").write_text("import time\nfor _ in range(600): time.sleep(0.1)\n")
+    (tmp_path / "argparse.py").write_text("import time\nwhile True: time.sleep(0.1)\n")
     done = subprocess.run(
         [*PROGRAM, *language, "doctor", "--prolog"],
         capture_output=True, text=True, timeout=60, check=False, env=plain_environment(PYTHONPATH=str(tmp_path)),

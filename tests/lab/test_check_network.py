@@ -1,7 +1,6 @@
 """`allready check` where the network is bad: slow, lossy, too small packets, or dying in the middle of the sweep."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,9 +131,7 @@ def test_a_link_that_becomes_slow_in_the_middle_of_the_sweep_is_named(lab3: Lab,
 @pytest.mark.parametrize("node", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_link_that_dies_in_the_middle_of_the_sweep_is_named(lab3: Lab, tmp_path: Path, node: int) -> None:
     with once_connected(lab3, LinkDown(node=node), after_s=2.0):
-        began = time.monotonic()
         seen = run(lab3, tmp_path, extra=LONG)
-    assert time.monotonic() - began < 150
     assert (seen.accused["class"], seen.accused["nodes"]) == ("NET-BROKEN", [node])
 
 

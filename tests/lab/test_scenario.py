@@ -24,7 +24,7 @@ def test_gives_exit_code_and_output_of_every_node(lab2: Lab) -> None:
     assert (second.returncode, second.stdout, second.stderr) == (-9, "", "node1\n")
     assert first.start_s is not None
     assert first.end_s is not None
-    assert 0 <= first.start_s <= first.end_s <= result.duration_s < 20
+    assert 0 <= first.start_s <= first.end_s <= result.duration_s
 
 
 def test_passes_each_node_its_own_variables(lab2: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_a_node_that_must_not_start_does_not_and_a_late_one_is_late(lab3: Lab) -
     assert (absent.returncode, absent.start_s, absent.end_s, absent.timed_out) == (None, None, None, False)
     assert late.returncode == 0
     assert late.start_s is not None
-    assert 0.7 <= late.start_s < 20
+    assert late.start_s >= 0.7
 
 
 def test_what_still_runs_at_the_end_is_killed_with_its_children(lab2: Lab) -> None:
@@ -50,7 +50,7 @@ def test_what_still_runs_at_the_end_is_killed_with_its_children(lab2: Lab) -> No
     assert result.nodes[0].timed_out
     assert result.nodes[0].returncode == -9
     assert not result.nodes[1].timed_out
-    assert 0.5 <= result.duration_s < 60
+    assert result.duration_s >= 0.5
     assert lab2.status()["commands"] == []
 
 

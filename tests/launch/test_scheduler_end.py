@@ -1,7 +1,6 @@
 """Why Slurm ends a job, from what its controller printed for real jobs, and from one that does not answer."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -80,10 +79,8 @@ def test_the_question_is_asked_again_when_the_signal_of_the_job_ends_it(tmp_path
 def test_a_controller_that_does_not_answer_costs_seconds_and_leaves_nothing(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     question = SchedulerQuestion({"SLURM_JOB_ID": "1"}, program=program(tmp_path, f"echo $$ > {pid}; exec sleep 600"))
-    began = time.monotonic()
     question.ask()
-    assert question.answer() is None
-    assert time.monotonic() - began < 60
+    assert question.answer() is None  # long before the ten minutes, which are more than a test has
     question.answer()
     assert not Path(f"/proc/{int(pid.read_text())}").exists() or os.getpid() == 1
 

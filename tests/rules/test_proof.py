@@ -25,6 +25,8 @@ AREAS = frozenset({"env", "gpu", "limit", "name", "net", "port", "variables"})
 OF_SEVERAL = {RollCall, Reachability, Collectives}
 """Parts of a job that one machine does not have."""
 FEWEST = 60
+LONG = {"thorough", "slow"}
+"""Marks of tests about time or any text, which show nothing more of what a rule says."""
 
 
 class Proof(Struct):
@@ -47,11 +49,14 @@ def rules() -> list[Rule]:
 
 
 def calls_of(module: ModuleType) -> Iterator[Callable[[], Any]]:
-    """The tests of a module with every row of theirs, without those that need fixtures."""
+    """The tests of a module with every row of theirs, without those that need fixtures or measure something."""
     for name, test in inspect.getmembers(module, inspect.isfunction):
         if not name.startswith("test_") or test.__module__ != module.__name__ or hasattr(test, "hypothesis"):
             continue
-        marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+        all_marks = getattr(test, "pytestmark", ())
+        if LONG & {mark.name for mark in all_marks}:
+            continue
+        marks = [mark for mark in all_marks if mark.name == "parametrize"]
         tables = [[dict(zip(names, values, strict=True)) for values in rows] for names, rows in map(_table, marks)]
         given = {name for table in tables for row in table for name in row}
         if set(inspect.signature(test).parameters) <= given:

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.clock import Deadline
+from tests.runtime.warm import Rank, warm
 
+WARM = {
+    "rank.py", "loop_rank.py", "plain_rank.py", "tensors_rank.py", "sharded_rank.py", "twins_rank.py",
+    "interrupted_rank.py",
+}  # fmt: skip
+"""Scripts whose ranks are forked with torch imported: their tests are about what comes after that."""
 START_S = 120.0
 """Importing torch takes many seconds on a machine that is busy."""
 
@@ -20,10 +26,11 @@ class Job:
     """Start the ranks, and read what they write, a JSON object per line."""
 
     def __init__(self, folder: Path, num_ranks: int, *, script: str = "rank.py", **plan: Any) -> None:
+        self._is_warm = script in WARM and plan.get("device", "cpu") == "cpu"
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self._files = [(folder / f"rank{r}").with_suffix(".jsonl") for r in range(num_ranks)]
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[subprocess.Popen[bytes] | Rank] = []
         self._commands: list[list[str]] = []
         self._is_on_gpu = plan.get("device") == "cuda"
         self._mark = f"RUNTIME_TEST={uuid.uuid4().hex}"
@@ -39,12 +46,14 @@ class Job:
             path.write_text("")
             self.processes.append(self._start(rank, {}))
 
-    def _start(self, rank: int, more: dict[str, str]) -> "subprocess.Popen[bytes]":
+    def _start(self, rank: int, more: dict[str, str]) -> "subprocess.Popen[bytes] | Rank":
         path, environment = self._files[rank], self._environment | more
         if self._is_on_gpu:  # NCCL takes ranks of one GPU only as hosts of their own
             own = {"NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
             environment |= own
         with path.open("a") as out, path.with_suffix(".err").open("a") as err:
+            if self._is_warm and not more:
+                return warm().start(self._commands[rank][1:], environment, out, err)
             return subprocess.Popen(
                 self._commands[rank], stdout=out, stderr=err, start_new_session=True, env=environment
             )

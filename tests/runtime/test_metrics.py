@@ -4,7 +4,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -110,7 +109,6 @@ def test_waits_keep_the_last_and_tell_each_once() -> None:
 
 
 def test_a_thread_that_hangs_fails_or_is_flooded_costs_its_items_only() -> None:
-    begin_s = time.monotonic()
     release, inside = threading.Event(), threading.Event()
 
     def hang(_: int) -> None:
@@ -136,7 +134,6 @@ def test_a_thread_that_hangs_fails_or_is_flooded_costs_its_items_only() -> None:
     assert failing.close(10.0)
     release.set()
     until(lambda: not any(t.name == "allready-hanging" for t in threading.enumerate()), 10.0)
-    assert time.monotonic() - begin_s < 60.0
 
 
 def test_a_listener_that_fails_is_left_out_and_the_call_counts() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from allready import units
 from allready.model import Report, ranges
+from allready.report.compiled import Compiled
 from allready.report.page import page
 from allready.report.safe import plain, shorten
 
@@ -41,10 +42,14 @@ def _file(name: str) -> str:
 
 @functools.cache
 def _template() -> "Template":
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, MemcachedBytecodeCache, StrictUndefined, compiler
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(_file), finalize=_harmless
+        autoescape=True,
+        undefined=StrictUndefined,
+        loader=FunctionLoader(_file),
+        finalize=_harmless,
+        bytecode_cache=MemcachedBytecodeCache(Compiled(compiler.__file__, __file__), prefix=""),
     )
     environment.filters |= {
         "plain": lambda text, most: plain(text, most=most),

