@@ -10,12 +10,14 @@ from time import monotonic
 from typing import Any, Literal
 
 from allready.model import CallArguments
+from allready.runtime.ahead import Ahead
 from allready.runtime.calling import OUTCOMES, SLICE, SLICE_S, Call, Handle, OnFailure, Timeout
 from allready.runtime.durations import LONGEST
 from allready.runtime.failures import CollectiveFailed
+from allready.runtime.group import Direct
 from allready.runtime.nccl import StreamEnd, await_device
 from allready.runtime.recording import listeners
-from allready.runtime.session import Session
+from allready.runtime.session import RunsAhead, Session
 
 _OPERATION = "all_reduce"
 _IN_FLIGHT = (_OPERATION,)
@@ -35,14 +37,18 @@ class _NotYet(RuntimeError):  # noqa: N818 - an outcome
 
 
 def sum_directly(
-    session: Session, tensor: Any, op: Any, timeout: Timeout, on_failure: OnFailure
+    session: Session, tensor: Any, op: Any, timeout: Timeout, on_failure: OnFailure, ahead: bool
 ) -> CollectiveFailed | Other | None:
-    """One call from its entry to its outcome, if it is of this kind."""
+    """One call from its entry to its outcome, if it is of this kind.
+
+    `ahead`: on a GPU, where those before it allow that, only until the stream has its orders.
+    """
     direct = session.group.direct
+    if direct is None or not isinstance(tensor, direct.tensor):
+        return OTHER
+    waits = tensor.is_cpu or not ahead
     if (
-        direct is None
-        or not isinstance(tensor, direct.tensor)
-        or not (op is None or op is direct.sum)
+        not (op is None or op is direct.sum)
         or not (
             session.least_s > SLICE_S if timeout is None else type(timeout) is timedelta and SLICE < timeout <= LONGEST
         )
@@ -50,7 +56,7 @@ def sum_directly(
         or not tensor.is_contiguous()
         or tensor.is_neg()
         or direct.is_special(tensor)
-        or session.pending
+        or (waits and session.pending)
         or on_failure not in OUTCOMES
         or listeners
     ):
@@ -60,12 +66,17 @@ def sum_directly(
     member, work, has_entered, has_begun = session.member, None, False, False
     begin_s = monotonic()
     try:
+        if not (waits or _runs_ahead(session, direct).make_room()):
+            return OTHER
         with session.lock:
-            has_entered = member.enter_alone(_IN_FLIGHT, (tensor.dtype, tensor.numel()), begin_s)
+            has_entered = member.enter_alone(_IN_FLIGHT, (tensor.dtype, tensor.numel()), begin_s, waits)
         if not has_entered:
             return OTHER  # `calling` knows why
         work = direct.all_reduce([tensor], direct.options)
         has_begun = True
+        if not waits:
+            _leave(session, direct, timeout, work, begin_s)
+            return None
         if direct.end is None or tensor.is_cpu:
             work.wait(SLICE)
         else:
@@ -86,6 +97,20 @@ def sum_directly(
         session.is_call_limited = False
         session.in_call.release()
     return None
+
+
+def _runs_ahead(session: Session, direct: Direct) -> RunsAhead:
+    if session.ahead is None:
+        session.ahead = Ahead(session, direct.gpu, _OPERATION)
+    return session.ahead
+
+
+def _leave(session: Session, direct: Direct, timeout: Timeout, work: Any, begin_s: float) -> None:
+    """The stream has its orders."""
+    if work is not None:
+        work.wait()  # the stream does, not this thread
+    limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else session.timeout_s
+    _runs_ahead(session, direct).add(begin_s, limit_s)
 
 
 def _go_on(

@@ -48,6 +48,19 @@ class Pending(Protocol):
         """Its epoch has failed, so it has."""
 
 
+class RunsAhead(Protocol):
+    """Calls whose outcome comes with a later one."""
+
+    def make_room(self) -> bool:
+        """Before the next one; False: it must not begin."""
+
+    def add(self, begin_s: float, limit_s: float) -> None:
+        """The stream has its orders."""
+
+    def close(self) -> None:
+        """Nothing follows."""
+
+
 class _Alone:
     """Around a call: holds `in_call`.  Two at a time could be in another order on another rank, and then give wrong
     sums.  A class, since a generator would cost a call 2 us.
@@ -88,6 +101,8 @@ class Session:
         self.repeats = Repeats()
         self.pending: dict[Ranks, list[Pending]] = {}
         """Calls in flight that have not been waited for yet, by group, the oldest first."""
+        self.ahead: RunsAhead | None = None
+        """Once a call has run ahead."""
         self._link: Link | None = None
         self._num_shut = 0
         self._hang_watch = HangWatch.of_this_rank()
@@ -347,6 +362,8 @@ class Session:
             self.member.is_open = False
             self._why_lost = self._why_lost or "this rank has left"
             self.changed.notify_all()
+        if self.ahead is not None:
+            self.ahead.close()
         if self._link is not None:
             self._link.close(message)
 
