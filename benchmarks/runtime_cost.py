@@ -61,7 +61,7 @@ def rank_main(rank: int, ranks: int, port: int, given: argparse.Namespace, devic
             ways["waited"] = functools.partial(waited, tensor)
             ways["ahead"] = functools.partial(allready.safe_all_reduce, tensor, ahead=True)
             if given.between_us:
-                work = functools.partial(torch.cuda._sleep, round(given.between_us * cycles_per_us()))
+                work = functools.partial(torch.cuda._sleep, round(given.between_us * cycles_per_us()))  # noqa: SLF001
         ways = {way: call for way, call in ways.items() if way in (given.ways or ways)}
         took_us: dict[str, list[float]] = {way: [] for way in ways}
         cpu_us: dict[str, list[float]] = {way: [] for way in ways}
@@ -120,7 +120,7 @@ def cycles_per_us() -> float:
     for _ in range(2):  # the first one loads the kernel
         torch.cuda.synchronize()
         begin_s = time.perf_counter()
-        torch.cuda._sleep(num)
+        torch.cuda._sleep(num)  # noqa: SLF001 - the only kernel of a given length
         torch.cuda.synchronize()
         took_s = time.perf_counter() - begin_s
     return num / took_s / 1e6

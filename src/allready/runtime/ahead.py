@@ -138,7 +138,8 @@ class Ahead:
                     self._wake.wait()
                 idle_since_s = time.monotonic()
                 continue
-            late = next((call for call in calls if call.until_s <= now_s), None)
+            # The last one: those before it are done if it is.
+            late = next((call for call in reversed(calls) if call.until_s <= now_s), None)
             if late is not None and late.epoch != told and self._is_late(late):
                 told = late.epoch
             time.sleep(LOOK_S)

@@ -1,0 +1,192 @@
+"""Calls that run ahead on a GPU, which a list of flags stands for: when they count, and who keeps their deadlines."""
+
+import threading
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from allready.errors import UsageError
+from allready.model import CallArguments, FailureCause, RuntimeFailure
+from allready.runtime import ahead as module
+from allready.runtime import messages as m
+from allready.runtime.ahead import Ahead
+from allready.runtime.calling import Call, run
+from allready.runtime.calls import safe_all_reduce
+from allready.runtime.direct import OTHER, sum_directly
+from allready.runtime.failures import CollectiveFailed
+from allready.runtime.session import Session, begin, end
+
+SUM = CallArguments(operation="all_reduce", dtype="float32", num_elements=4, redop="sum")
+KEY = ("float32", 4)
+
+
+class Gpu:
+    """Does what it is given once it is told to."""
+
+    def __init__(self) -> None:
+        self.given = self.done = 0
+
+    def all_reduce(self, _tensors: list[Any], _options: object) -> None:
+        self.given += 1
+
+
+class End:
+    """Of what the GPU had been given."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self.mark()
+
+    def mark(self) -> None:
+        self._at = self._gpu.given
+
+    def is_completed(self) -> bool:
+        return self._gpu.done >= self._at
+
+
+class Tensor:
+    is_cpu, device, dtype, nbytes = False, "cuda:0", "float32", 16
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def is_neg(self) -> bool:
+        return False
+
+    def numel(self) -> int:
+        return 4
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A session of rank 0 of two whose next calls are expected, its GPU, and what it says to the hub."""
+    import torch
+
+    gpu, said = Gpu(), list[Any]()
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(module, "StreamEnd", lambda _: End(gpu))
+    direct = SimpleNamespace(
+        tensor=Tensor,
+        sum=None,
+        takes_cpu=False,
+        gpu="cuda:0",
+        is_special=lambda _: False,
+        all_reduce=gpu.all_reduce,
+        options=None,
+        end=End(gpu),
+        num_ranks=2,
+    )
+    begun = SimpleNamespace(look=lambda _: ((), 0.0, False))
+    group: Any = SimpleNamespace(cut=lambda: None, note_unfinished=lambda _: None, direct=direct, begun=begun)
+    session = Session(0, group, answer_s=0.1, timeout_s=600.0)
+    session.member.take(m.Formed(epoch=1, members=(0, 1), steps=(0, 0)), 0.0)
+    session._link = SimpleNamespace(send=said.append, close=lambda _: None)  # type: ignore[assignment]
+    session.member.enter("all_reduce", 0.0)
+    session.member.compare(SUM, KEY, ())
+    session.member.take(m.Fits(epoch=1, number=1), 0.0)
+    session.member.complete()
+    begin(session)
+    yield session, gpu, said
+    end()
+    session._end(None)
+    assert "allready-ahead" not in {thread.name for thread in threading.enumerate()}
+
+
+def call(session: Session, timeout: timedelta | None = None, *, ahead: bool = True) -> Any:
+    return sum_directly(session, Tensor(), None, timeout, "raise", ahead)
+
+
+def counts(session: Session) -> tuple[int, int]:
+    calls = session.member.world
+    return calls.entered, calls.completed
+
+
+def test_they_return_before_the_gpu_has_the_result_and_count_once_it_has(made: Any) -> None:
+    session, gpu, _ = made
+    for _ in range(3):
+        assert call(session) is None
+    assert (counts(session), gpu.given) == ((4, 1), 3)
+    assert not session.member.world.is_waiting  # this rank has come; it is the others that do not
+    gpu.done = 2
+    assert call(session) is None
+    assert counts(session) == (5, 3)
+
+
+def test_the_next_call_that_waits_has_all_their_outcomes(made: Any) -> None:
+    session, gpu, _ = made
+    for _ in range(3):
+        call(session)
+    threading.Timer(0.1, lambda: setattr(gpu, "done", 3)).start()
+    barrier = Call(
+        called=CallArguments(operation="all_reduce"), start=lambda _: None, timeout=5.0, on_failure="raise", group=()
+    )
+    session.member.take(m.Fits(epoch=1, number=5), 0.0)
+    threading.Timer(0.2, session._take, [m.Fits(epoch=1, number=5)]).start()
+    assert run(barrier) is None
+    assert (counts(session), session.pending) == ((5, 5), {})
+
+
+def test_a_synchronous_call_of_the_same_kind_is_not_complete_before_them(made: Any) -> None:
+    session, _, _ = made
+    call(session)
+    assert call(session, ahead=False) is OTHER  # so `calling` does it, in order
+    assert counts(session) == (2, 1)
+
+
+def test_no_more_than_so_many_at_a_time(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, gpu, _ = made
+    monkeypatch.setattr(module, "MOST", 3)
+    for _ in range(3):
+        call(session)
+    threading.Timer(0.1, lambda: setattr(gpu, "done", 1)).start()
+    call(session)
+    assert (counts(session), gpu.done) == ((5, 2), 1)
+
+
+def test_the_deadline_is_kept_while_the_host_is_elsewhere(made: Any) -> None:
+    session, gpu, said = made
+    call(session, timedelta(seconds=0.15))
+    call(session, timedelta(seconds=60))
+    call(session, timedelta(seconds=0.15))
+    gpu.done = 1
+    begin_s = time.monotonic()
+    while not said and time.monotonic() < begin_s + 5:
+        time.sleep(0.01)
+    assert said == [m.Fail(epoch=1, cause=FailureCause.DEADLINE)]
+    assert session.member.world.is_waiting
+    session._take(m.Freeze(epoch=1))
+    gpu.done = 3  # by the abort
+    failure = RuntimeFailure(epoch=1, cause=FailureCause.DEADLINE, reporter=0, ranks=())
+    session._take(m.Failed(failure=failure))
+    assert call(session) is OTHER
+    with pytest.raises(CollectiveFailed):
+        run(Call(called=SUM, start=lambda _: None, timeout=5.0, on_failure="raise", group=()))
+    assert counts(session) == (4, 1)  # what ended by the abort counts for nothing
+    assert len(said) == 2  # its position; told once
+
+
+def test_one_that_the_gpu_has_done_is_not_late_though_nobody_has_looked(made: Any) -> None:
+    session, gpu, said = made
+    call(session, timedelta(seconds=0.11))
+    gpu.done = 1
+    time.sleep(0.3)
+    assert said == []
+
+
+def test_none_begins_behind_a_call_in_flight(made: Any) -> None:
+    """That one has an outcome of its own, which must be known first."""
+    session, _, _ = made
+    session.pending[()] = [SimpleNamespace()]
+    assert call(session) is OTHER
+    assert not Ahead(session, "cuda:0", "all_reduce").make_room()
+    session.pending.clear()
+
+
+def test_what_needs_the_outcome_of_this_call_does_not_go_with_it() -> None:
+    for name in ("restore", "confirm", "async_op"):
+        given: dict[str, Any] = {name: True}
+        with pytest.raises(UsageError, match="ahead=True"):
+            safe_all_reduce(None, ahead=True, **given)
