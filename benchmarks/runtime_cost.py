@@ -50,19 +50,7 @@ def rank_main(rank: int, ranks: int, port: int, given: argparse.Namespace, devic
         tensor = torch.zeros(SIZES[name], device=device)
         calls = given.calls or max(1, min(CALLS, 2**24 // (4 * SIZES[name])))
         blocks = given.blocks * 10 if calls == CALLS else given.blocks
-        ways: dict[str, Callable[[], object]] = {
-            "plain": functools.partial(dist.all_reduce, tensor),
-            "safe": functools.partial(allready.safe_all_reduce, tensor),
-            "restore": functools.partial(allready.safe_all_reduce, tensor, restore=True),
-            "confirm": functools.partial(allready.safe_all_reduce, tensor, confirm=True),
-        }
-        work: Callable[[], object] = int
-        if device == "cuda":
-            ways["waited"] = functools.partial(waited, tensor)
-            ways["ahead"] = functools.partial(allready.safe_all_reduce, tensor, ahead=True)
-            if given.between_us:
-                work = functools.partial(torch.cuda._sleep, round(given.between_us * cycles_per_us()))  # noqa: SLF001
-        ways = {way: call for way, call in ways.items() if way in (given.ways or ways)}
+        ways, work = ways_of(tensor, device, given)
         took_us: dict[str, list[float]] = {way: [] for way in ways}
         cpu_us: dict[str, list[float]] = {way: [] for way in ways}
         for block in range(blocks + 1):
@@ -92,6 +80,30 @@ def rank_main(rank: int, ranks: int, port: int, given: argparse.Namespace, devic
     if rank == 0:
         print(json.dumps({"torch": torch.__version__, "median_us": found}, indent=1))
     allready.destroy_process_group()
+
+
+def ways_of(
+    tensor: Any, device: str, given: argparse.Namespace
+) -> tuple[dict[str, Callable[[], object]], Callable[[], object]]:
+    """What is measured, and what a GPU does before each call."""
+    import torch
+    import torch.distributed as dist
+
+    import allready
+
+    ways: dict[str, Callable[[], object]] = {
+        "plain": functools.partial(dist.all_reduce, tensor),
+        "safe": functools.partial(allready.safe_all_reduce, tensor),
+        "restore": functools.partial(allready.safe_all_reduce, tensor, restore=True),
+        "confirm": functools.partial(allready.safe_all_reduce, tensor, confirm=True),
+    }
+    work: Callable[[], object] = int
+    if device == "cuda":
+        ways["waited"] = functools.partial(waited, tensor)
+        ways["ahead"] = functools.partial(allready.safe_all_reduce, tensor, ahead=True)
+        if given.between_us:
+            work = functools.partial(torch.cuda._sleep, round(given.between_us * cycles_per_us()))  # noqa: SLF001
+    return {way: call for way, call in ways.items() if way in (given.ways or ways)}, work
 
 
 def ratio(some_us: list[float], plain_us: list[float]) -> list[float]:
