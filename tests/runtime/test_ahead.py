@@ -66,6 +66,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     import torch
 
     gpu, said = Gpu(), list[Any]()
+    monkeypatch.setattr(module, "CALLS", 1)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(module, "StreamEnd", lambda _: End(gpu))
     direct = SimpleNamespace(
@@ -138,12 +139,29 @@ def test_a_synchronous_call_of_the_same_kind_is_not_complete_before_them(made: A
 
 def test_no_more_than_so_many_at_a_time(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     session, gpu, _ = made
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "BATCHES", 3)
     for _ in range(3):
         call(session)
     threading.Timer(0.1, lambda: setattr(gpu, "done", 1)).start()
     call(session)
     assert (counts(session), gpu.done) == ((5, 2), 1)
+
+
+def test_the_gpu_is_asked_once_for_several_that_follow_each_other(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, gpu, _ = made
+    monkeypatch.setattr(module, "CALLS", 3)
+    for _ in range(5):
+        call(session)
+    gpu.done = 4
+    assert [batch.num for batch in session.pending[()]] == [3, 2]
+    call(session)
+    assert counts(session) == (7, 1)  # there was room; nobody was asked
+    gpu.done = 6
+    call(session)
+    assert counts(session) == (8, 7)
+    time.sleep(module.SPAN_S)
+    call(session)  # a batch is of calls that follow each other
+    assert [batch.num for batch in session.pending[()]] == [1, 1]
 
 
 def test_the_deadline_is_kept_while_the_host_is_elsewhere(made: Any) -> None:
@@ -181,7 +199,7 @@ def test_none_begins_behind_a_call_in_flight(made: Any) -> None:
     session, _, _ = made
     session.pending[()] = [SimpleNamespace()]
     assert call(session) is OTHER
-    assert not Ahead(session, "cuda:0", "all_reduce").make_room()
+    assert not Ahead(session, "cuda:0", "all_reduce").make_room(0.0)
     session.pending.clear()
 
 

@@ -15,29 +15,36 @@ from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd, await_device
 from allready.runtime.session import Session
 
-MOST = 64
-"""Calls that run ahead at a time; the next one waits for the oldest."""
+CALLS, BATCHES = 16, 8
+"""Calls that one question to the GPU is for, and so many times as many that run ahead; the next one waits for the
+oldest of these batches."""
+SPAN_S = 0.1
+"""Between the first and the last of a batch at most: the deadline of the last one counts for all."""
 LOOK_S = 0.05
 """How often the thread looks whether a deadline has passed; the GPU is asked only then."""
 _IDLE_S = 1.0
 _CLOSE_S = 1.0
 
 
-class AheadCall:
-    """One of them, which is to a caller that waits what a call in flight is."""
+class Batch:
+    """Some calls, one after the other, which are to a caller that waits what a call in flight is.
 
-    __slots__ = ("_ahead", "begin_s", "end", "epoch", "until_s")
+    `end`: marked anew after each call, which costs less than an event of its own.  `until_s`: of the last one.
+    """
 
-    def __init__(self, ahead: "Ahead", end: StreamEnd, epoch: int, begin_s: float, limit_s: float) -> None:
+    __slots__ = ("_ahead", "begin_s", "end", "epoch", "num", "until_s")
+
+    def __init__(self, ahead: "Ahead", end: StreamEnd, epoch: int) -> None:
         self._ahead, self.end, self.epoch = ahead, end, epoch
-        self.begin_s, self.until_s = begin_s, begin_s + limit_s
+        self.begin_s = self.until_s = 0.0
+        self.num = 0
 
     def limit_s(self) -> float:
         """What is left of its time."""
         return max(0.0, self.until_s - time.monotonic())
 
     def finish(self, begin_s: float, limit_s: float) -> None:
-        """Until it has its outcome; a failure is that of the epoch, and the caller that waits raises it."""
+        """Until they have their outcome; a failure is that of the epoch, and the caller that waits raises it."""
         session = self._ahead.session
         member = session.member
         with session.lock:
@@ -48,14 +55,15 @@ class AheadCall:
         self.complete()
 
     def complete(self) -> None:
-        """The GPU has done it, and it counts if the epoch is not over."""
+        """The GPU has done them, and they count if the epoch is not over."""
         session = self._ahead.session
         with session.lock:
-            session.member.complete()
+            for _ in range(self.num):
+                session.member.complete()
         self._ahead.remove(self)
 
     def abandon(self) -> None:
-        """Its epoch has failed, which the caller that waits next learns."""
+        """Their epoch has failed, which the caller that waits next learns."""
 
 
 class Ahead:
@@ -69,34 +77,44 @@ class Ahead:
     def __init__(self, session: Session, device: Any, operation: str) -> None:
         self.session, self.operation = session, operation
         self._device = device
+        self._last: Batch | None = None
         self._ends: list[StreamEnd] = []
         self._is_awake = self._is_closed = False
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def make_room(self) -> bool:
-        """Before the next one: those that the GPU has done are complete.
+    def make_room(self, begin_s: float) -> bool:
+        """Before the next one: a batch that it belongs to; those that the GPU has done are complete.
 
         False: calls of another kind are in flight, after which this kind must not begin.
         """
         calls = self.session.pending.get(())
-        if calls is None:
-            return True
-        if type(calls[-1]) is not AheadCall:
-            return False
-        # So are all before it: none begins after one of another kind.
-        if len(calls) >= MOST:
-            calls[0].finish(time.monotonic(), calls[0].limit_s())
-        while calls and isinstance(oldest := calls[0], AheadCall) and oldest.end.is_completed():
-            oldest.complete()
+        if calls is not None:
+            last = calls[-1]
+            if not isinstance(last, Batch):
+                return False
+            if last.num < CALLS and begin_s - last.begin_s < SPAN_S:
+                return True
+            # All before it are batches too: none begins after a call of another kind.
+            if len(calls) >= BATCHES:
+                calls[0].finish(time.monotonic(), calls[0].limit_s())
+            while calls and isinstance(oldest := calls[0], Batch) and oldest.end.is_completed():
+                oldest.complete()
+        self._last = None
         return True
 
     def add(self, begin_s: float, limit_s: float) -> None:
         """What the current stream was given last."""
-        session = self.session
-        end = self._ends.pop() if self._ends else StreamEnd(self._device)
-        end.mark()
-        session.pending.setdefault((), []).append(AheadCall(self, end, session.member.epoch, begin_s, limit_s))
+        last = self._last
+        if last is None:
+            session = self.session
+            end = self._ends.pop() if self._ends else StreamEnd(self._device)
+            last = self._last = Batch(self, end, session.member.epoch)
+            last.begin_s = begin_s
+            session.pending.setdefault((), []).append(last)
+        last.until_s = max(last.until_s, begin_s + limit_s)  # before the mark moves: see `_is_late`
+        last.end.mark()
+        last.num += 1
         if not self._is_awake:
             self._is_awake = True
             self._wake.set()
@@ -104,13 +122,13 @@ class Ahead:
                 self._thread = threading.Thread(target=self._watch, name="allready-ahead", daemon=True)
                 self._thread.start()
 
-    def remove(self, call: AheadCall) -> None:
+    def remove(self, batch: Batch) -> None:
         """It has its outcome."""
         pending = self.session.pending
         calls = pending.get((), [])
-        if call in calls:
-            calls.remove(call)
-            self._ends.append(call.end)
+        if batch in calls:
+            calls.remove(batch)
+            self._ends.append(batch.end)
             if not calls:
                 del pending[()]
 
@@ -144,15 +162,15 @@ class Ahead:
                 told = late.epoch
             time.sleep(LOOK_S)
 
-    def _calls(self) -> list[AheadCall]:
-        return [call for call in (*self.session.pending.get((), ()),) if isinstance(call, AheadCall)]
+    def _calls(self) -> list[Batch]:
+        return [call for call in (*self.session.pending.get((), ()),) if isinstance(call, Batch)]
 
-    def _is_late(self, call: AheadCall) -> bool:
+    def _is_late(self, call: Batch) -> bool:
         """Whether it is, and the hub knows."""
         import torch
 
         torch.cuda.set_device(self._device)  # else the first question would make this thread a place on another GPU
-        if call.end.is_completed():
+        if call.end.is_completed() or call.until_s > time.monotonic():  # by then another one is the last
             return False
         session = self.session
         with session.lock:

@@ -66,7 +66,7 @@ def sum_directly(
     member, work, has_entered, has_begun = session.member, None, False, False
     begin_s = monotonic()
     try:
-        if not (waits or _runs_ahead(session, direct).make_room()):
+        if not (waits or _runs_ahead(session, direct).make_room(begin_s)):
             return OTHER
         with session.lock:
             has_entered = member.enter_alone(_IN_FLIGHT, (tensor.dtype, tensor.numel()), begin_s, waits)

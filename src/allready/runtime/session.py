@@ -51,8 +51,8 @@ class Pending(Protocol):
 class RunsAhead(Protocol):
     """Calls whose outcome comes with a later one."""
 
-    def make_room(self) -> bool:
-        """Before the next one; False: it must not begin."""
+    def make_room(self, begin_s: float) -> bool:
+        """Before the next one, which begins now; False: it must not."""
 
     def add(self, begin_s: float, limit_s: float) -> None:
         """The stream has its orders."""
