@@ -24,7 +24,7 @@ KEY = ("float32", 4)
 
 
 class Gpu:
-    """Does what it is given once it is told to."""
+    """Does what it is given as far as `done` says."""
 
     def __init__(self) -> None:
         self.given = self.done = 0
@@ -155,7 +155,7 @@ def test_the_gpu_is_asked_once_for_several_that_follow_each_other(made: Any, mon
     gpu.done = 4
     assert [batch.num for batch in session.pending[()]] == [3, 2]
     call(session)
-    assert counts(session) == (7, 1)  # there was room; nobody was asked
+    assert counts(session) == (7, 1)  # there was room, and no question to the GPU
     gpu.done = 6
     call(session)
     assert counts(session) == (8, 7)
@@ -183,7 +183,7 @@ def test_the_deadline_is_kept_while_the_host_is_elsewhere(made: Any) -> None:
     with pytest.raises(CollectiveFailed):
         run(Call(called=SUM, start=lambda _: None, timeout=5.0, on_failure="raise", group=()))
     assert counts(session) == (4, 1)  # what ended by the abort counts for nothing
-    assert len(said) == 2  # its position; told once
+    assert len(said) == 2  # beside its position: it says so once
 
 
 def test_one_that_the_gpu_has_done_is_not_late_though_nobody_has_looked(made: Any) -> None:
