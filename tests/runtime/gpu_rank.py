@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import allready
+from allready.runtime.session import current
 
 plan = json.loads(sys.argv[1])
 ME, SIZE = int(plan["rank"]), int(plan["size"])
@@ -61,9 +62,14 @@ def ahead() -> None:
         values.fill_(float(ME + 1))
         allready.safe_all_reduce(values, timeout=LONG, ahead=True)
         added += values
-    torch.cuda._sleep(CYCLES_PER_S // 5)
+    torch.cuda.synchronize()
     allready.safe_all_reduce(values, timeout=LONG, ahead=True)
+    torch.cuda._sleep(2 * CYCLES_PER_S)
+    begin_s = time.monotonic()
+    allready.safe_all_reduce(values, timeout=LONG, ahead=True)
+    took_s = time.monotonic() - begin_s
     is_busy = not torch.cuda.current_stream().query()
+    say("took", took_s=took_s, direct=str(current().group.direct.gpu), pending=str(current().pending))
     allready.safe_barrier(timeout=LONG)
     say("ahead", is_busy=is_busy, is_done=torch.cuda.current_stream().query(), added=added.unique().tolist())
 

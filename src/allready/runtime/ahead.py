@@ -89,12 +89,12 @@ class Ahead:
         False: calls of another kind are in flight, after which this kind must not begin.
         """
         calls = self.session.pending.get(())
+        last = self._last
         if calls is not None:
-            last = calls[-1]
-            if not isinstance(last, Batch):
-                return False
-            if last.num < CALLS and begin_s - last.begin_s < SPAN_S:
+            if last is not None and calls[-1] is last and last.num < CALLS and begin_s - last.begin_s < SPAN_S:
                 return True
+            if not isinstance(calls[-1], Batch):
+                return False
             # All before it are batches too: none begins after a call of another kind.
             if len(calls) >= BATCHES:
                 calls[0].finish(time.monotonic(), calls[0].limit_s())

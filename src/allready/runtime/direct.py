@@ -65,8 +65,9 @@ def sum_directly(
         session.refuse_second()
     member, work, has_entered, has_begun = session.member, None, False, False
     begin_s = monotonic()
+    runs = None if waits else session.ahead or _runs_ahead(session, direct)
     try:
-        if not (waits or _runs_ahead(session, direct).make_room(begin_s)):
+        if not (runs is None or runs.make_room(begin_s)):
             return OTHER
         with session.lock:
             has_entered = member.enter_alone(_IN_FLIGHT, (tensor.dtype, tensor.numel()), begin_s, waits)
@@ -74,8 +75,8 @@ def sum_directly(
             return OTHER  # `calling` knows why
         work = direct.all_reduce([tensor], direct.options)
         has_begun = True
-        if not waits:
-            _leave(session, direct, timeout, work, begin_s)
+        if runs is not None:
+            _leave(runs, work, begin_s, session.timeout_s if timeout is None else timeout)
             return None
         if direct.end is None or tensor.is_cpu:
             work.wait(SLICE)
@@ -100,17 +101,15 @@ def sum_directly(
 
 
 def _runs_ahead(session: Session, direct: Direct) -> RunsAhead:
-    if session.ahead is None:
-        session.ahead = Ahead(session, direct.gpu, _OPERATION)
+    session.ahead = Ahead(session, direct.gpu, _OPERATION)
     return session.ahead
 
 
-def _leave(session: Session, direct: Direct, timeout: Timeout, work: Any, begin_s: float) -> None:
+def _leave(runs: RunsAhead, work: Any, begin_s: float, limit: Any) -> None:
     """The stream has its orders."""
     if work is not None:
         work.wait()  # the stream does, not this thread
-    limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else session.timeout_s
-    _runs_ahead(session, direct).add(begin_s, limit_s)
+    runs.add(begin_s, limit.total_seconds() if isinstance(limit, timedelta) else limit)
 
 
 def _go_on(

@@ -5,6 +5,7 @@ operation was to write is then undefined, and no error says so: only the agreeme
 """
 
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -34,6 +35,7 @@ UNLIMITED = timedelta(days=30)
 """torch's own time-out, which ends processes; the deadlines of the runtime library are no business of torch's."""
 GONE_S = 5.0
 """Longest time that the end of a communicator takes."""
+_MAX_STREAMS = 64
 _OLDEST, _TOO_NEW = (2, 6), (2, 15)
 _SPIN_S, _SHORT_S, _SHORT_NAP_S, _NAP_S = 0.02, 0.1, 0.00002, 0.0002
 """A nap lasts 0.05 ms longer than it should: for what takes up to 20 ms that would be too much."""
@@ -85,6 +87,34 @@ def await_device(work: Any, until_s: float, is_over: Callable[[], bool]) -> bool
     return True
 
 
+class _CurrentStream:
+    """A GPU's current stream.  torch makes an object of it each time, which takes as long as to launch a kernel."""
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        index = torch.device(device).index
+        self._index = torch.cuda.current_device() if index is None else index
+        self._stream_of = torch.cuda.current_stream
+        self._handle_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001 - no public way is quick
+        self._streams: dict[int, Any] = {}
+
+    def now(self) -> Any:
+        """The one of this thread."""
+        if self._handle_of is None:
+            return self._stream_of(self._index)
+        handle = self._handle_of(self._index)
+        stream = self._streams.get(handle)
+        if stream is None:
+            if len(self._streams) >= _MAX_STREAMS:
+                self._streams.clear()
+            stream = self._streams[handle] = self._stream_of(self._index)
+        return stream
+
+
+_current_stream = functools.cache(_CurrentStream)
+
+
 class StreamEnd:
     """The end of all that a GPU's current stream has been given; waited for like an operation.
 
@@ -94,13 +124,14 @@ class StreamEnd:
     def __init__(self, device: Any) -> None:
         import torch
 
-        self._event, self._device, self._stream_of = torch.cuda.Event(), device, torch.cuda.current_stream
-        self.is_completed: Callable[[], bool] = self._event.query
+        event = torch.cuda.Event()
+        self._record, self._stream = event.record, _current_stream(str(device))
+        self.is_completed: Callable[[], bool] = event.query
         self.mark()
 
     def mark(self) -> None:
         """From now on the end of what the stream has been given until now."""
-        self._event.record(self._stream_of(self._device))
+        self._record(self._stream.now())
 
 
 class Communicator:
