@@ -49,7 +49,8 @@ def rank_main(rank: int, ranks: int, port: int, given: argparse.Namespace, devic
     found: dict[str, dict[str, object]] = {}
     for name in given.sizes:
         tensor = torch.zeros(SIZES[name], device=device)
-        calls = given.calls or max(1, min(CALLS, (2**24 if device == "cpu" else 2**29) // (4 * SIZES[name])))
+        least, most_bytes = (1, 2**24) if device == "cpu" else (4, 2**29)
+        calls = given.calls or max(least, min(CALLS, most_bytes // (4 * SIZES[name])))
         blocks = given.blocks * 10 if calls == CALLS else given.blocks
         ways, work = ways_of(tensor, device, given)
         took_us: dict[str, list[float]] = {way: [] for way in ways}
