@@ -24,10 +24,16 @@ KEY = ("float32", 4)
 
 
 class Gpu:
+    stream = "the usual one"
+
     """Does what it is given as far as `done` says."""
 
     def __init__(self) -> None:
-        self.given = self.done = 0
+        self.given = self.done = self.marked = 0
+
+    def now(self) -> str:
+        """The current stream."""
+        return self.stream
 
     def all_reduce(self, _tensors: list[Any], _options: object) -> None:
         self.given += 1
@@ -40,7 +46,8 @@ class End:
         self._gpu = gpu
         self.mark()
 
-    def mark(self) -> None:
+    def mark(self, _stream: object = None) -> None:
+        self._gpu.marked += 1
         self._at = self._gpu.given
 
     def is_completed(self) -> bool:
@@ -69,6 +76,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(module, "CALLS", 1)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(module, "StreamEnd", lambda _: End(gpu))
+    monkeypatch.setattr(module, "current_stream", lambda _: gpu)
     direct = SimpleNamespace(
         tensor=Tensor,
         sum=None,
@@ -159,9 +167,35 @@ def test_the_gpu_is_asked_once_for_several_that_follow_each_other(made: Any, mon
     gpu.done = 6
     call(session)
     assert counts(session) == (8, 7)
+    gpu.stream = "another one"
+    call(session)
+    assert [batch.num for batch in session.pending[()]] == [1, 1]  # a mark is in one stream
     time.sleep(module.SPAN_S)
+    gpu.done = gpu.given
     call(session)  # a batch is of calls that follow each other
-    assert [batch.num for batch in session.pending[()]] == [1, 1]
+    assert [batch.num for batch in session.pending[()]] == [1]
+
+
+def test_a_mark_is_in_the_stream_where_a_batch_ends_or_soon_or_at_once_where_time_is_short(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, gpu, _ = made
+    monkeypatch.setattr(module, "CALLS", 16)
+    call(session, timedelta(seconds=9))
+    call(session, timedelta(seconds=9))
+    before = gpu.marked
+    monkeypatch.setattr(module, "LOOK_S", 3600.0)
+    call(session)
+    assert before >= 3  # one of them when it was made
+    end_s = time.monotonic() + 5
+    while gpu.marked == before and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert gpu.marked == before + 1  # by the thread, which sleeps since
+    for _ in range(12):
+        call(session)
+    assert gpu.marked == before + 1
+    call(session)
+    assert gpu.marked == before + 2
 
 
 def test_the_deadline_is_kept_while_the_host_is_elsewhere(made: Any) -> None:

@@ -87,7 +87,7 @@ def await_device(work: Any, until_s: float, is_over: Callable[[], bool]) -> bool
     return True
 
 
-class _CurrentStream:
+class CurrentStream:
     """A GPU's current stream.  torch makes an object of it each time, which takes as long as to launch a kernel."""
 
     def __init__(self, device: str) -> None:
@@ -112,7 +112,8 @@ class _CurrentStream:
         return stream
 
 
-_current_stream = functools.cache(_CurrentStream)
+current_stream = functools.cache(CurrentStream)
+"""The one of a GPU, as torch names it."""
 
 
 class StreamEnd:
@@ -125,13 +126,13 @@ class StreamEnd:
         import torch
 
         event = torch.cuda.Event()
-        self._record, self._stream = event.record, _current_stream(str(device))
+        self._record, self._stream = event.record, current_stream(str(device))
         self.is_completed: Callable[[], bool] = event.query
         self.mark()
 
-    def mark(self) -> None:
-        """From now on the end of what the stream has been given until now."""
-        self._record(self._stream.now())
+    def mark(self, stream: Any = None) -> None:
+        """From now on the end of what a stream, by default the current one, has been given until now."""
+        self._record(self._stream.now() if stream is None else stream)
 
 
 class Communicator:
