@@ -46,13 +46,14 @@ def sum_directly(
     direct = session.group.direct
     if direct is None or not isinstance(tensor, direct.tensor):
         return OTHER
-    waits = tensor.is_cpu or not ahead
+    is_on_cpu = tensor.is_cpu
+    waits = is_on_cpu or not ahead
     if (
         not (op is None or op is direct.sum)
         or not (
             session.least_s > SLICE_S if timeout is None else type(timeout) is timedelta and SLICE < timeout <= LONGEST
         )
-        or not (direct.takes_cpu if tensor.is_cpu else direct.gpu is not None and tensor.device == direct.gpu)
+        or not (direct.takes_cpu if is_on_cpu else direct.gpu is not None and tensor.device == direct.gpu)
         or not tensor.is_contiguous()
         or tensor.is_neg()
         or direct.is_special(tensor)
@@ -78,7 +79,7 @@ def sum_directly(
         if runs is not None:
             _leave(runs, work, begin_s, session.timeout_s if timeout is None else timeout)
             return None
-        if direct.end is None or tensor.is_cpu:
+        if direct.end is None or is_on_cpu:
             work.wait(SLICE)
         else:
             _await_gpu(session, direct.end, work, begin_s)
