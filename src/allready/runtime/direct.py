@@ -66,8 +66,8 @@ def sum_directly(
         session.refuse_second()
     member, work, has_entered, has_begun = session.member, None, False, False
     begin_s = monotonic()
-    runs = None if waits else session.ahead or _runs_ahead(session, direct)
     try:
+        runs = None if waits else session.ahead or _runs_ahead(session, direct)
         if not (runs is None or runs.make_room(begin_s)):
             return OTHER
         with session.lock:

@@ -74,7 +74,11 @@ def _walk(frame: "FrameType | None") -> tuple[list[tuple[str, int | None, str]],
 
 def _note(frame: "FrameType") -> str:
     """What the main thread's frames tell beside their lines; "" if nothing."""
-    return "endless" if is_endless(frame) else _waits_for(frame)
+    try:
+        endless = is_endless(frame)
+    except Exception:  # noqa: BLE001 - another Python's instructions, or its end, when nothing is imported any more
+        endless = False
+    return "endless" if endless else _waits_for(frame)
 
 
 def _waits_for(frame: "FrameType | None") -> str:
