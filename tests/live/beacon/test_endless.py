@@ -1,17 +1,20 @@
 """A loop without end is known by its instructions, and none that has a way out is taken for one."""
 
+import dis
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 from allready.evidence.stacks.meaning import describe
 from allready.evidence.stacks.read import read_stacks
 from allready.live.beacon.endless import is_endless
 from allready.live.beacon.stacks import all_stacks
 from tests.cases import cases
+from tests.clock import Deadline
 
 
 class _Out(BaseException):
@@ -128,31 +131,12 @@ _flag = False
     ],
 )
 def test_a_loop(loop: Callable[[], None], expected: bool) -> None:
-    """Wherever in it the process is: at each of its instructions at which Python looks up."""
-    found: list[bool] = []
-
-    def look(frame: Any, event: str, _: Any) -> Any:
-        if frame.f_code is not loop.__code__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            number[0] += 1
-            if number[0] > 60:  # in the loop by now
-                found.append(is_endless(frame))
-            if number[0] > 160:
-                raise _Out
-        return look
-
-    number = [0]
-    before = sys.gettrace()
-    sys.settrace(look)
-    try:
-        loop()
-    except _Out:
-        pass
-    finally:
-        sys.settrace(before)
-    assert set(found) == {expected}, found
+    """Wherever in it the process is."""
+    steps = list(dis.get_instructions(loop))
+    back = next(step for step in steps if "BACKWARD" in step.opname)
+    inside = [step.offset for step in steps if back.argval <= step.offset <= back.offset]
+    found = {at: is_endless(cast("FrameType", SimpleNamespace(f_code=loop.__code__, f_lasti=at))) for at in inside}
+    assert set(found.values()) == {expected}, found
 
 
 def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that() -> None:
@@ -164,10 +148,14 @@ def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that() -> None:
         raise _Out
 
     def look() -> None:
-        while b"in passes" not in (text := all_stacks(main, "/nowhere/")):
-            pass
-        found.append(text)
-        os.kill(os.getpid(), signal.SIGUSR1)
+        end = Deadline(20)
+        text = b""
+        try:
+            while b"in passes" not in text and not end.passed():
+                text = all_stacks(main, "/nowhere/")
+            found.append(text)
+        finally:
+            os.kill(os.getpid(), signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, stop)
     thread = threading.Thread(target=look)
