@@ -228,6 +228,18 @@ def test_one_that_the_gpu_has_done_is_not_late_though_nobody_has_looked(made: An
     assert said == []
 
 
+def test_with_limits_of_their_own_no_verdict_ends_them(made: Any) -> None:
+    """What is asked four times a second (`Session._beaten`)."""
+    session, gpu, _ = made
+    call(session)
+    assert not session.ahead.are_limited()
+    call(session, timedelta(seconds=60))
+    assert session.ahead.are_limited()
+    gpu.done = 2
+    call(session)
+    assert not session.ahead.are_limited()
+
+
 def test_none_begins_behind_a_call_in_flight(made: Any) -> None:
     """That one has an outcome of its own, which must be known first."""
     session, _, _ = made

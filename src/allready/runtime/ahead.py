@@ -35,12 +35,13 @@ class Batch:
     `until_s`: of the last one.
     """
 
-    __slots__ = ("_ahead", "_end", "_num_marked", "begin_s", "epoch", "num", "stream", "until_s")
+    __slots__ = ("_ahead", "_end", "_num_marked", "begin_s", "epoch", "is_limited", "num", "stream", "until_s")
 
     def __init__(self, ahead: "Ahead", end: StreamEnd, stream: Any, epoch: int, begin_s: float) -> None:
         self._ahead, self._end, self.stream, self.epoch = ahead, end, stream, epoch
         self.begin_s, self.until_s = begin_s, 0.0
         self.num = self._num_marked = 0
+        self.is_limited = False
 
     def mark(self) -> None:
         """Behind the last call, if it has none; by any thread."""
@@ -119,8 +120,12 @@ class Ahead:
         self._last = None
         return True
 
-    def add(self, begin_s: float, limit_s: float) -> None:
-        """What the current stream was given last."""
+    def are_limited(self) -> bool:
+        """Whether one of them brought a limit of its own: then no verdict of others ends them earlier."""
+        return any(call.is_limited for call in self._calls())
+
+    def add(self, begin_s: float, limit_s: float, *, is_own: bool) -> None:
+        """What the current stream was given last; `is_own`: that call brought its limit."""
         last, stream = self._last, self._stream.now()
         if last is None or last.stream is not stream:
             if last is not None:
@@ -130,6 +135,7 @@ class Ahead:
             last = self._last = Batch(self, end, stream, session.member.epoch, begin_s)
             session.pending.setdefault((), []).append(last)
         last.until_s = max(last.until_s, begin_s + limit_s)  # before it has a call more: see `_is_late`
+        last.is_limited |= is_own
         last.num += 1
         if last.num >= CALLS or limit_s < SHORT_S:
             last.mark()

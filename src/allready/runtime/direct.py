@@ -77,7 +77,7 @@ def sum_directly(
         work = direct.all_reduce([tensor], direct.options)
         has_begun = True
         if runs is not None:
-            _leave(runs, work, begin_s, session.timeout_s if timeout is None else timeout)
+            _leave(runs, work, begin_s, session.timeout_s, timeout)
             return None
         if direct.end is None or is_on_cpu:
             work.wait(SLICE)
@@ -106,11 +106,12 @@ def _runs_ahead(session: Session, direct: Direct) -> RunsAhead:
     return session.ahead
 
 
-def _leave(runs: RunsAhead, work: Any, begin_s: float, limit: Any) -> None:
+def _leave(runs: RunsAhead, work: Any, begin_s: float, usual_s: float, timeout: Timeout) -> None:
     """The stream has its orders."""
     if work is not None:
         work.wait()  # the stream does, not this thread
-    runs.add(begin_s, limit.total_seconds() if isinstance(limit, timedelta) else limit)
+    own_s = timeout.total_seconds() if isinstance(timeout, timedelta) else None
+    runs.add(begin_s, usual_s if own_s is None else own_s, is_own=own_s is not None)
 
 
 def _go_on(

@@ -54,8 +54,11 @@ class RunsAhead(Protocol):
     def make_room(self, begin_s: float) -> bool:
         """Before the next one, which begins now; False: it must not."""
 
-    def add(self, begin_s: float, limit_s: float) -> None:
-        """The stream has its orders."""
+    def add(self, begin_s: float, limit_s: float, *, is_own: bool) -> None:
+        """The stream has its orders; `is_own`: the call brought its limit."""
+
+    def are_limited(self) -> bool:
+        """Whether one of them brought a limit of its own."""
 
     def close(self) -> None:
         """Nothing follows."""
@@ -255,6 +258,7 @@ class Session:
             progress = (member.epoch, begun, *((c.entered, c.completed, c.is_waiting) for c in calls))
             num_operations = sum(c.entered for c in calls) + sum(here.count for here in begun)
             is_over = not member.is_open or self.is_limited or self.is_call_limited
+            is_over |= self.ahead is not None and self.ahead.are_limited()
         if is_over:
             watch.rest()
             return None
