@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 
 import allready
-from allready.runtime.session import current
 
 plan = json.loads(sys.argv[1])
 ME, SIZE = int(plan["rank"]), int(plan["size"])
@@ -69,17 +68,22 @@ def ahead() -> None:
     allready.safe_all_reduce(values, timeout=LONG, ahead=True)
     took_s = time.monotonic() - begin_s
     is_busy = not torch.cuda.current_stream().query()
-    say("took", took_s=took_s, direct=str(current().group.direct.gpu), pending=str(current().pending))
     allready.safe_barrier(timeout=LONG)
-    say("ahead", is_busy=is_busy, is_done=torch.cuda.current_stream().query(), added=added.unique().tolist())
+    say(
+        "ahead",
+        took_s=took_s,
+        is_busy=is_busy,
+        is_done=torch.cuda.current_stream().query(),
+        added=added.unique().tolist(),
+    )
 
 
 def ahead_hangs() -> None:
     """The deadline of a call that runs ahead is kept while the host is in a wait of torch's."""
     values = torch.zeros(1000, device="cuda")
-    for _ in range(3):
+    for _ in range(3):  # then what follows the barrier is expected, too
         allready.safe_all_reduce(values, timeout=LONG, ahead=True)
-    allready.safe_barrier(timeout=LONG)
+        allready.safe_barrier(timeout=LONG)
     begin_s = time.monotonic()
     if ME == 2:
         time.sleep(4.0)
