@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.errors import UsageError
-from allready.model import CallArguments, FailureCause, RuntimeFailure
+from allready.judging.overdue import late
+from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
 from allready.runtime import ahead as module
 from allready.runtime import messages as m
 from allready.runtime.ahead import Ahead
@@ -218,6 +220,24 @@ def test_the_deadline_is_kept_while_the_host_is_elsewhere(made: Any) -> None:
         run(Call(called=SUM, start=lambda _: None, timeout=5.0, on_failure="raise", group=()))
     assert counts(session) == (4, 1)  # what ended by the abort counts for nothing
     assert len(said) == 2  # beside its position: it says so once
+
+
+def test_of_a_batch_whose_first_calls_are_done_the_rank_is_late_that_did_not_begin_the_last_one() -> None:
+    """The GPU is asked for the whole batch, so no rank knows in which call it waits; torch's own count shows it."""
+    ranks = tuple(
+        RankAtFailure(
+            rank=r,
+            state=MemberState.ANSWERED,
+            call=CallPosition(entered=21 - (r == 2), operation="all_reduce", waited_s=5.0 if r == 0 else None),
+            cause=FailureCause.DEADLINE if r == 0 else None,
+            still_s=5.0,
+        )
+        for r in range(3)
+    )
+    begun = (Begun(group="0", counts={0: 21, 1: 21, 2: 20}),)
+    failure = RuntimeFailure(epoch=1, cause=FailureCause.DEADLINE, reporter=0, ranks=ranks, begun=begun)
+    assert [r.rank for r in late(failure)] == [2]
+    assert late(replace(failure, begun=())) == ()  # so it is the count
 
 
 def test_one_that_the_gpu_has_done_is_not_late_though_nobody_has_looked(made: Any) -> None:
