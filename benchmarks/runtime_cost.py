@@ -1,10 +1,11 @@
 """What safe_all_reduce costs beside dist.all_reduce, four Gloo ranks: .venv/bin/python benchmarks/runtime_cost.py
 
 With `--device cuda` over NCCL, all ranks on one GPU, or with `--gpus N` each of N ranks on its own.  There
-dist.all_reduce returns when the stream has its orders and safe_all_reduce when the GPU has the result; so each is
-timed with the device's end after every block ("plain", "safe"), and the plain call also with its own end after every
-call ("waited").
-Both calls in alternating blocks of one job; the median over the blocks of each block's mean, of the slowest rank.
+dist.all_reduce returns when the stream has its orders, as safe_all_reduce does with `ahead=True` ("plain", "ahead":
+the device's end after every block), and safe_all_reduce otherwise when the GPU has the result, as a plain call that is
+followed by a synchronization of the stream ("waited", "safe").  So `ahead` is to be compared with `plain`, and `safe`
+with `waited`.  `--between-us N` gives the GPU so much other work before each call, as a training step does.
+All ways in alternating blocks of one job; the median over the blocks of each block's mean, of the slowest rank.
 `--ways plain safe` plays these only, `--calls` so many in a block.
 `--ranks 1` shows what a call costs its own thread: also in CPU time, the least mean of all blocks, which other work on
 the machine disturbs least.  Ranks that share a GPU without MPS take turns of milliseconds; `--mps` starts it.
@@ -28,7 +29,8 @@ from typing import Any
 SIZES = {"4 B": 1, "1 KiB": 256, "1 MiB": 2**18, "4 M": 4_000_000, "256 MiB": 2**26, "467 M": 467_019_003}
 """Name -> number of float32."""
 CALLS = 100
-"""Of one block at most; of such short ones there are ten times as many: other work disturbs few of them."""
+"""Of one block at most; of such short ones there are ten times as many: other work disturbs few of them.  A GPU is
+quicker, and with a single call in a block the block's own end would count."""
 LONG = timedelta(seconds=120)
 
 
@@ -47,17 +49,10 @@ def rank_main(rank: int, ranks: int, port: int, given: argparse.Namespace, devic
     found: dict[str, dict[str, object]] = {}
     for name in given.sizes:
         tensor = torch.zeros(SIZES[name], device=device)
-        calls = given.calls or max(1, min(CALLS, 2**24 // (4 * SIZES[name])))
+        least, most_bytes = (1, 2**24) if device == "cpu" else (4, 2**29)
+        calls = given.calls or max(least, min(CALLS, most_bytes // (4 * SIZES[name])))
         blocks = given.blocks * 10 if calls == CALLS else given.blocks
-        ways: dict[str, Callable[[], object]] = {
-            "plain": functools.partial(dist.all_reduce, tensor),
-            "safe": functools.partial(allready.safe_all_reduce, tensor),
-            "restore": functools.partial(allready.safe_all_reduce, tensor, restore=True),
-            "confirm": functools.partial(allready.safe_all_reduce, tensor, confirm=True),
-        }
-        if device == "cuda":
-            ways["waited"] = functools.partial(waited, tensor)
-        ways = {way: call for way, call in ways.items() if way in (given.ways or ways)}
+        ways, work = ways_of(tensor, device, given)
         took_us: dict[str, list[float]] = {way: [] for way in ways}
         cpu_us: dict[str, list[float]] = {way: [] for way in ways}
         for block in range(blocks + 1):
@@ -66,6 +61,7 @@ def rank_main(rank: int, ranks: int, port: int, given: argparse.Namespace, devic
                 num = calls if way != "confirm" else max(1, calls // 10)
                 begin_s, begin_cpu_s = time.perf_counter(), time.thread_time()
                 for _ in range(num):
+                    work()
                     call()
                 if device == "cuda":
                     torch.cuda.synchronize()
@@ -76,7 +72,9 @@ def rank_main(rank: int, ranks: int, port: int, given: argparse.Namespace, devic
                 if block:
                     took_us[way].append(slowest.item() * 1e6)
         found[name] = {way: round(statistics.median(all_us), 2) for way, all_us in took_us.items()}
-        found[name] |= {f"{way}_to_plain": ratio(took_us[way], took_us["plain"]) for way in ways if way != "plain"}
+        for base in ("plain", "waited"):
+            others = [way for way in ways if way != base and base in ways]
+            found[name] |= {f"{way}_to_{base}": ratio(took_us[way], took_us[base]) for way in others}
         if ranks == 1:
             found[name] |= {f"{way}_cpu": round(min(all_us[1:]), 2) for way, all_us in cpu_us.items()}
         if device == "cuda":
@@ -84,6 +82,30 @@ def rank_main(rank: int, ranks: int, port: int, given: argparse.Namespace, devic
     if rank == 0:
         print(json.dumps({"torch": torch.__version__, "median_us": found}, indent=1))
     allready.destroy_process_group()
+
+
+def ways_of(
+    tensor: Any, device: str, given: argparse.Namespace
+) -> tuple[dict[str, Callable[[], object]], Callable[[], object]]:
+    """What is measured, and what a GPU does before each call."""
+    import torch
+    import torch.distributed as dist
+
+    import allready
+
+    ways: dict[str, Callable[[], object]] = {
+        "plain": functools.partial(dist.all_reduce, tensor),
+        "safe": functools.partial(allready.safe_all_reduce, tensor),
+        "restore": functools.partial(allready.safe_all_reduce, tensor, restore=True),
+        "confirm": functools.partial(allready.safe_all_reduce, tensor, confirm=True),
+    }
+    work: Callable[[], object] = int
+    if device == "cuda":
+        ways["waited"] = functools.partial(waited, tensor)
+        ways["ahead"] = functools.partial(allready.safe_all_reduce, tensor, ahead=True)
+        if given.between_us:
+            work = functools.partial(torch.cuda._sleep, round(given.between_us * cycles_per_us()))  # noqa: SLF001
+    return {way: call for way, call in ways.items() if way in (given.ways or ways)}, work
 
 
 def ratio(some_us: list[float], plain_us: list[float]) -> list[float]:
@@ -104,6 +126,20 @@ def waited(tensor: Any) -> None:
     torch.cuda.current_stream().synchronize()
 
 
+def cycles_per_us() -> float:
+    """Of the GPU's clock, in which torch's idle kernel counts."""
+    import torch
+
+    num = 20_000_000
+    for _ in range(2):  # the first one loads the kernel
+        torch.cuda.synchronize()
+        begin_s = time.perf_counter()
+        torch.cuda._sleep(num)  # noqa: SLF001 - the only kernel of a given length
+        torch.cuda.synchronize()
+        took_s = time.perf_counter() - begin_s
+    return num / took_s / 1e6
+
+
 def own_variables(rank: int, num_gpus: int) -> dict[str, str]:
     """A GPU of its own; or what makes each rank a host to NCCL, which else takes no two ranks on one GPU."""
     return {"CUDA_VISIBLE_DEVICES": str(rank)} if num_gpus else {"NCCL_HOSTID": f"host{rank}"}
@@ -114,8 +150,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=15)
     parser.add_argument("--sizes", nargs="*", default=["4 B", "1 KiB", "1 MiB", "256 MiB"], choices=SIZES)
-    parser.add_argument("--ways", nargs="*", choices=["plain", "waited", "safe", "restore", "confirm"])
+    parser.add_argument("--ways", nargs="*", choices=["plain", "ahead", "waited", "safe", "restore", "confirm"])
     parser.add_argument("--calls", type=int, default=0, help="calls of one block; by default by size, up to 100")
+    parser.add_argument("--between-us", type=float, default=0.0, help="work of a GPU before each call")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--gpus", type=int, default=0, help="a rank on each of so many GPUs")

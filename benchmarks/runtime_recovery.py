@@ -8,6 +8,7 @@ kill   SIGKILL of one rank, which is started again afterwards
 stop   SIGSTOP of one rank; from the deadline on (`--deadline`)
 hang   the same without any deadline, under `allready run`: from the stop on
 sleep  a rank that sleeps in code of its own, without any deadline, under `allready run`: from then on
+loop   a rank in a loop of Python's that never ends, likewise
 rejoin the rank that was stopped wakes; from there until all ranks train again (measured in the jobs of `stop`)
 
 Prints a JSON object for each kind.  With `--device cuda` all ranks share one GPU, over NCCL.
@@ -31,8 +32,12 @@ from typing import Any
 RANKS = 4
 WAIT_S = 60.0
 SETTLE_S = 0.2
-UNDER_RUN = {"hang", "sleep"}
+UNDER_RUN = {"hang", "sleep", "loop"}
 """Kinds without any deadline."""
+
+
+class _EnoughError(Exception):
+    """How the benchmark ends a loop that never ends."""
 
 
 class Rank:
@@ -43,9 +48,10 @@ class Rank:
         self.number = int(os.environ["RANK"])
         self._end = folder / "end"
         self._file = (folder / f"rank{self.number}").open("a", buffering=1)
-        self._is_to_raise = self._sleeps = False
+        self._is_to_raise = self._sleeps = self._is_to_loop = self._loops = False
         signal.signal(signal.SIGUSR1, self._note)
         signal.signal(signal.SIGUSR2, self._turn)
+        signal.signal(signal.SIGRTMIN, self._turn_loop)
 
     def say(self, event: str, **values: Any) -> None:
         self._file.write(json.dumps({"event": event, "at_s": time.monotonic(), **values}) + "\n")
@@ -55,6 +61,20 @@ class Rank:
 
     def _turn(self, *_: object) -> None:
         self._sleeps = not self._sleeps
+
+    def _turn_loop(self, *_: object) -> None:
+        if self._loops:
+            raise _EnoughError
+        self._is_to_loop = True
+
+    def _perhaps_loop(self) -> None:
+        try:
+            if self._is_to_loop:
+                self._is_to_loop, self._loops = False, True
+                while True:
+                    pass
+        except _EnoughError:
+            self._loops = False
 
     def _perhaps_sleep(self) -> None:
         while self._sleeps:
@@ -98,6 +118,7 @@ class Rank:
                 called_s = time.monotonic()
                 self._perhaps_raise()
                 self._perhaps_sleep()
+                self._perhaps_loop()
                 model.zero_grad()
                 # With a deadline DDP's own calls have it as well.
                 with allready.phase("training", self.deadline_s) if self.deadline_s else contextlib.nullcontext():
@@ -216,7 +237,8 @@ def play(job: Job, kind: str, victim: int) -> dict[str, float]:
         job.start(victim, again=True)
         job.good_s(everyone, end_s, RANKS)
         return {kind: end_s - begin_s}
-    halt, wake = (signal.SIGUSR2,) * 2 if kind == "sleep" else (signal.SIGSTOP, signal.SIGCONT)
+    turns = {"sleep": signal.SIGUSR2, "loop": signal.SIGRTMIN}
+    halt, wake = (turns[kind],) * 2 if kind in turns else (signal.SIGSTOP, signal.SIGCONT)
     stopped_s = begin_s = job.signal(victim, halt)
     end_s = job.good_s(others, stopped_s, RANKS - 1)
     if kind == "stop":  # the first deadline that passed
@@ -234,7 +256,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--deadline", type=float, default=1.0, help="of each step, in seconds")
-    parser.add_argument("--kinds", nargs="*", default=["raise", "kill", "stop", "hang", "sleep"])
+    parser.add_argument("--kinds", nargs="*", default=["raise", "kill", "stop", "hang", "sleep", "loop"])
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.folder is not None:

@@ -26,11 +26,16 @@ def test_when_calls_return_and_what_their_deadline_covers(tmp_path: Path) -> Non
             assert job.last(rank, "returns") == {
                 "event": "returns", "is_done": True, "is_busy_beside": True, "total": 10.0,
             }  # fmt: skip
-            found = {k: job.last(rank, k) for k in ("device_is_late", "plain_hangs", "restores")}
+            ahead = job.last(rank, "ahead")
+            assert (ahead["is_busy"], ahead["is_done"], ahead["added"]) == (True, True, [1500.0]), ahead
+            names = ("device_is_late", "plain_hangs", "restores", "ahead_hangs")
+            found = {k: job.last(rank, k) for k in names}
             assert found["device_is_late"]["code"] == "RTM006"
             assert (found["plain_hangs"]["code"], found["plain_hangs"]["culprits"]) == ("RTM005", [2])
             assert (found["restores"]["code"], found["restores"]["culprits"]) == ("RTM005", [0])
             assert found["restores"]["is_restored"]
+            assert (found["ahead_hangs"]["code"], found["ahead_hangs"]["culprits"]) == ("RTM005", [2])
+            assert rank == 2 or job.last(rank, "released")["took_s"] < 3.5  # its deadline, and not the other's return
             assert job.last(rank, "content")["values"] == [float(rank)]
             assert all(f["total"] == 10.0 for f in found.values()), found
             assert job.has(rank, "done")

@@ -54,6 +54,46 @@ def in_flight() -> None:
     say("in_flight", sums=[float((one + 0.0)[-1].item()) for one in many], part=part.tolist())
 
 
+def ahead() -> None:
+    """The host goes on before the result is there; what the stream does next has it, and the barrier waits for all."""
+    values, added = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    for _ in range(150):
+        values.fill_(float(ME + 1))
+        allready.safe_all_reduce(values, timeout=LONG, ahead=True)
+        added += values
+    torch.cuda.synchronize()
+    allready.safe_all_reduce(values, timeout=LONG, ahead=True)
+    torch.cuda._sleep(2 * CYCLES_PER_S)
+    begin_s = time.monotonic()
+    allready.safe_all_reduce(values, timeout=LONG, ahead=True)
+    took_s = time.monotonic() - begin_s
+    is_busy = not torch.cuda.current_stream().query()
+    allready.safe_barrier(timeout=LONG)
+    say(
+        "ahead",
+        took_s=took_s,
+        is_busy=is_busy,
+        is_done=torch.cuda.current_stream().query(),
+        added=added.unique().tolist(),
+    )
+
+
+def ahead_hangs() -> None:
+    """The deadline of a call that runs ahead is kept while the host is in a wait of torch's."""
+    values = torch.zeros(1000, device="cuda")
+    for _ in range(3):  # then what follows the barrier is expected, too
+        allready.safe_all_reduce(values, timeout=LONG, ahead=True)
+        allready.safe_barrier(timeout=LONG)
+    begin_s = time.monotonic()
+    if ME == 2:
+        time.sleep(4.0)
+    else:
+        allready.safe_all_reduce(values, timeout=SHORT, ahead=True)
+        torch.cuda.synchronize()
+        say("released", took_s=time.monotonic() - begin_s)
+    allready.safe_barrier(timeout=LONG)
+
+
 def fails(event: str, call: Any) -> None:
     """The call fails here as everywhere; then all go on."""
     begin_s = time.monotonic()
@@ -138,9 +178,11 @@ def main() -> None:
     )
     in_flight()
     returns()
+    ahead()
     fails("device_is_late", device_is_late)
     fails("plain_hangs", plain_hangs)
     fails("restores", restores)
+    fails("ahead_hangs", ahead_hangs)
     allready.safe_barrier(timeout=LONG)
     allready.destroy_process_group()
     say("done")

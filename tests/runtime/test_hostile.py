@@ -11,9 +11,18 @@ import pytest
 
 from allready.errors import ExchangeError
 from allready.messaging.wire import encode, read_frame
-from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
+from allready.model import (
+    Begun,
+    CallArguments,
+    CallPosition,
+    FailureCause,
+    GroupVoid,
+    MemberState,
+    RankAtFailure,
+    RuntimeFailure,
+)  # fmt: skip
 from allready.runtime import messages as m
-from allready.runtime.agreement import MAX_BEGUN_PER_RANK
+from allready.runtime.agreement import MAX_BEGUN_PER_RANK, VOIDS_BYTES, VOIDS_PER_RANK_BYTES, Agreement, Phase
 from allready.runtime.hub import MAX_FRAME_BYTES, MAX_STRANGERS, Place, Plan, listen, max_record_bytes, start
 from tests.runtime.job import Job
 
@@ -84,8 +93,34 @@ def test_a_failure_of_thousands_of_ranks_fits_a_message() -> None:
     )
     names = (f"{n} of a name that is as long as torch makes them" for n in range(MAX_BEGUN_PER_RANK))
     begun = tuple(Begun(group=name, counts=dict.fromkeys(range(4096), 10**9)) for name in names)
-    failed = m.Failed(failure=RuntimeFailure(epoch=1, cause=FailureCause.DIED, reporter=1, ranks=ranks, begun=begun))
-    assert len(msgspec.json.encode(("Failed", failed))) < max_record_bytes(len(ranks))
+    failure = RuntimeFailure(epoch=1, cause=FailureCause.DIED, reporter=1, ranks=ranks, begun=begun)
+    of_groups = VOIDS_BYTES + VOIDS_PER_RANK_BYTES * len(ranks)
+    assert len(msgspec.json.encode(("Failed", m.Failed(failure=failure)))) + of_groups < max_record_bytes(len(ranks))
+
+
+def test_of_very_many_groups_those_are_in_the_record_that_fit() -> None:
+    """Else it would reach no rank."""
+    voids = voids_of_many(200)
+    assert len(msgspec.json.encode(voids)) < VOIDS_BYTES + VOIDS_PER_RANK_BYTES * 200
+
+
+def voids_of_many(num_ranks: int) -> tuple[GroupVoid, ...]:
+    """What the hub says of so many groups that they do not all fit, with numbers as long as they get."""
+    hub = Agreement(range(num_ranks), answer_s=1.0)
+    for rank in range(num_ranks):
+        hub.take(rank, m.Ready(epoch=0, timeout_s=5.0, min_ranks=num_ranks), 0.0)
+    assert hub.phase is Phase.RUNNING, hub.phase
+    everyone = tuple(range(num_ranks))
+    groups = [m.twin(everyone, n) for n in range(600)] + [m.twin((n,), 1) for n in everyone]
+    hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE, group=groups[500]), 1.0)
+    subgroups = tuple(m.InGroup(group=g, call=CallPosition(entered=10**12, completed=10**12)) for g in groups)
+    hub.take(0, m.Position(epoch=1, call=CallPosition(), subgroups=subgroups), 1.0)
+    (failure,) = {id(f): f for _, f in hub.tick(100.0) if isinstance(f, m.Failed)}.values()
+    found = failure.failure.voids
+    assert 100 < len(found) < len(groups)  # so there is something that was left out
+    assert {(), everyone} <= {v.group for v in found}
+    assert any(v.twin == 500 for v in found)  # the one that failed
+    return found
 
 
 @contextmanager

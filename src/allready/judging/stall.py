@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from allready.model import CallSite, Confidence, Evidence, FaultClass, Phrase
 
-BUSY = {"cpu_work", "tokenize", "import_or_compile"}
+BUSY = {"cpu_work", "tokenize", "import_or_compile", "endless_loop"}
 HELD_UP = {"io", "data_loading", "subprocess_wait", "network_wait"}
 """Waits that end by themselves, unless what they wait for does not answer."""
 WORKING = BUSY | HELD_UP
@@ -29,6 +29,7 @@ class StallKind(StrEnum):
     LEAVING = "leaving"
     ELSEWHERE = "elsewhere"  # in a call that waits for others
     LOCK = "lock"
+    ENDLESS = "endless"  # a loop of Python's that never ends
     WORK = "work"
     SLEEP = "sleep"
     AWAITS = "awaits"  # something that may come, in code of its own

@@ -254,6 +254,13 @@ def _left_groups(rank: _Rank) -> StallCause | None:
     return rank.cause(StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=True) if _has_left_its_groups(rank) else None
 
 
+def _endless(rank: _Rank) -> StallCause | None:
+    """Its program never leaves the loop in which it is."""
+    if rank.doing != "endless_loop":
+        return None
+    return rank.cause(StallKind.ENDLESS, FaultClass.CPU_BUSY, confidence=Confidence.CERTAIN)
+
+
 def _work(rank: _Rank) -> StallCause | None:
     """It computes, loads, saves, or waits for a child: this ends by itself."""
     status, doing = rank.status, rank.doing
@@ -276,7 +283,7 @@ def _idle(rank: _Rank) -> StallCause | None:
 
 
 CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
-    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _left_groups, _work, _idle
+    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _left_groups, _endless, _work, _idle
 )  # fmt: skip
 """In this order; the last one always has an answer."""
 

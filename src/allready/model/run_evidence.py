@@ -334,6 +334,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 
     `activity`: in one of the words of `evidence.stacks`, "" when its frames say nothing.  `peer`: the rank that it
     sends to or receives from, where the beacon wrote it; `has_peer_group`: in another group than that of all ranks.
+    `is_endless`: it goes round in a loop that has no way out and calls nothing, as the beacon read in its instructions.
     """
 
     name: str
@@ -343,6 +344,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
     activity: str = ""
     peer: int | None = None
     has_peer_group: bool = False
+    is_endless: bool = False
 
 
 class ProcessStack(Struct, frozen=True, kw_only=True):

@@ -141,9 +141,10 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     `group`: the subgroup whose call failed, by its ranks; empty: the default group, or no call.  `twin`: of several
     groups of these ranks the first one made is 0.
     `first_void`: the first call of that group whose result counts on no rank, although single ranks may have completed
-    it; None where no rank answered.  `voids`: the same for every group.  `ranks`: all members, by rank.  `time`: by
-    the hub's clock, ISO-8601.  `misfits`: of an all_to_all whose splits do not fit, some of the pairs; `number`: of
-    the call that did not fit.  `begun`: of groups of torch's in which some ranks have begun more than others.
+    it; None where no rank answered.  `voids`: the same for every group, of very many for those that a record has room
+    for.  `ranks`: all members, by rank.  `time`: by the hub's clock, ISO-8601.  `misfits`: of an all_to_all whose
+    splits do not fit, some of the pairs; `number`: of the call that did not fit.  `begun`: of groups of torch's in
+    which some ranks have begun more than others.
     """
 
     epoch: int

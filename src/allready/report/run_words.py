@@ -41,7 +41,8 @@ _ECHOES = {str(model.Role.RECORD), str(model.Role.TEARDOWN)}
 
 ACTIVITIES = (
     "in_collective", "gpu_wait", "lock", "sleep", "io", "data_loading", "subprocess_wait", "network_wait",
-    "import_or_compile", "tokenize", "cpu_work", "exit", "stopped", "user_idle", "user_code", "unreadable",
+    "import_or_compile", "tokenize", "cpu_work", "endless_loop", "exit", "stopped", "user_idle", "user_code",
+    "unreadable",
 )  # fmt: skip
 _IMPLIED = {"in_collective", "gpu_wait"}
 """What a rank does that waits in a collective: not worth a word."""

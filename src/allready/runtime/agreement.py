@@ -38,6 +38,10 @@ GRACE_S = 10.0
 """Least time for ranks that live and do not come after a deadline has passed; else as long as ranks waited before."""
 MAX_BEGUN_PER_RANK = 32
 """Counts of groups of torch's, per rank on average, that a record has room for."""
+VOID_BYTES, MEMBER_BYTES = 80, 8
+"""At most, of a group in a record, and of each of its ranks there."""
+VOIDS_BYTES, VOIDS_PER_RANK_BYTES = 2**19, 1024
+"""What a record has room for of all groups."""
 
 
 class Phase(StrEnum):
@@ -432,16 +436,27 @@ class Agreement:
         return _in_group(position, self._group) if not self._group or rank in self._group else None
 
     def _voids(self) -> tuple[GroupVoid, ...]:
-        groups = {(), *(s.group for position in self._positions.values() for s in position.subgroups)}
+        """Of very many groups those that fit into the record, first the one that failed and the default one."""
+        if not self._positions:
+            return ()
+        completed = {
+            rank: {(): position.call.completed} | {s.group: s.call.completed for s in position.subgroups}
+            for rank, position in self._positions.items()
+        }
+        groups = {(), *(group for own in completed.values() for group in own)}
+        chosen = sorted(groups, key=lambda group: (group not in ((), self._group), group))
+        ends = accumulate(VOID_BYTES + MEMBER_BYTES * len(group) for group in chosen)
+        most = VOIDS_BYTES + VOIDS_PER_RANK_BYTES * len(self.members)
         return tuple(
             GroupVoid(
                 group=m.ranks_of(group),
                 twin=m.number_of(group),
+                # A rank that does not name the group has not called in it yet.
                 first_void=1
-                + min(_in_group(p, group).completed for r, p in self._positions.items() if not group or r in group),
+                + min(completed[r].get(group, 0) for r in m.ranks_of(group) or completed if r in completed),
             )
-            for group in sorted(groups)
-            if self._positions
+            for group, end in zip(chosen, ends, strict=True)
+            if end <= most
         )
 
     def _begun(self) -> tuple[Begun, ...]:

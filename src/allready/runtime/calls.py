@@ -31,11 +31,12 @@ def safe_all_reduce(
     confirm: bool = False,
     chunk_bytes: SupportsIndex | None = None,
     async_op: bool = False,
+    ahead: bool = False,
 ) -> Any:
     """Reduce in place over all ranks until the deadline.  Collective: every rank of the group calls it.
 
-    Returns when the operation has ended, on a GPU also: not merely when the stream has been given it, as torch does.
-    So the deadline also covers what the current stream had to do before.
+    Returns when the operation has ended, on a GPU also: not merely when the stream has been given it, as torch does,
+    unless it may run `ahead`.  So the deadline also covers what the current stream had to do before.
 
     Args:
         tensor: on a device that the backend takes; any shape, dtype and strides that it can reduce.
@@ -52,12 +53,18 @@ def safe_all_reduce(
             saves neither time nor memory.  At most 1,024 parts.
         async_op: return a `Handle` at once, with `wait()`, which gives or raises what this form would, and
             `is_completed()`.  Without `confirm`.
+        ahead: on a GPU it may return when the stream has been given the operation, as torch does, so that the host runs
+            ahead; this rank may give it and the others not.  Its outcome then is that of the next call that waits,
+            such as `safe_barrier`; until that has come, what the tensor holds may be wrong.  Sums over the default
+            group do so that were made in this place before, while no `metrics` listen; at most 64 at a time.
 
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
     """
+    if ahead and (restore or confirm or async_op):
+        raise UsageError("ahead=True goes without restore, confirm and async_op, which need the outcome of this call")
     if group is None and chunk_bytes is None and not (restore or confirm or async_op):
-        outcome = sum_directly(current(), tensor, op, timeout, on_failure)
+        outcome = sum_directly(current(), tensor, op, timeout, on_failure, ahead)
         if outcome is not OTHER:
             return outcome
     import torch.distributed as dist

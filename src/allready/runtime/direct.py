@@ -10,12 +10,14 @@ from time import monotonic
 from typing import Any, Literal
 
 from allready.model import CallArguments
+from allready.runtime.ahead import Ahead
 from allready.runtime.calling import OUTCOMES, SLICE, SLICE_S, Call, Handle, OnFailure, Timeout
 from allready.runtime.durations import LONGEST
 from allready.runtime.failures import CollectiveFailed
+from allready.runtime.group import Direct
 from allready.runtime.nccl import StreamEnd, await_device
 from allready.runtime.recording import listeners
-from allready.runtime.session import Session
+from allready.runtime.session import RunsAhead, Session
 
 _OPERATION = "all_reduce"
 _IN_FLIGHT = (_OPERATION,)
@@ -35,22 +37,27 @@ class _NotYet(RuntimeError):  # noqa: N818 - an outcome
 
 
 def sum_directly(
-    session: Session, tensor: Any, op: Any, timeout: Timeout, on_failure: OnFailure
+    session: Session, tensor: Any, op: Any, timeout: Timeout, on_failure: OnFailure, ahead: bool
 ) -> CollectiveFailed | Other | None:
-    """One call from its entry to its outcome, if it is of this kind."""
+    """One call from its entry to its outcome, if it is of this kind.
+
+    `ahead`: on a GPU, where those before it allow that, only until the stream has its orders.
+    """
     direct = session.group.direct
+    if direct is None or not isinstance(tensor, direct.tensor):
+        return OTHER
+    is_on_cpu = tensor.is_cpu
+    waits = is_on_cpu or not ahead
     if (
-        direct is None
-        or not isinstance(tensor, direct.tensor)
-        or not (op is None or op is direct.sum)
+        not (op is None or op is direct.sum)
         or not (
             session.least_s > SLICE_S if timeout is None else type(timeout) is timedelta and SLICE < timeout <= LONGEST
         )
-        or not (direct.takes_cpu if tensor.is_cpu else direct.gpu is not None and tensor.device == direct.gpu)
+        or not (direct.takes_cpu if is_on_cpu else direct.gpu is not None and tensor.device == direct.gpu)
         or not tensor.is_contiguous()
         or tensor.is_neg()
         or direct.is_special(tensor)
-        or session.pending
+        or (waits and session.pending)
         or on_failure not in OUTCOMES
         or listeners
     ):
@@ -60,13 +67,19 @@ def sum_directly(
     member, work, has_entered, has_begun = session.member, None, False, False
     begin_s = monotonic()
     try:
+        runs = None if waits else session.ahead or _runs_ahead(session, direct)
+        if not (runs is None or runs.make_room(begin_s)):
+            return OTHER
         with session.lock:
-            has_entered = member.enter_alone(_IN_FLIGHT, (tensor.dtype, tensor.numel()), begin_s)
+            has_entered = member.enter_alone(_IN_FLIGHT, (tensor.dtype, tensor.numel()), begin_s, waits)
         if not has_entered:
             return OTHER  # `calling` knows why
         work = direct.all_reduce([tensor], direct.options)
         has_begun = True
-        if direct.end is None or tensor.is_cpu:
+        if runs is not None:
+            _leave(runs, work, begin_s, session.timeout_s, timeout)
+            return None
+        if direct.end is None or is_on_cpu:
             work.wait(SLICE)
         else:
             _await_gpu(session, direct.end, work, begin_s)
@@ -86,6 +99,19 @@ def sum_directly(
         session.is_call_limited = False
         session.in_call.release()
     return None
+
+
+def _runs_ahead(session: Session, direct: Direct) -> RunsAhead:
+    session.ahead = Ahead(session, direct.gpu, _OPERATION)
+    return session.ahead
+
+
+def _leave(runs: RunsAhead, work: Any, begin_s: float, usual_s: float, timeout: Timeout) -> None:
+    """The stream has its orders."""
+    if work is not None:
+        work.wait()  # the stream does, not this thread
+    own_s = timeout.total_seconds() if isinstance(timeout, timedelta) else None
+    runs.add(begin_s, usual_s if own_s is None else own_s, is_own=own_s is not None)
 
 
 def _go_on(

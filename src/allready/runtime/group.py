@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from allready.errors import UsageError
-from allready.runtime import nccl
+from allready.runtime import meshes, nccl
 from allready.runtime.connections import Ended, Sockets, ends, sockets
 from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import Begun
@@ -111,22 +111,6 @@ def _number_from(number: int) -> None:
     world = dist.distributed_c10d._world  # noqa: SLF001 - init_process_group ignores the name that it is given
     if hasattr(world, "group_count"):
         world.group_count = number
-
-
-def _forget_meshes() -> None:
-    """What torch has worked out for sharded tensors names their mesh, and so its groups: a new mesh of the same ranks
-    would be answered with those of the old one, which are gone.
-    """
-    api = sys.modules.get("torch.distributed.tensor._api")
-    if api is None:
-        return
-    import torch
-
-    # As torch.distributed.tensor.debug does, which is not imported for it: that asks for Triton.  No public way;
-    # where torch has moved them, sharded models are as they would be without this.
-    with contextlib.suppress(AttributeError):
-        api.DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear()  # noqa: SLF001
-        torch._C._clear_DTensor_sharding_propagator_cache()  # noqa: SLF001 - older releases have none in C++
 
 
 class _Excepthook:
@@ -350,7 +334,7 @@ class Group:
 
         groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
         known, before = set(groups), sockets()
-        _forget_meshes()  # what a step of the old model has worked out after its groups were gone
+        meshes.forget()  # what a step of the old model has worked out after its groups were gone
         self._num_makings += 1
         with self._lock:
             self._sockets_before = before
@@ -413,9 +397,11 @@ class Group:
 
         self.direct = None
         communicator, self._communicator = self._communicator, None
+        if self._num_makings:  # else there are no meshes, and to look for them takes longer than to recover
+            meshes.retire()
         if not dist.is_initialized():
             return
-        _forget_meshes()
+        meshes.forget()
         if communicator is not None:
             communicator.leave()
             return

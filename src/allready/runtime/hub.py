@@ -25,7 +25,7 @@ from allready.messaging.channel import convert
 from allready.messaging.sockets import family_of, is_address, send_at_once
 from allready.messaging.wire import encode, read_frame
 from allready.runtime import messages as m
-from allready.runtime.agreement import Agreement, Out
+from allready.runtime.agreement import VOIDS_BYTES, VOIDS_PER_RANK_BYTES, Agreement, Out
 
 MAX_FRAME_BYTES = 64 * 1024
 """Of a greeting.  Later ones may say something of every rank, see `max_record_bytes`."""
@@ -41,8 +41,8 @@ _BACKLOG = 4096
 
 def max_record_bytes(num_ranks: int) -> int:
     """Of what the hub and ranks of a job of that size say: an error of 500 letters, escaped, and 32 counts for every
-    rank."""
-    return MAX_FRAME_BYTES + 5120 * num_ranks
+    rank, and the groups."""
+    return MAX_FRAME_BYTES + 2 * VOIDS_BYTES + (5120 + VOIDS_PER_RANK_BYTES) * num_ranks
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -132,8 +132,9 @@ class Member:
             return None
         return m.Compare(epoch=self.epoch, number=calls.entered, called=called, expected=expected, group=group)
 
-    def enter_alone(self, operations: tuple[str], key: object, now_s: float) -> bool:
-        """`enter` for a call of the default group with no other in flight: nothing that it can do without.
+    def enter_alone(self, operations: tuple[str], key: object, now_s: float, waits: bool = True) -> bool:
+        """`enter` for a call of the default group with no other in flight: nothing that it can do without.  Without
+        `waits` others of its kind may be.
 
         False, and not entered: the epoch is over, or the call is not the expected one.
         """
@@ -144,7 +145,10 @@ class Member:
             return False
         path.last, path.expected = step, step.next
         calls.entered += 1
-        calls.operations, calls.is_waiting, calls.entered_s = operations, True, now_s
+        if waits:
+            calls.operations, calls.is_waiting, calls.entered_s = operations, True, now_s
+        else:
+            calls.operations += operations
         return True
 
     def complete_alone(self) -> bool:

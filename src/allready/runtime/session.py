@@ -48,6 +48,22 @@ class Pending(Protocol):
         """Its epoch has failed, so it has."""
 
 
+class RunsAhead(Protocol):
+    """Calls whose outcome comes with a later one."""
+
+    def make_room(self, begin_s: float) -> bool:
+        """Before the next one, which begins now; False: it must not."""
+
+    def add(self, begin_s: float, limit_s: float, *, is_own: bool) -> None:
+        """The stream has its orders; `is_own`: the call brought its limit."""
+
+    def are_limited(self) -> bool:
+        """Whether one of them brought a limit of its own."""
+
+    def close(self) -> None:
+        """Nothing follows."""
+
+
 class _Alone:
     """Around a call: holds `in_call`.  Two at a time could be in another order on another rank, and then give wrong
     sums.  A class, since a generator would cost a call 2 us.
@@ -88,6 +104,8 @@ class Session:
         self.repeats = Repeats()
         self.pending: dict[Ranks, list[Pending]] = {}
         """Calls in flight that have not been waited for yet, by group, the oldest first."""
+        self.ahead: RunsAhead | None = None
+        """Once a call has run ahead."""
         self._link: Link | None = None
         self._num_shut = 0
         self._hang_watch = HangWatch.of_this_rank()
@@ -240,6 +258,7 @@ class Session:
             progress = (member.epoch, begun, *((c.entered, c.completed, c.is_waiting) for c in calls))
             num_operations = sum(c.entered for c in calls) + sum(here.count for here in begun)
             is_over = not member.is_open or self.is_limited or self.is_call_limited
+            is_over |= self.ahead is not None and self.ahead.are_limited()
         if is_over:
             watch.rest()
             return None
@@ -347,6 +366,8 @@ class Session:
             self.member.is_open = False
             self._why_lost = self._why_lost or "this rank has left"
             self.changed.notify_all()
+        if self.ahead is not None:
+            self.ahead.close()
         if self._link is not None:
             self._link.close(message)
 

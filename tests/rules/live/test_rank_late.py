@@ -18,6 +18,16 @@ def test_work_that_lasts_longer_than_asked_for_is_a_fault() -> None:
     assert (hit.severity, hit.fault_class, hit.confidence) == (Severity.ERROR, FaultClass.CPU_BUSY, Confidence.LIKELY)
 
 
+def test_a_loop_that_never_ends_is_a_fault_at_once_and_not_beside_a_rank_that_works() -> None:
+    endless = stack(0, "endless_loop")
+    [hit] = ask("LIV006", behind(0, cpu_share=1.0), stacks=(endless,)).hits
+    assert (hit.severity, hit.fault_class, hit.confidence) == (Severity.ERROR, FaultClass.CPU_BUSY, Confidence.LIKELY)
+    assert (hit.values["kind"], str(hit.values["site"])) == ("endless", "train.py:30 save")
+    ranks = (behind(0, cpu_share=1.0), behind(1, cpu_share=0.9))
+    [hit] = ask("LIV006", *ranks, stacks=(endless, stack(1, "cpu_work"))).hits
+    assert hit.severity is None
+
+
 def test_a_sleep_is_told_as_stuck_and_as_waiting() -> None:
     [hit] = ask("LIV006", behind(2), seen={2: SLEEP}, stacks=(stack(2, "user_code"),)).hits
     assert (hit.culprits.ranks, hit.fault_class, hit.severity) == ((2,), FaultClass.CPU_STUCK, None)

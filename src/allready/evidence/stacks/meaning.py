@@ -33,9 +33,9 @@ class Activity(Struct, frozen=True, kw_only=True):
     """What the main thread does.
 
     kind: "in_collective", "gpu_wait", "lock", "sleep", "io", "data_loading", "subprocess_wait", "network_wait",
-    "import_or_compile", "tokenize", "cpu_work" (computing), "exit", "stopped" (SIGSTOP or a freezer), "user_idle"
-    (waits in the user's own code: a sleep, a lock, a stopped process: Python's frames do not tell), "user_code" (is
-    there, and the dump does not tell running from waiting: faulthandler), "unreadable".
+    "import_or_compile", "tokenize", "cpu_work" (computing), "endless_loop", "exit", "stopped" (SIGSTOP or a freezer),
+    "user_idle" (waits in the user's own code: a sleep, a lock, a stopped process: Python's frames do not tell),
+    "user_code" (is there, and the dump does not tell running from waiting: faulthandler), "unreadable".
     `site`: the deciding frame.
     `certain`: False where the frames only show that no library is entered; a built-in such as `.item()` has no frame.
     """
@@ -59,6 +59,8 @@ def describe(stack: ProcessStack) -> Activity:
     held = _kernel_hold(stack.threads)
     if held is not None:
         return Activity(kind=held.kind, site=_site(user) if user is not None else held.site, thread=thread.name)
+    if thread.is_endless:
+        return Activity(kind="endless_loop", site=_site(frames[0]), thread=thread.name)
     found = _strongest(_until_user(frames))
     if found is None or found[0] == "queue":
         outer = _around(frames)

@@ -26,6 +26,7 @@ class OpenThread(Struct):
     frames: list[Frame] = []
     peer: int | None = None
     has_peer_group: bool = False
+    is_endless: bool = False
 
     def add(self, frame: Frame) -> None:
         """One frame further out."""
@@ -96,6 +97,7 @@ def finished(processes: Sequence[OpenProcess], source: str, hints: Origin) -> li
                         is_main=t.is_main,
                         peer=t.peer,
                         has_peer_group=t.has_peer_group,
+                        is_endless=t.is_endless,
                     )
                     for t in process.threads
                 ),

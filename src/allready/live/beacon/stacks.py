@@ -6,6 +6,8 @@ Called with the GIL held, as all Python is: frames of other threads do not chang
 import _thread
 import sys
 
+from allready.live.beacon.endless import is_endless
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,13 +35,13 @@ def all_stacks(main: int, own_folder: str) -> bytes:
     frames = sys._current_frames()  # noqa: SLF001 - the documented way
     frames.pop(_thread.get_ident(), None)  # it holds this dictionary
     rows: list[tuple[int, list[tuple[str, int | None, str]], bool]] = []
-    peer = ""
+    note = ""
     left_out = max(0, len(frames) - MAX_THREADS)
     for ident in [main, *(i for i in frames if i != main)][: MAX_THREADS + 1]:
         frame = frames.pop(ident, None)
         if frame is not None:
             rows.append((ident, *_walk(frame)))
-            peer = _waits_for(frame) if ident == main else peer
+            note = _note(frame) if ident == main else note
         del frame
     del frames
     names = _names()
@@ -48,8 +50,8 @@ def all_stacks(main: int, own_folder: str) -> bytes:
         if ident != main and walked and not is_cut and walked[-1][0].startswith(own_folder):
             continue
         parts.append(as_text(ident, names.get(ident, ""), walked, is_cut=is_cut))
-    if peer:
-        parts[-1] = parts[-1].removesuffix("\n") + f"  <{peer}>\n\n"  # the main thread's is last
+    if note:
+        parts[-1] = parts[-1].removesuffix("\n") + f"  <{note}>\n\n"  # the main thread's is last
     return "".join(parts).encode("utf-8", "backslashreplace")
 
 
@@ -68,6 +70,15 @@ def _walk(frame: "FrameType | None") -> tuple[list[tuple[str, int | None, str]],
         found.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return found, frame is not None
+
+
+def _note(frame: "FrameType") -> str:
+    """What the main thread's frames tell beside their lines; "" if nothing."""
+    try:
+        endless = is_endless(frame)
+    except Exception:  # noqa: BLE001 - another Python's instructions, or its end, when nothing is imported any more
+        endless = False
+    return "endless" if endless else _waits_for(frame)
 
 
 def _waits_for(frame: "FrameType | None") -> str:

@@ -41,7 +41,8 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     imports, compiles, loads, saves, sleeps, waits for a child or for another machine.
     ## Why it matters
     All of this may end by itself, and then it was no fault.  Until --hang-after the job is reported as waiting, with
-    the rank and the line of the program; after it the wait counts as a hang.
+    the rank and the line of the program; after it the wait counts as a hang.  A loop of Python's that has no way out
+    and calls nothing never ends, by its instructions: it counts at once.
     ## Check by hand
     `py-spy dump --pid PID` twice: frames that change are work.
     ## When it is harmless
@@ -53,7 +54,7 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     causes = tuple(c for c in found.causes if not c.stays and c.kind not in NOT_LATE)
     if not causes or len(causes) < len(found.causes):
         return  # another rank has a cause that stays
-    too_long = found.for_s >= live.hang_after_s
+    too_long = found.for_s >= live.hang_after_s or all(c.kind == StallKind.ENDLESS for c in causes)
     yield hit_of(
         case,
         found,

@@ -1,0 +1,210 @@
+"""Calls that return as torch's do, once the stream of a GPU has its orders: the host runs ahead.
+
+They are numbered and counted like all calls, so the next call that waits has their outcome too.  A thread keeps their
+deadlines, since the host may be in a wait of torch's meanwhile, which nothing but the end of the epoch ends.
+"""
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+from allready.model import FailureCause
+from allready.runtime import messages as m
+from allready.runtime.failures import CollectiveFailed
+from allready.runtime.nccl import StreamEnd, await_device, current_stream
+from allready.runtime.session import Session
+
+CALLS, BATCHES = 16, 8
+"""Calls that one question to the GPU is for, and so many times as many that run ahead; the next one waits for the
+oldest of these batches."""
+SPAN_S = 0.1
+"""Between the first and the last of a batch at most: the deadline of the last one counts for all."""
+SHORT_S = 10.0
+"""Calls with less time are marked one by one, since what the stream is given next might take as long.  The others are
+where their batch ends, or by the thread: a mark costs the GPU more than a microsecond."""
+LOOK_S = 0.05
+"""How often the thread looks whether a deadline has passed."""
+_IDLE_S = 1.0
+_CLOSE_S = 1.0
+
+
+class Batch:
+    """Some calls, one after the other, which are to a caller that waits what a call in flight is.
+
+    `until_s`: of the last one.
+    """
+
+    __slots__ = ("_ahead", "_end", "_num_marked", "begin_s", "epoch", "is_limited", "num", "stream", "until_s")
+
+    def __init__(self, ahead: "Ahead", end: StreamEnd, stream: Any, epoch: int, begin_s: float) -> None:
+        self._ahead, self._end, self.stream, self.epoch = ahead, end, stream, epoch
+        self.begin_s, self.until_s = begin_s, 0.0
+        self.num = self._num_marked = 0
+        self.is_limited = False
+
+    def mark(self) -> None:
+        """Behind the last call, if it has none; by any thread."""
+        num = self.num
+        if self._num_marked < num:
+            self._end.mark(self.stream)
+            self._num_marked = max(self._num_marked, num)
+
+    def is_done(self) -> bool:
+        """Whether the GPU has done them all."""
+        return self._num_marked == self.num and self._end.is_completed()
+
+    def limit_s(self) -> float:
+        """What is left of its time."""
+        return max(0.0, self.until_s - time.monotonic())
+
+    def finish(self, begin_s: float, limit_s: float) -> None:
+        """Until they have their outcome; a failure is that of the epoch, and the caller that waits raises it."""
+        session = self._ahead.session
+        member = session.member
+        with session.lock:
+            member.wait(begin_s, ())
+        self.mark()
+        if not await_device(self._end, begin_s + limit_s, lambda: not member.is_open) and member.is_open:
+            with contextlib.suppress(CollectiveFailed):
+                session.fail(FailureCause.DEADLINE, operation=self._ahead.operation)
+        self.complete()
+
+    def complete(self) -> None:
+        """The GPU has done them, and they count if the epoch is not over."""
+        session = self._ahead.session
+        with session.lock:
+            for _ in range(self.num):
+                session.member.complete()
+        self._ahead.remove(self, self._end)
+
+    def abandon(self) -> None:
+        """Their epoch has failed, which the caller that waits next learns."""
+
+
+class Ahead:
+    """The calls of one session that run ahead: sums over the default group.
+
+    Args:
+        device: the GPU, as torch names it.
+        operation: their name.
+    """
+
+    def __init__(self, session: Session, device: Any, operation: str) -> None:
+        self.session, self.operation = session, operation
+        self._device, self._stream = device, current_stream(str(device))
+        self._last: Batch | None = None
+        self._ends: list[StreamEnd] = []
+        self._is_awake = False
+        self._wake, self._closed = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def make_room(self, begin_s: float) -> bool:
+        """Before the next one: a batch that it belongs to; those that the GPU has done are complete.
+
+        False: calls of another kind are in flight, after which this kind must not begin.
+        """
+        calls = self.session.pending.get(())
+        last = self._last
+        if calls is not None:
+            if last is not None and calls[-1] is last and last.num < CALLS and begin_s - last.begin_s < SPAN_S:
+                return True
+            if not isinstance(calls[-1], Batch):
+                return False
+            # All before it are batches too: none begins after a call of another kind.
+            calls[-1].mark()
+            if len(calls) >= BATCHES:
+                calls[0].finish(time.monotonic(), calls[0].limit_s())
+            while calls and isinstance(oldest := calls[0], Batch) and oldest.is_done():
+                oldest.complete()
+        self._last = None
+        return True
+
+    def are_limited(self) -> bool:
+        """Whether one of them brought a limit of its own: then no verdict of others ends them earlier."""
+        return any(call.is_limited for call in self._calls())
+
+    def add(self, begin_s: float, limit_s: float, *, is_own: bool) -> None:
+        """What the current stream was given last; `is_own`: that call brought its limit."""
+        last, stream = self._last, self._stream.now()
+        if last is None or last.stream is not stream:
+            if last is not None:
+                last.mark()
+            session = self.session
+            end = self._ends.pop() if self._ends else StreamEnd(self._device)
+            last = self._last = Batch(self, end, stream, session.member.epoch, begin_s)
+            session.pending.setdefault((), []).append(last)
+        last.until_s = max(last.until_s, begin_s + limit_s)  # before it has a call more: see `_is_late`
+        last.is_limited |= is_own
+        last.num += 1
+        if last.num >= CALLS or limit_s < SHORT_S:
+            last.mark()
+        if not self._is_awake:
+            self._is_awake = True
+            self._wake.set()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="allready-ahead", daemon=True)
+                self._thread.start()
+
+    def remove(self, batch: Batch, end: StreamEnd) -> None:
+        """It has its outcome, and needs its mark no more."""
+        pending = self.session.pending
+        calls = pending.get((), [])
+        if batch in calls:
+            calls.remove(batch)
+            self._ends.append(end)
+            if not calls:
+                del pending[()]
+
+    def close(self) -> None:
+        """Nothing follows."""
+        self._closed.set()
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_CLOSE_S)
+
+    # in the thread
+
+    def _watch(self) -> None:
+        import torch
+
+        torch.cuda.set_device(self._device)  # else the first question would make this thread a place on another GPU
+        told = 0
+        idle_since_s = time.monotonic()
+        while not self._closed.is_set():
+            calls = self._calls()
+            now_s = time.monotonic()
+            if calls:
+                idle_since_s = now_s
+                for call in calls:
+                    call.mark()
+            elif now_s - idle_since_s > _IDLE_S:
+                self._wake.clear()
+                self._is_awake = False
+                if not self._calls():  # none was added in between
+                    self._wake.wait()
+                idle_since_s = time.monotonic()
+                continue
+            # The last one: those before it are done if it is.
+            late = next((call for call in reversed(calls) if call.until_s <= now_s), None)
+            if late is not None and late.epoch != told and self._is_late(late):
+                told = late.epoch
+            self._closed.wait(LOOK_S)
+
+    def _calls(self) -> list[Batch]:
+        return [call for call in (*self.session.pending.get((), ()),) if isinstance(call, Batch)]
+
+    def _is_late(self, call: Batch) -> bool:
+        """Whether it is, and the hub knows.
+
+        By the time that the GPU has answered there may be another last call, with more time, or the main thread has
+        found them done, and the mark may be another batch's.
+        """
+        if call.is_done() or call.until_s > time.monotonic() or call not in self._calls():
+            return False
+        session = self.session
+        with session.lock:
+            if session.member.epoch != call.epoch or not session.member.wait(call.begin_s, ()):
+                return False
+        session.send(m.Fail(epoch=call.epoch, cause=FailureCause.DEADLINE))
+        return True

@@ -1,0 +1,276 @@
+"""Calls that run ahead on a GPU, which a list of flags stands for: when they count, and who keeps their deadlines."""
+
+import threading
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from allready.errors import UsageError
+from allready.judging.overdue import late
+from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
+from allready.runtime import ahead as module
+from allready.runtime import messages as m
+from allready.runtime.ahead import Ahead
+from allready.runtime.calling import Call, run
+from allready.runtime.calls import safe_all_reduce
+from allready.runtime.direct import OTHER, sum_directly
+from allready.runtime.failures import CollectiveFailed
+from allready.runtime.session import Session, begin, end
+
+SUM = CallArguments(operation="all_reduce", dtype="float32", num_elements=4, redop="sum")
+KEY = ("float32", 4)
+
+
+class Gpu:
+    stream = "the usual one"
+
+    """Does what it is given as far as `done` says."""
+
+    def __init__(self) -> None:
+        self.given = self.done = self.marked = 0
+
+    def now(self) -> str:
+        """The current stream."""
+        return self.stream
+
+    def all_reduce(self, _tensors: list[Any], _options: object) -> None:
+        self.given += 1
+
+
+class End:
+    """Of what the GPU had been given."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self.mark()
+
+    def mark(self, _stream: object = None) -> None:
+        self._gpu.marked += 1
+        self._at = self._gpu.given
+
+    def is_completed(self) -> bool:
+        return self._gpu.done >= self._at
+
+
+class Tensor:
+    is_cpu, device, dtype, nbytes = False, "cuda:0", "float32", 16
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def is_neg(self) -> bool:
+        return False
+
+    def numel(self) -> int:
+        return 4
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A session of rank 0 of two whose next calls are expected, its GPU, and what it says to the hub."""
+    import torch
+
+    gpu, said = Gpu(), list[Any]()
+    monkeypatch.setattr(module, "CALLS", 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(module, "StreamEnd", lambda _: End(gpu))
+    monkeypatch.setattr(module, "current_stream", lambda _: gpu)
+    direct = SimpleNamespace(
+        tensor=Tensor,
+        sum=None,
+        takes_cpu=False,
+        gpu="cuda:0",
+        is_special=lambda _: False,
+        all_reduce=gpu.all_reduce,
+        options=None,
+        end=End(gpu),
+        num_ranks=2,
+    )
+    begun = SimpleNamespace(look=lambda _: ((), 0.0, False))
+    group: Any = SimpleNamespace(cut=lambda: None, note_unfinished=lambda _: None, direct=direct, begun=begun)
+    session = Session(0, group, answer_s=0.1, timeout_s=600.0)
+    session.member.take(m.Formed(epoch=1, members=(0, 1), steps=(0, 0)), 0.0)
+    session._link = SimpleNamespace(send=said.append, close=lambda _: None)  # type: ignore[assignment]
+    session.member.enter("all_reduce", 0.0)
+    session.member.compare(SUM, KEY, ())
+    session.member.take(m.Fits(epoch=1, number=1), 0.0)
+    session.member.complete()
+    begin(session)
+    yield session, gpu, said
+    end()
+    session._end(None)
+    assert "allready-ahead" not in {thread.name for thread in threading.enumerate()}
+
+
+def call(session: Session, timeout: timedelta | None = None, *, ahead: bool = True) -> Any:
+    return sum_directly(session, Tensor(), None, timeout, "raise", ahead)
+
+
+def counts(session: Session) -> tuple[int, int]:
+    calls = session.member.world
+    return calls.entered, calls.completed
+
+
+def test_they_return_before_the_gpu_has_the_result_and_count_once_it_has(made: Any) -> None:
+    session, gpu, _ = made
+    for _ in range(3):
+        assert call(session) is None
+    assert (counts(session), gpu.given) == ((4, 1), 3)
+    assert not session.member.world.is_waiting  # this rank has come; it is the others that do not
+    gpu.done = 2
+    assert call(session) is None
+    assert counts(session) == (5, 3)
+
+
+def test_the_next_call_that_waits_has_all_their_outcomes(made: Any) -> None:
+    session, gpu, _ = made
+    for _ in range(3):
+        call(session)
+    threading.Timer(0.1, lambda: setattr(gpu, "done", 3)).start()
+    barrier = Call(
+        called=CallArguments(operation="all_reduce"), start=lambda _: None, timeout=5.0, on_failure="raise", group=()
+    )
+    session.member.take(m.Fits(epoch=1, number=5), 0.0)
+    threading.Timer(0.2, session._take, [m.Fits(epoch=1, number=5)]).start()
+    assert run(barrier) is None
+    assert (counts(session), session.pending) == ((5, 5), {})
+
+
+def test_a_synchronous_call_of_the_same_kind_is_not_complete_before_them(made: Any) -> None:
+    session, _, _ = made
+    call(session)
+    assert call(session, ahead=False) is OTHER  # so `calling` does it, in order
+    assert counts(session) == (2, 1)
+
+
+def test_no_more_than_so_many_at_a_time(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, gpu, _ = made
+    monkeypatch.setattr(module, "BATCHES", 3)
+    for _ in range(3):
+        call(session)
+    threading.Timer(0.1, lambda: setattr(gpu, "done", 1)).start()
+    call(session)
+    assert (counts(session), gpu.done) == ((5, 2), 1)
+
+
+def test_the_gpu_is_asked_once_for_several_that_follow_each_other(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, gpu, _ = made
+    monkeypatch.setattr(module, "CALLS", 3)
+    for _ in range(5):
+        call(session)
+    gpu.done = 4
+    assert [batch.num for batch in session.pending[()]] == [3, 2]
+    call(session)
+    assert counts(session) == (7, 1)  # there was room, and no question to the GPU
+    gpu.done = 6
+    call(session)
+    assert counts(session) == (8, 7)
+    gpu.stream = "another one"
+    call(session)
+    assert [batch.num for batch in session.pending[()]] == [1, 1]  # a mark is in one stream
+    time.sleep(module.SPAN_S)
+    gpu.done = gpu.given
+    call(session)  # a batch is of calls that follow each other
+    assert [batch.num for batch in session.pending[()]] == [1]
+
+
+def test_a_mark_is_in_the_stream_where_a_batch_ends_or_soon_or_at_once_where_time_is_short(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, gpu, _ = made
+    monkeypatch.setattr(module, "CALLS", 16)
+    call(session, timedelta(seconds=9))
+    call(session, timedelta(seconds=9))
+    before = gpu.marked
+    monkeypatch.setattr(module, "LOOK_S", 3600.0)
+    call(session)
+    assert before >= 3  # one of them when it was made
+    end_s = time.monotonic() + 5
+    while gpu.marked == before and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert gpu.marked == before + 1  # by the thread, which sleeps since
+    for _ in range(12):
+        call(session)
+    assert gpu.marked == before + 1
+    call(session)
+    assert gpu.marked == before + 2
+
+
+def test_the_deadline_is_kept_while_the_host_is_elsewhere(made: Any) -> None:
+    session, gpu, said = made
+    call(session, timedelta(seconds=0.15))
+    call(session, timedelta(seconds=60))
+    call(session, timedelta(seconds=0.15))
+    gpu.done = 1
+    begin_s = time.monotonic()
+    while not said and time.monotonic() < begin_s + 5:
+        time.sleep(0.01)
+    assert said == [m.Fail(epoch=1, cause=FailureCause.DEADLINE)]
+    assert session.member.world.is_waiting
+    session._take(m.Freeze(epoch=1))
+    gpu.done = 3  # by the abort
+    failure = RuntimeFailure(epoch=1, cause=FailureCause.DEADLINE, reporter=0, ranks=())
+    session._take(m.Failed(failure=failure))
+    assert call(session) is OTHER
+    with pytest.raises(CollectiveFailed):
+        run(Call(called=SUM, start=lambda _: None, timeout=5.0, on_failure="raise", group=()))
+    assert counts(session) == (4, 1)  # what ended by the abort counts for nothing
+    assert len(said) == 2  # beside its position: it says so once
+
+
+def test_of_a_batch_whose_first_calls_are_done_the_rank_is_late_that_did_not_begin_the_last_one() -> None:
+    """The GPU is asked for the whole batch, so no rank knows in which call it waits; torch's own count shows it."""
+    ranks = tuple(
+        RankAtFailure(
+            rank=r,
+            state=MemberState.ANSWERED,
+            call=CallPosition(entered=21 - (r == 2), operation="all_reduce", waited_s=5.0 if r == 0 else None),
+            cause=FailureCause.DEADLINE if r == 0 else None,
+            still_s=5.0,
+        )
+        for r in range(3)
+    )
+    begun = (Begun(group="0", counts={0: 21, 1: 21, 2: 20}),)
+    failure = RuntimeFailure(epoch=1, cause=FailureCause.DEADLINE, reporter=0, ranks=ranks, begun=begun)
+    assert [r.rank for r in late(failure)] == [2]
+    assert late(replace(failure, begun=())) == ()  # so it is the count
+
+
+def test_one_that_the_gpu_has_done_is_not_late_though_nobody_has_looked(made: Any) -> None:
+    session, gpu, said = made
+    call(session, timedelta(seconds=0.11))
+    gpu.done = 1
+    time.sleep(0.3)
+    assert said == []
+
+
+def test_with_limits_of_their_own_no_verdict_ends_them(made: Any) -> None:
+    """What is asked four times a second (`Session._beaten`)."""
+    session, gpu, _ = made
+    call(session)
+    assert not session.ahead.are_limited()
+    call(session, timedelta(seconds=60))
+    assert session.ahead.are_limited()
+    gpu.done = 2
+    call(session)
+    assert not session.ahead.are_limited()
+
+
+def test_none_begins_behind_a_call_in_flight(made: Any) -> None:
+    """That one has an outcome of its own, which must be known first."""
+    session, _, _ = made
+    session.pending[()] = [SimpleNamespace()]
+    assert call(session) is OTHER
+    assert not Ahead(session, "cuda:0", "all_reduce").make_room(0.0)
+    session.pending.clear()
+
+
+def test_what_needs_the_outcome_of_this_call_does_not_go_with_it() -> None:
+    for name in ("restore", "confirm", "async_op"):
+        given: dict[str, Any] = {name: True}
+        with pytest.raises(UsageError, match="ahead=True"):
+            safe_all_reduce(None, ahead=True, **given)
