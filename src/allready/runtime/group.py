@@ -349,12 +349,14 @@ class Group:
         import torch.distributed as dist
 
         groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
-        known, before = set(groups), sockets()
+        known, before, store_before = set(groups), sockets(), groups[dist.group.WORLD]
         _forget_meshes()  # what a step of the old model has worked out after its groups were gone
         self._num_makings += 1
         with self._lock:
             self._sockets_before = before
         try:
+            if "cuda" not in self.devices:
+                groups[dist.group.WORLD] = _with_own_connection(*store_before)
             yield
             made = [g for g in groups if g not in known]
             if self._communicator is not None:
@@ -365,6 +367,8 @@ class Group:
         finally:
             with self._lock:
                 self._sockets_before = None
+            if dist.group.WORLD in groups:
+                groups[dist.group.WORLD] = store_before
         for group in made:
             ranks = tuple(sorted(self._members[r] for r in dist.get_process_group_ranks(group)))
             # All its ranks make their groups in the same order, or torch could not connect them.
@@ -440,6 +444,15 @@ class Group:
         if dist.is_initialized() and self.has_unfinished():
             for group in (dist.group.WORLD, *self._subgroups):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+
+def _with_own_connection(backend: str, store: Any) -> tuple[str, Any]:
+    """A group's entry in torch's table, where groups to come find their store: they wait in it for their ranks, for 30
+    minutes and in C++.  With a connection of its own `cut` ends that wait, and no other.
+    """
+    with contextlib.suppress(AttributeError, RuntimeError):  # an older torch, or a store that has no copies
+        return backend, store.clone()
+    return backend, store
 
 
 def _exchange(store: Any, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:

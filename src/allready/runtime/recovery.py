@@ -20,6 +20,7 @@ from allready.model import REJOIN, FailureCause
 from allready.runtime import messages as m
 from allready.runtime import nccl, recording
 from allready.runtime.agreement import FREEZE_S
+from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.group import BACKENDS, FORM, Group
@@ -319,10 +320,12 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
 def subgroups() -> Iterator[None]:
     """Groups that are made inside, by `dist.new_group` or a device mesh, may be given to the safe calls.
 
-    Collective: all ranks of the job enter and leave it, also those that are in none of the groups.  A failure in one
-    of them is a failure of the job: all ranks get it, all groups are gone, and are to be made again after `recover`.
+    Collective: all ranks of the job enter and leave it, also those that are in none of the groups; they meet in a
+    `safe_barrier` first, since torch gives no deadline to the making of groups.  A failure in one of them is a failure
+    of the job: all ranks get it, all groups are gone, and are to be made again after `recover`.
     """
     session = current()
+    safe_barrier()
     try:
         with session.group.making(lambda: not session.member.is_open):
             yield

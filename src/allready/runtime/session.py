@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import NoReturn, Protocol
 
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from allready.runtime.link import Link
 from allready.runtime.member import Member
 from allready.runtime.messages import Ranks
 from allready.runtime.pace import TRAINING, AdaptiveTimeout, Pace, Paces
+from allready.runtime.plain import stack_of
 from allready.runtime.repeats import Repeats
 
 MARGIN_S = 2.0
@@ -61,7 +63,7 @@ class _Alone:
     def __enter__(self) -> None:
         """Raises UsageError where another thread, or this one below a signal handler, is inside."""
         if not self._session.in_call.acquire(False):
-            self._session.refuse_second()
+            self._session.refuse_second()  # else an interrupt has left it to this one
 
     def __exit__(self, *_: object) -> None:
         self._session.is_call_limited = False
@@ -133,9 +135,14 @@ class Session:
         self.timeout_s, self.adaptive = timeout_s, adaptive
         self.least_s = timeout_s if adaptive is None else adaptive.limit_s(0.0, adaptive.most_s or timeout_s)
 
-    def refuse_second(self) -> NoReturn:
-        """A call while another one runs."""
-        raise UsageError("another call of the runtime library is running in this process; let one thread call")
+    def refuse_second(self) -> None:
+        """Where `in_call` is taken: raises UsageError if another call runs.
+
+        If none does, an interrupt (Ctrl+C) has ended one between taking it and the place from which it is given back:
+        then it is the caller's.
+        """
+        if _num_calls() > 1:
+            raise UsageError("another call of the runtime library is running in this process; let one thread call")
 
     @contextlib.contextmanager
     def shut(self) -> Iterator[None]:
@@ -362,6 +369,21 @@ class Session:
         recording.left()  # after the others were informed
         last_failure.keep(error, rank=self.rank, attempt=self.group.attempt)
         self.group.spare_unfinished()
+
+
+_HOLD = {"alone", "in_call"}
+
+
+def _num_calls() -> int:
+    """On the stacks of all threads: functions that take `in_call`, of which those in this file are parts."""
+    frames = (frame for innermost in sys._current_frames().values() for frame in stack_of(innermost))  # noqa: SLF001
+    return sum(_may_hold(frame) for frame in frames)
+
+
+def _may_hold(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))
+    is_calls = module.startswith("allready.runtime.") and module != __name__
+    return is_calls and not _HOLD.isdisjoint(frame.f_code.co_names)
 
 
 def _name(error: BaseException) -> str:
