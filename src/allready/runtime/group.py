@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from allready.errors import UsageError
+from allready.model import OVER
 from allready.runtime import nccl
 from allready.runtime.connections import Ended, Sockets, ends, sockets
 from allready.runtime.messages import Ranks, ranks_of, twin
@@ -427,6 +428,13 @@ class Group:
         self._unfinished, self._subgroups, self._num_makings = [], {}, 0
         dist.destroy_process_group()
 
+    def tell_over(self) -> None:
+        """Leave word that this rank has ended as planned, where that outlives all ranks."""
+        store, rank = self._first_store
+        if rank is None:
+            with contextlib.suppress(Exception):  # torch's, of many classes: nothing of the job depends on it
+                store.set(OVER, self.attempt)
+
     def close(self) -> None:
         """Nothing follows."""
         try:
@@ -444,6 +452,11 @@ class Group:
         if dist.is_initialized() and self.has_unfinished():
             for group in (dist.group.WORLD, *self._subgroups):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+
+def is_over(store: Any, attempt: str) -> bool:
+    """Whether a rank of this attempt has left word that it has ended as planned."""
+    return bool(store.check([OVER]) and store.get(OVER).decode() == attempt)
 
 
 def _with_own_connection(backend: str, store: Any) -> tuple[str, Any]:

@@ -211,6 +211,11 @@ class Session:
     def close(self) -> None:
         """Leave the job cleanly."""
         atexit.unregister(self._at_exit)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.member.epoch and not self.is_outside:
+            self.group.tell_over()
         self._end(m.Leave())
 
     # in the link's thread
@@ -365,7 +370,7 @@ class Session:
         if error is not None and not isinstance(error, SystemExit):
             self._end(m.Fail(epoch=self.member.epoch, cause=FailureCause.RAISED, error=_name(error)))
         else:
-            self._end(m.Leave())
+            self._leave()
         recording.left()  # after the others were informed
         last_failure.keep(error, rank=self.rank, attempt=self.group.attempt)
         self.group.spare_unfinished()
