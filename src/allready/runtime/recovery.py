@@ -308,9 +308,10 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
         raise UsageError("no phase {name}; give a timeout, or one of {names}", name=name, names=", ".join(PHASES))
     before_s, adaptive_before, limited_before = session.timeout_s, session.adaptive, session.is_limited
     phase_before = session.phase
-    session.is_limited, session.phase = True, name
-    apply_timeout(session, *_parts(timeout, PHASES.get(name, PHASES["training"])))
+    parts = _parts(timeout, PHASES.get(name, PHASES["training"]))
     try:
+        session.is_limited, session.phase = True, name
+        apply_timeout(session, *parts)
         yield
     finally:
         session.is_limited, session.phase = limited_before, phase_before

@@ -71,7 +71,7 @@ class _Alone:
 
 
 class Session:
-    """State that the main thread and the link's thread share; `changed` guards it."""
+    """State that the main thread and the link's thread share; `lock` guards it."""
 
     def __init__(self, rank: int, group: Group, *, answer_s: float, timeout_s: float) -> None:
         self.rank = rank
@@ -79,6 +79,7 @@ class Session:
         self.member = Member()
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
+        """Entered by `lock`: an interrupt that comes inside of a condition's own `__enter__` would leave it locked."""
         self.timeout_s = timeout_s
         self.adaptive: AdaptiveTimeout | None = None
         """Of calls that bring no timeout of their own; `timeout_s` then is its most."""
@@ -221,7 +222,7 @@ class Session:
     # in the link's thread
 
     def _take(self, message: m.ToRank) -> m.FromRank | None:
-        with self.changed:
+        with self.lock:
             was_open = self.member.is_open
             answer = self.member.take(message, time.monotonic())
             is_over = was_open and not self.member.is_open
@@ -262,7 +263,7 @@ class Session:
         return m.Fail(epoch=member.epoch, cause=FailureCause.VERDICT)
 
     def _lose(self, why: str) -> None:
-        with self.changed:
+        with self.lock:
             self.member.is_open = False
             self._why_lost = why
             self.changed.notify_all()
@@ -348,14 +349,14 @@ class Session:
 
     def wait(self, condition: Callable[[], bool], limit_s: float) -> bool:
         """Until `condition` holds, the link is lost, this rank is excluded, or the time is over."""
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(
                 lambda: condition() or bool(self._why_lost) or self.member.excluded is not None, limit_s
             )
             return condition()
 
     def _end(self, message: m.FromRank | None) -> None:
-        with self.changed:
+        with self.lock:
             self.member.is_open = False
             self._why_lost = self._why_lost or "this rank has left"
             self.changed.notify_all()
