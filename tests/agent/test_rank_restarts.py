@@ -37,8 +37,8 @@ SCRIPT = """
 """
 
 
-def played(job: Job, **values: Any) -> Node:
-    text = textwrap.dedent(SCRIPT).format(**{"victim": 0, "always": False, "least": 3, "steps": 40, **values})
+def played(job: Job, *, text: str = SCRIPT, **values: Any) -> Node:
+    text = textwrap.dedent(text).format(**{"victim": 0, "always": False, "least": 3, "steps": 40, **values})
     node = job.start("--standalone", "--nproc-per-node", "3", "--rank-restarts", "1", job.script(text))
     node.wait(110.0)
     return node
@@ -64,6 +64,16 @@ def test_a_rank_that_comes_too_late_does_not_spoil_the_others_end(job: Job) -> N
     assert node.process.returncode == 0, node.out + node.err
     assert "nothing to join, this process ends" in node.out
     assert (outcome(node)["outcome"], node.report()["status"]) == ("success", "healthy")
+
+
+@pytest.mark.slow
+def test_a_rank_that_stays_stopped_does_not_keep_the_job_from_ending(job: Job) -> None:
+    text = SCRIPT.replace("SIGKILL", "SIGSTOP").replace("timeout=20", "timeout=2")
+    node = played(job, text=text, victim=1, least=2)
+    assert node.process.returncode == 0, node.out + node.err
+    assert "all other ranks have ended well, and rank 1 is stopped: it is continued (SIGCONT)" in node.err
+    assert "nothing to join, this process ends" in node.out
+    assert outcome(node)["outcome"] == "success"
 
 
 @pytest.mark.slow

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from allready.launch import run_ranks
 from allready.launch.plan import AttemptResult
 from allready.launch.request import Command
-from allready.model import ProcessEnd
+from allready.model import OVER, ProcessEnd
+from allready.model.process import ProcessState
+from allready.proc.process import read_stat
 from tests.clock import Stopwatch, until
 from tests.launch.attempts_of_nodes import Nodes, again, has_succeeded, is_free, plan_of, plans_of, script
 from tests.launch.processes import output
@@ -109,6 +111,33 @@ def test_nodes_with_different_numbers_of_ranks_share_one_world(tmp_path: Path) -
         assert (env["RANK"], env["LOCAL_RANK"], env["GROUP_RANK"]) == (str(rank), str(local), str(node))
         assert (env["LOCAL_WORLD_SIZE"], env["WORLD_SIZE"], env["GROUP_WORLD_SIZE"]) == (str(size), "6", "3")
         assert (env["ROLE_RANK"], env["ROLE_WORLD_SIZE"]) == (str(rank), "6")
+
+
+def test_a_rank_that_is_stopped_when_the_library_has_ended_the_job_is_continued_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.distributed import TCPStore
+
+    agents = importlib.import_module("allready.launch.elastic_agent")
+    looks: list[bool] = []
+    look = agents.ElasticAgent._has_ended_by_the_library
+
+    def noted(agent: object) -> bool:
+        looks.append(look(agent))
+        return looks[-1]
+
+    monkeypatch.setattr(agents.ElasticAgent, "_has_ended_by_the_library", noted)
+    monkeypatch.setattr(agents, "_HEALTHY_S", 0.05)
+    monkeypatch.setattr(agents, "_CONTINUE_S", 0.0)
+    stops = "import os, signal\nif os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+    plan = plan_of(tmp_path, script(tmp_path, stops))
+    with Nodes([plan]) as nodes:
+        until(lambda: len(looks) > 3, 60.0)  # rank 1 is stopped and alone, and no word of the library is there
+        assert not any(looks)
+        assert (stat := read_stat(nodes.started[0][1])) is not None
+        assert stat.state is ProcessState.STOPPED
+        TCPStore("127.0.0.1", plan.store_port, is_master=False).set(OVER, "")
+        assert has_succeeded(nodes.join()[0])
 
 
 GLOO = """

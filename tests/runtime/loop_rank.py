@@ -87,6 +87,7 @@ def main() -> None:
     end = loop.loop.run(loop.train_step)
     say("done", steps=end.step)
     allready.finish(timeout=10)
+    allready.finish()  # once more, as in a script's own `finally`
     allready.destroy_process_group()  # once more is no error: the work is saved
 
 

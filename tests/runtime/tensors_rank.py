@@ -143,6 +143,12 @@ def of_all_kinds() -> None:
     wide[1] = torch.zeros(300, 300).t()
     allready.safe_all_gather(wide, torch.arange(90_000.0).view(300, 300) + ME)
     is_wide = [bool((t == torch.arange(90_000.0).view(300, 300) + n).all()) for n, t in enumerate(wide)]
+    truths = torch.tensor([True, ME == 0, False])
+    allready.safe_all_reduce(truths)
+    some = torch.zeros(1, dtype=torch.bool)
+    allready.safe_reduce_scatter(some, torch.ones(SIZE, dtype=torch.bool))
+    placed = torch.arange(2.0 * SIZE) + 100 * ME
+    allready.safe_all_to_all(placed, placed)
     rows = torch.zeros(0, 3, dtype=torch.int16)
     allready.safe_all_to_all(torch.zeros(0, 3, dtype=torch.int16), rows)
     allready.safe_broadcast(rows, 0)
@@ -193,6 +199,8 @@ def of_all_kinds() -> None:
         errors=errors,
         is_wide=is_wide,
         lazy=lazy_views(),
+        bytes_of_truths=[*truths.view(torch.uint8).tolist(), *some.view(torch.uint8).tolist()],
+        placed=placed.tolist(),
     )
 
 

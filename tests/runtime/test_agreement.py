@@ -490,7 +490,16 @@ def test_who_is_not_taken_in_is_told_so_when_its_time_is_over_or_nobody_is_left(
     assert hub.tick(24.0) == [(2, m.Excluded(epoch=2))]
     hub.take(2, m.Join(timeout_s=3.0), 25.0)
     hub.take(0, m.Leave(), 25.0)
-    assert (2, m.Excluded(epoch=2)) in hub.take(1, m.Leave(), 25.0)
+    assert (2, m.Excluded(epoch=2, is_over=True)) in hub.take(1, m.Leave(), 25.0)
+
+
+def test_a_job_is_over_once_its_ranks_have_ended_and_one_of_them_as_planned() -> None:
+    for end, is_over in ((m.Leave(), True), (None, False)):
+        hub = excluded(3)
+        hub.lost(0, 21.0)
+        hub.tick(22.0)
+        _ = hub.take(1, end, 23.0) if end is not None else hub.lost(1, 23.0)
+        assert (2, m.Excluded(epoch=2, is_over=is_over)) in hub.take(2, m.Join(timeout_s=3.0), 25.0)
 
 
 def test_a_process_in_the_place_of_one_that_is_gone_may_join() -> None:

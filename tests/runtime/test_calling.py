@@ -1,10 +1,12 @@
 """When a call stops to wait for its operation."""
 
+import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from types import SimpleNamespace
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -119,3 +121,41 @@ class Done:
 
     def wait(self, timeout: timedelta | None = None) -> None:
         return
+
+
+def interrupted(call: Callable[[], object], number: int) -> bool:
+    """Run it with Ctrl+C at the so-manieth of the places where Python carries out signal handlers."""
+    left = number
+
+    def strike(_: FrameType, event: str, __: object) -> None:
+        nonlocal left
+        left -= event in {"call", "c_return"}
+        if left == 0:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(strike)
+    try:
+        call()
+    except (KeyboardInterrupt, RuntimeError):  # threading's own, where it gives back what it has not taken
+        return True
+    finally:
+        sys.setprofile(None)
+    return left <= 0
+
+
+def test_an_interrupt_at_any_place_of_a_wait_leaves_the_state_unlocked() -> None:
+    waits = Session(0, cast("Any", SimpleNamespace()), answer_s=1.0, timeout_s=1.0)
+    number = 1
+    while interrupted(lambda: waits.wait(lambda: False, 0.001), number):
+        assert not waits.lock.locked(), number
+        number += 1
+    assert number > 10
+
+
+def test_a_call_that_an_interrupt_has_ended_before_it_began_leaves_its_place_to_the_next() -> None:
+    left = Session(0, cast("Any", SimpleNamespace()), answer_s=1.0, timeout_s=1.0)
+    assert left.in_call.acquire(blocking=False)  # and then Ctrl+C
+    with left.alone:
+        assert left.in_call.locked()
+    assert not left.in_call.locked()

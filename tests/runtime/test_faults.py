@@ -387,3 +387,6 @@ def test_calls_in_two_groups_of_the_same_ranks_are_each_compared_and_counted_by_
             # Rank 0 waited in the first group; rank 1, which waited in the second, has not come there.
             assert (apart["code"], apart["culprits"], apart["group"]) == ("RTM005", [1], [0, 1])
             assert apart["twin"] == 0
+            for name in ("inside", "before"):  # of the making of a group
+                found = job.last(rank, name)
+                assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])

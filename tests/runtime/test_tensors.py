@@ -46,6 +46,8 @@ def _is_right_of_all_kinds(job: Job, rank: int) -> None:
     assert (found["weight"], found["column"], found["errors"]) == ([27.0], [3.0] * 4, 22)
     assert found["lazy"] == ["-3.0", "(3-3j)", "(1-1j)", "(3-3j)"]
     assert found["is_wide"] == [True] * 3
+    assert found["bytes_of_truths"] == [1, 1, 0, 1]
+    assert found["placed"] == [2.0 * rank + n + 100 * m for m in range(3) for n in (0, 1)]
 
 
 def _is_right_beyond_reduction(job: Job, rank: int) -> None:

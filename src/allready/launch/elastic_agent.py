@@ -39,8 +39,9 @@ from allready.launch.plan import (
     workers_of,
 )
 from allready.launch.workers import STOP_POLL_S, Worker, WorkerGroup
-from allready.model import REJOIN, ProcessEnd
-from allready.model.process import signal_number
+from allready.model import OVER, REJOIN, ProcessEnd
+from allready.model.process import ProcessState, signal_number
+from allready.proc.process import read_stat
 
 _POLL_S = 0.02
 _HEALTHY_S = 2.0  # an end is noticed at once: torchelastic need not learn more often that all is well
@@ -48,6 +49,8 @@ _PAUSE_S = 0.005  # torchelastic's own loop sleeps so long between two polls; th
 _STORE_SLACK_S = 10.0
 _LEAVE_S = 2.0
 _CONNECT_S = 1.0
+_CONTINUE_S = 5.0
+"""A rank that is stopped when the others have ended is continued after so long."""
 _KNOWS_SIGNALS = "signals_to_handle" in {f.name for f in dataclasses.fields(LaunchConfig)}
 
 
@@ -73,6 +76,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         self._restarts_left = plan.rank_restarts
         self._to_restart: set[int] = set()
         self._restarted: set[int] = set()
+        self._over_s: float | None = None
         self._handler: Any = registry.get_rendezvous_handler(_rendezvous_of(plan))
         super().__init__(_spec_of(plan, self._handler), exit_barrier_timeout=plan.exit_barrier_timeout_s)
 
@@ -138,6 +142,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             return RunResult(state=WorkerState.SUCCEEDED, return_values=dict.fromkeys(self._result.pids))
         failed = {rank: end for rank, end in ends.items() if not end.is_success}
         if not failed and len(ends) < num_ranks:
+            self._continue_stopped(ends)
             return RunResult(state=WorkerState.HEALTHY)
         self._result.ends = ends
         if failed:
@@ -176,6 +181,27 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         """Whether all ranks have ended, and well but for some that were started again and came too late to join."""
         failed = {rank for rank, end in ends.items() if not end.is_success}
         return len(ends) == len(self._result.pids) > len(failed) and failed <= self._restarted
+
+    def _continue_stopped(self, ends: Mapping[int, ProcessEnd]) -> None:
+        """Ranks of the runtime library that are stopped while nothing else is left of the job: they have only to end,
+        which they do by themselves."""
+        living = {rank: pid for rank, pid in self._result.pids.items() if rank not in ends}
+        states = {stat.state for pid in living.values() if (stat := read_stat(pid)) is not None}
+        if states != {ProcessState.STOPPED} or not self._has_ended_by_the_library():
+            self._over_s = None
+        elif self._over_s is None:
+            self._over_s = time.monotonic()
+        elif time.monotonic() - self._over_s >= _CONTINUE_S:
+            self._over_s = None
+            self._ours.wake_up(living)
+
+    def _has_ended_by_the_library(self) -> bool:
+        store = getattr(self._handler, "_store", None)
+        keys = [OVER, f"/worker/attempt_{self._plan.attempt}/{OVER}"]  # the second one before torch 2.7
+        try:
+            return store is not None and any(store.check([key]) for key in keys)
+        except RuntimeError:  # its node is gone
+            return False
 
     def _still_ended(self, ends: Mapping[int, ProcessEnd]) -> Mapping[int, ProcessEnd]:
         """After those were started again that are to be."""

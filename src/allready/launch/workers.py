@@ -202,6 +202,14 @@ class WorkerGroup:
                 if ranks is None or running.worker.rank in ranks:
                     _send(running.process.pid, number)
 
+    def wake_up(self, ranks: Collection[int]) -> None:
+        """Continue these ranks, which are stopped though the others have ended."""
+        with self._lock:
+            for running in self._living():
+                if running.worker.rank in ranks:
+                    _send_group(running.process.pid, signals.SIGCONT)
+        self._report("workers.rank_continued", ranks=", ".join(map(str, sorted(ranks))))
+
     def pass_on(self, number: int, came_s: float) -> tuple[int, ...] | None:
         """Send the ranks a signal that the agent got at `came_s` (monotonic), if they handle it; returns those that
         do.  None where the sender signals every process by itself, which the log relay has seen.  Blocks a moment."""

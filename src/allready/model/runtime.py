@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 REJOIN = "ALLREADY_REJOIN"
 """Variable of a rank that a launcher has started again while the others go on."""
+OVER = "allready/over"
+"""Key of the job's store that is there once a rank has ended as planned."""
 
 
 class FailureCause(StrEnum):

@@ -206,7 +206,8 @@ class Agreement:
         """Of those whose time is over; of all where no rank is left to take them in."""
         is_empty = all(r in self._gone for r in self.members)
         over = [*self._joiners.take()] if is_empty else self._joiners.expired(now_s)
-        return [(r, m.Excluded(epoch=self.epoch)) for r in over]
+        is_over = is_empty and MemberState.LEFT in (self._gone[r] for r in self.members)
+        return [(r, m.Excluded(epoch=self.epoch, is_over=is_over)) for r in over]
 
     # gathering
 

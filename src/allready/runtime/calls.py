@@ -40,7 +40,7 @@ def safe_all_reduce(
 
     Args:
         tensor: on a device that the backend takes; any shape, dtype and strides that it can reduce.
-        op: as in torch; by default the sum.
+        op: as in torch; by default the sum, of booleans whether any is true.
         group: made inside of `subgroups`; its ranks call.  By default the default group.
         timeout: until the deadline, or an `AdaptiveTimeout`; by default that of the phase.
         on_failure: "return" gives the failure instead of raising it.
@@ -71,12 +71,13 @@ def safe_all_reduce(
 
     part_bytes = None if chunk_bytes is None else _part_bytes(chunk_bytes)
     chosen = _checked_op(op, tensor)
+    done_by = _done_by(chosen, tensor)
 
     def start(dense: Any, later: bool) -> Any:
         if part_bytes is None:
-            return dist.all_reduce(dense, chosen, group, async_op=later)
+            return dist.all_reduce(dense, done_by, group, async_op=later)
         parts = _parts_of(dense, part_bytes)
-        works = [dist.all_reduce(part, chosen, group, async_op=later) for part in parts]
+        works = [dist.all_reduce(part, done_by, group, async_op=later) for part in parts]
         return Works(works) if later else None
 
     redop = _name_of_op(chosen)
@@ -88,7 +89,7 @@ def safe_all_reduce(
         chunk_bytes=part_bytes,
         confirm=confirm,
     )
-    is_plain = redop == "sum" and part_bytes is None and not (confirm or tensor.is_complex())
+    is_plain = done_by == dist.ReduceOp.SUM and part_bytes is None and not (confirm or tensor.is_complex())
     key = (tensor.dtype, tensor.numel()) if is_plain else None
     return _in_place(called, key, tensor, start, timeout, on_failure, restore, group, async_op)
 
@@ -227,9 +228,9 @@ def safe_reduce_scatter(
         start = lambda later: dist.reduce_scatter_tensor(part, source, chosen, group, async_op=later)  # noqa: E731
     else:
         # What torch's Gloo does too; but its operation neither takes a limit nor tells when it has ended.
-        source = _dense(tensor).detach().clone()
+        source, done_by = _dense(tensor).detach().clone(), _done_by(chosen, tensor)
         part = source.view(-1).chunk(size)[dist.get_rank(group)] if source.numel() else source
-        start = lambda later: dist.all_reduce(source, chosen, group, async_op=later)  # noqa: E731
+        start = lambda later: dist.all_reduce(source, done_by, group, async_op=later)  # noqa: E731
     return run_or_begin(
         Call(
             called=CallArguments(
@@ -293,6 +294,8 @@ def safe_all_to_all(
                 size=size,
                 rows=rows,
             )
+    if output.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+        tensor = tensor.clone()  # else what arrives could be in the place of what is still to be sent
     filled, source = _dense(output), _movable(_dense(tensor), in_rows=True)
     received = _movable(filled, in_rows=True)
     return run_or_begin(
@@ -497,6 +500,15 @@ def _checked_op(op: Any, *tensors: Any) -> Any:
                 op=_name_of_op(op).upper(),
             )
     return op
+
+
+def _done_by(op: Any, tensor: Any) -> Any:
+    """With what the backend reduces: Gloo adds the bytes of booleans, of which 256 that are true come to false."""
+    import torch
+    import torch.distributed as dist
+
+    is_or = tensor.is_cpu and tensor.dtype is torch.bool and op == dist.ReduceOp.SUM
+    return dist.ReduceOp.MAX if is_or else op
 
 
 def _check_written(*tensors: Any) -> None:

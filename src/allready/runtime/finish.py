@@ -6,7 +6,7 @@ from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.recovery import PHASES, destroy_process_group
-from allready.runtime.session import current
+from allready.runtime.session import current, has_left
 
 log = logging.getLogger(__name__)
 
@@ -14,12 +14,16 @@ log = logging.getLogger(__name__)
 def finish(*, timeout: Duration | None = None) -> CollectiveFailed | None:
     """Wait for the other ranks a last time and leave the job; call it once all work is saved.  Collective.
 
+    Does nothing where this process has left before.
+
     A rank that dies, raises or does not come here any more costs the others nothing: the failure is logged and
     returned, never raised, and this process ends as one that succeeded.
 
     Args:
         timeout: for all ranks to come, by default that of the phase "small" (5 min).
     """
+    if has_left():
+        return None
     with current().shut():  # a rank that joins now would come for nothing
         failure = safe_barrier(timeout=PHASES["small"] if timeout is None else timeout, on_failure="return")
     if failure is not None:

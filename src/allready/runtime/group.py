@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from allready.errors import UsageError
+from allready.model import OVER
 from allready.runtime import meshes, nccl
 from allready.runtime.connections import Ended, Sockets, ends, sockets
 from allready.runtime.messages import Ranks, ranks_of, twin
@@ -333,12 +334,14 @@ class Group:
         import torch.distributed as dist
 
         groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
-        known, before = set(groups), sockets()
+        known, before, store_before = set(groups), sockets(), groups[dist.group.WORLD]
         meshes.forget()  # what a step of the old model has worked out after its groups were gone
         self._num_makings += 1
         with self._lock:
             self._sockets_before = before
         try:
+            if "cuda" not in self.devices:
+                groups[dist.group.WORLD] = _with_own_connection(*store_before)
             yield
             made = [g for g in groups if g not in known]
             if self._communicator is not None:
@@ -349,6 +352,8 @@ class Group:
         finally:
             with self._lock:
                 self._sockets_before = None
+            if dist.group.WORLD in groups:
+                groups[dist.group.WORLD] = store_before
         for group in made:
             ranks = tuple(sorted(self._members[r] for r in dist.get_process_group_ranks(group)))
             # All its ranks make their groups in the same order, or torch could not connect them.
@@ -409,6 +414,13 @@ class Group:
         self._unfinished, self._subgroups, self._num_makings = [], {}, 0
         dist.destroy_process_group()
 
+    def tell_over(self) -> None:
+        """Leave word that this rank has ended as planned, where that outlives all ranks."""
+        store, rank = self._first_store
+        if rank is None:
+            with contextlib.suppress(Exception):  # torch's, of many classes: nothing of the job depends on it
+                store.set(OVER, self.attempt)
+
     def close(self) -> None:
         """Nothing follows."""
         try:
@@ -426,6 +438,20 @@ class Group:
         if dist.is_initialized() and self.has_unfinished():
             for group in (dist.group.WORLD, *self._subgroups):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+
+def is_over(store: Any, attempt: str) -> bool:
+    """Whether a rank of this attempt has left word that it has ended as planned."""
+    return bool(store.check([OVER]) and store.get(OVER).decode() == attempt)
+
+
+def _with_own_connection(backend: str, store: Any) -> tuple[str, Any]:
+    """A group's entry in torch's table, where groups to come find their store: they wait in it for their ranks, for 30
+    minutes and in C++.  With a connection of its own `cut` ends that wait, and no other.
+    """
+    with contextlib.suppress(AttributeError, RuntimeError):  # an older torch, or a store that has no copies
+        return backend, store.clone()
+    return backend, store
 
 
 def _exchange(store: Any, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:

@@ -88,8 +88,8 @@ class Member:
     """
 
     __slots__ = (
-        "epoch", "excluded", "failure", "formed", "has_knocked", "is_joining", "is_open", "refused", "subgroups",
-        "text_received", "world",
+        "epoch", "excluded", "failure", "formed", "has_knocked", "is_joining", "is_open", "is_over", "refused",
+        "subgroups", "text_received", "world",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -101,6 +101,8 @@ class Member:
         self.formed: m.Formed | None = None
         self.refused: m.Refused | None = None
         self.excluded: int | None = None
+        self.is_over = False
+        """Where it is: whether the others have ended since, as planned."""
         self.text_received: str | None = None
         self.is_joining = False
         """Whether it has asked to join, and the hub has not answered yet."""
@@ -209,7 +211,7 @@ class Member:
                 self.has_knocked = True
             case m.Excluded() if message.epoch > self.epoch and not self.is_joining:
                 self.is_open = False
-                self.excluded = message.epoch
+                self.excluded, self.is_over = message.epoch, message.is_over
             case m.Refused() if message.epoch == self.epoch:
                 self.refused = message
             case m.Failed() if message.failure.epoch == self.epoch:

@@ -231,9 +231,10 @@ class Refused(Struct, frozen=True, kw_only=True):
 
 
 class Excluded(Struct, frozen=True, kw_only=True):
-    """The others went on without this rank."""
+    """The others went on without this rank; `is_over`: and have ended since, one of them at least as planned."""
 
     epoch: int
+    is_over: bool = False
 
 
 FromRank: TypeAlias = Heartbeat | Ready | Join | Door | Vote | Fail | Compare | Position | Tell | Leave

@@ -74,13 +74,14 @@ def is_inside() -> bool:
     """Whether another thread of this process is in a function of torch's that may wait for other ranks."""
     own = threading.get_ident()
     return any(
-        is_torchs(_frames(innermost))
+        is_torchs(stack_of(innermost))
         for thread, innermost in sys._current_frames().items()  # noqa: SLF001 - there is no other way
         if thread != own
     )
 
 
-def _frames(innermost: FrameType) -> list[FrameType]:
+def stack_of(innermost: FrameType) -> list[FrameType]:
+    """The frames of a thread, the innermost last."""
     frames: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None:

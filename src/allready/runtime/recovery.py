@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Struct
@@ -20,9 +20,10 @@ from allready.model import REJOIN, FailureCause
 from allready.runtime import messages as m
 from allready.runtime import nccl, recording
 from allready.runtime.agreement import FREEZE_S
+from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.group import BACKENDS, FORM, Group
+from allready.runtime.group import BACKENDS, FORM, Group, is_over
 from allready.runtime.hang_watch import tell_formed
 from allready.runtime.hub import Plan, start
 from allready.runtime.pace import AdaptiveTimeout
@@ -96,7 +97,7 @@ def init_process_group(
 
     Raises:
         RecoveryRefused: not all ranks came in time.
-        SystemExit: with `rejoin`, where the job is over; exit code 0.
+        SystemExit: with `rejoin`, where the others have ended, as planned; exit code 0.
         HubLost: there is no way to the process that rank 0 has started for the agreement.
     """
     import torch.distributed as dist
@@ -172,6 +173,7 @@ def recover(
     Raises:
         RecoveryRefused: fewer than `min_ranks` came; `recover` may be called again.
         RankExcluded: the others went on without this rank, or did not take it in again in time.
+        SystemExit: with `rejoin`, where the others have ended meanwhile, as planned; exit code 0.
         HubLost: this rank cannot know what the others do.
     """
     session = current()
@@ -306,9 +308,10 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
         raise UsageError("no phase {name}; give a timeout, or one of {names}", name=name, names=", ".join(PHASES))
     before_s, adaptive_before, limited_before = session.timeout_s, session.adaptive, session.is_limited
     phase_before = session.phase
-    session.is_limited, session.phase = True, name
-    apply_timeout(session, *_parts(timeout, PHASES.get(name, PHASES["training"])))
+    parts = _parts(timeout, PHASES.get(name, PHASES["training"]))
     try:
+        session.is_limited, session.phase = True, name
+        apply_timeout(session, *parts)
         yield
     finally:
         session.is_limited, session.phase = limited_before, phase_before
@@ -319,10 +322,12 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
 def subgroups() -> Iterator[None]:
     """Groups that are made inside, by `dist.new_group` or a device mesh, may be given to the safe calls.
 
-    Collective: all ranks of the job enter and leave it, also those that are in none of the groups.  A failure in one
-    of them is a failure of the job: all ranks get it, all groups are gone, and are to be made again after `recover`.
+    Collective: all ranks of the job enter and leave it, also those that are in none of the groups; they meet in a
+    `safe_barrier` first, since torch gives no deadline to the making of groups.  A failure in one of them is a failure
+    of the job: all ranks get it, all groups are gone, and are to be made again after `recover`.
     """
     session = current()
+    safe_barrier()
     try:
         with session.group.making(lambda: not session.member.is_open):
             yield
@@ -450,15 +455,18 @@ def _ask_in(session: Session, wish: Wish) -> m.Formed:
     if formed is not None and formed.epoch > epoch:
         return formed
     if member.excluded is not None:
-        if os.environ.get(REJOIN) == "1" and not group.was_formed and wish.left_s > 0:
-            log.warning("nothing to join, this process ends: the other ranks have ended")
-            raise SystemExit(0)
+        if member.is_over:
+            _end_with_the_others()
         raise RankExcluded(
-            None,
-            operation="recover",
-            text=f"the others have ended, or did not take this rank in within {limit_s:.1f} s",
+            None, operation="recover", text=f"the others are gone, or did not take this rank in within {limit_s:.1f} s"
         )
     raise session.lose("recover")
+
+
+def _end_with_the_others() -> NoReturn:
+    """A failure would be reported as one of the job, which has ended well."""
+    log.warning("nothing to join, this process ends: the other ranks have ended")
+    raise SystemExit(0)
 
 
 def _form(session: Session, formed: m.Formed) -> None:
@@ -518,12 +526,10 @@ def _meet(
         try:
             limit_s = min(_CONNECT_S, left_s)
             session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=limit_s, again=again)
-        except ExchangeError as error:
+        except ExchangeError:
             if time.monotonic() >= until_s:
-                if again:
-                    # A failure would be reported as one of the job, which is over, and by now most likely well.
-                    log.warning("nothing to join, this process ends: the other ranks have ended (%s)", error)
-                    raise SystemExit(0) from None
+                if again and is_over(store, secret[:_NAME_LETTERS]):
+                    _end_with_the_others()
                 raise
             time.sleep(_LOOK_AGAIN_S)
         else:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import NoReturn, Protocol
 
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from allready.runtime.link import Link
 from allready.runtime.member import Member
 from allready.runtime.messages import Ranks
 from allready.runtime.pace import TRAINING, AdaptiveTimeout, Pace, Paces
+from allready.runtime.plain import stack_of
 from allready.runtime.repeats import Repeats
 
 MARGIN_S = 2.0
@@ -77,7 +79,7 @@ class _Alone:
     def __enter__(self) -> None:
         """Raises UsageError where another thread, or this one below a signal handler, is inside."""
         if not self._session.in_call.acquire(False):
-            self._session.refuse_second()
+            self._session.refuse_second()  # else an interrupt has left it to this one
 
     def __exit__(self, *_: object) -> None:
         self._session.is_call_limited = False
@@ -85,7 +87,7 @@ class _Alone:
 
 
 class Session:
-    """State that the main thread and the link's thread share; `changed` guards it."""
+    """State that the main thread and the link's thread share; `lock` guards it."""
 
     def __init__(self, rank: int, group: Group, *, answer_s: float, timeout_s: float) -> None:
         self.rank = rank
@@ -93,6 +95,7 @@ class Session:
         self.member = Member()
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
+        """Entered by `lock`: an interrupt that comes inside of a condition's own `__enter__` would leave it locked."""
         self.timeout_s = timeout_s
         self.adaptive: AdaptiveTimeout | None = None
         """Of calls that bring no timeout of their own; `timeout_s` then is its most."""
@@ -151,9 +154,14 @@ class Session:
         self.timeout_s, self.adaptive = timeout_s, adaptive
         self.least_s = timeout_s if adaptive is None else adaptive.limit_s(0.0, adaptive.most_s or timeout_s)
 
-    def refuse_second(self) -> NoReturn:
-        """A call while another one runs."""
-        raise UsageError("another call of the runtime library is running in this process; let one thread call")
+    def refuse_second(self) -> None:
+        """Where `in_call` is taken: raises UsageError if another call runs.
+
+        If none does, an interrupt (Ctrl+C) has ended one between taking it and the place from which it is given back:
+        then it is the caller's.
+        """
+        if _num_calls() > 1:
+            raise UsageError("another call of the runtime library is running in this process; let one thread call")
 
     @contextlib.contextmanager
     def shut(self) -> Iterator[None]:
@@ -222,12 +230,17 @@ class Session:
     def close(self) -> None:
         """Leave the job cleanly."""
         atexit.unregister(self._at_exit)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.member.epoch and not self.is_outside:
+            self.group.tell_over()
         self._end(m.Leave())
 
     # in the link's thread
 
     def _take(self, message: m.ToRank) -> m.FromRank | None:
-        with self.changed:
+        with self.lock:
             was_open = self.member.is_open
             answer = self.member.take(message, time.monotonic())
             is_over = was_open and not self.member.is_open
@@ -269,7 +282,7 @@ class Session:
         return m.Fail(epoch=member.epoch, cause=FailureCause.VERDICT)
 
     def _lose(self, why: str) -> None:
-        with self.changed:
+        with self.lock:
             self.member.is_open = False
             self._why_lost = why
             self.changed.notify_all()
@@ -355,14 +368,14 @@ class Session:
 
     def wait(self, condition: Callable[[], bool], limit_s: float) -> bool:
         """Until `condition` holds, the link is lost, this rank is excluded, or the time is over."""
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(
                 lambda: condition() or bool(self._why_lost) or self.member.excluded is not None, limit_s
             )
             return condition()
 
     def _end(self, message: m.FromRank | None) -> None:
-        with self.changed:
+        with self.lock:
             self.member.is_open = False
             self._why_lost = self._why_lost or "this rank has left"
             self.changed.notify_all()
@@ -379,10 +392,25 @@ class Session:
         if error is not None and not isinstance(error, SystemExit):
             self._end(m.Fail(epoch=self.member.epoch, cause=FailureCause.RAISED, error=_name(error)))
         else:
-            self._end(m.Leave())
+            self._leave()
         recording.left()  # after the others were informed
         last_failure.keep(error, rank=self.rank, attempt=self.group.attempt)
         self.group.spare_unfinished()
+
+
+_HOLD = {"alone", "in_call"}
+
+
+def _num_calls() -> int:
+    """On the stacks of all threads: functions that take `in_call`, of which those in this file are parts."""
+    frames = (frame for innermost in sys._current_frames().values() for frame in stack_of(innermost))  # noqa: SLF001
+    return sum(_may_hold(frame) for frame in frames)
+
+
+def _may_hold(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))
+    is_calls = module.startswith("allready.runtime.") and module != __name__
+    return is_calls and not _HOLD.isdisjoint(frame.f_code.co_names)
 
 
 def _name(error: BaseException) -> str:
