@@ -89,6 +89,38 @@ LIKELY = re.compile(
 
 
 @functools.cache
+def of_any_work() -> re.Pattern[str]:
+    """Of the words that are only likely those that are said of one evaluation or of what was saved as well."""
+    return re.compile(
+        r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)"
+        r"[\s.!]{0,80}\W{0,80}$|"
+        r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
+        r"\bresults?(?: files?)? (?:saved|written)\b|\bsaved (?:the |all ){0,2}results\b|"
+        r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def names_an_act() -> re.Pattern[str]:
+    """A line that says what is being done, other than the training itself or its last act."""
+    return re.compile(
+        r"(?:^|[\]:|>-])\W{0,8}(?!(?:train|fit|fine-?tun|finish|complet|end|exit|shut|clean|clos)\w*ing\b)"
+        r"[A-Za-z]{2,20}ing\b(?!.{0,80}\bfinal\b)",
+        re.IGNORECASE,
+    )
+
+
+BARE = re.compile(
+    r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)\W*$",
+    re.IGNORECASE,
+)
+"""What is done stands in the line before."""
+
+SO_FAR = re.compile(r"\b(?:so far|up to now|until now|to date)\b", re.IGNORECASE)
+
+
+@functools.cache
 def is_of_a_step() -> re.Pattern[str]:
     """What was saved into a file or folder that has a step's or a part's number."""
     return re.compile(
@@ -269,8 +301,9 @@ def _harmless() -> re.Pattern[str]:
 
 @functools.cache
 def begins() -> re.Pattern[str]:
-    """Something that was only begun."""
+    """Something that was only begun; a shell that traces its commands writes each before it runs."""
     return re.compile(
+        r"^\+{1,4} (?!(?:exit|echo|printf|date|set|true|cleanup|rm|deactivate|module|:)\b)[\w./~-]|"
         r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|launching|resum(?:e|ing)|initiali[sz]ing|"
         r"(?<!done )waiting|"
         r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"
