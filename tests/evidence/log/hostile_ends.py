@@ -59,6 +59,9 @@ IN_BETWEEN: dict[str, list[str]] = {
     "the first of two models": [
         "Models to train: bert-base, roberta-base", "=== bert-base ===", *STEPS, "Total training time: 0:12:31",
     ],
+    "an act that a training does again and again": [*STEPS, "Autosave completed successfully"],
+    "how long it took": [*STEPS, "Rollout collection took 81.2 s"],
+    "a rate of the last steps": [*STEPS, "average throughput: 38112 tok/s"],
     "times up to now": [*STEPS, "Training time so far: 412.1 s", "Average step time: 0.81 s", "Peak memory: 71.2 GiB"],
     "a file of the last step": [
         *(f"Processed batch {n}: 32 prompts" for n in range(1, 140)), "Results written to results_139.json",

@@ -22,6 +22,7 @@ from allready.evidence.log.parts import is_of_a_list, is_of_a_part
 from allready.evidence.log.progress import Progress, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
+from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
 from allready.model import Closing, ClosingKind
 from allready.signatures import of_line
@@ -364,10 +365,11 @@ class _Ending:
         """Whether the words of this line mean the whole run for certain; None where they close nothing."""
         text = self.lines[at]
         if wording.means_all(text):
-            return None if self._comes_again(at) else True
+            is_part = self._has_loop and not self._is_known(state) and is_of_an_act(text)
+            return None if is_part or self._comes_again(at) else True
         is_other = wording.is_other(text) or wording.is_of_a_step().search(text) is not None
         is_of_all = (
-            wording.of_all().search(text) is not None
+            (wording.of_all().search(text) is not None and (self._is_known(state) or not wording.is_average(text)))
             or (wording.of_best().search(text) is not None and self._is_known(state))
         ) and not wording.denies(text)
         is_last = not any(wording.WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
@@ -425,7 +427,7 @@ class _Ending:
         if any(wording.SO_FAR.search(line) for line in (text, *above[-_MAX_MESSAGE:])):
             return True
         if wording.of_any_work().search(text) is None:
-            return False
+            return self._has_loop and is_of_an_act(text)
         is_bare = wording.BARE.match(text) is not None
         return self._has_loop and not (is_bare and not (above and wording.names_an_act().search(above[-1])))
 

@@ -141,6 +141,12 @@ def of_best() -> re.Pattern[str]:
     )
 
 
+_AVERAGE = (
+    r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
+    r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d"
+)
+
+
 @functools.cache
 def of_all() -> re.Pattern[str]:
     """The last and the sum of all: such words may name an epoch or a checkpoint."""
@@ -149,11 +155,14 @@ def of_all() -> re.Pattern[str]:
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
         r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d{1,12}\.\d|"
         r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b"
-        r"(?! (?:threshold|target|tolerance|weight|scale))|"
-        r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
-        r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
+        r"(?! (?:threshold|target|tolerance|weight|scale))|" + _AVERAGE,
         re.IGNORECASE,
     )
+
+
+def is_average(text: str) -> bool:
+    """Whether the words are a rate of all, or of the last steps."""
+    return re.search(_AVERAGE, text, re.IGNORECASE) is not None
 
 
 @functools.cache
@@ -269,7 +278,7 @@ def done() -> re.Pattern[str]:
 def _of_a_part() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:epoch(?:_\w{1,12})?|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|"
-        r"compil\w*|"
+        r"compil\w*|captur\w*|"
         r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
         r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
