@@ -36,6 +36,45 @@ JAX = [
 ENDS = {"loop": LOOP, "trainer": TRAINER, "lightning": LIGHTNING, "megatron": MEGATRON, "deepspeed": DEEPSPEED,
         "keras": KERAS, "jax": JAX}  # fmt: skip
 
+STEPS = [
+    f"2026-02-01 10:{n // 60:02d}:{n % 60:02d} - INFO - trainer - step {n} loss {9 / n:.4f}" for n in range(1, 151)
+]
+DICTS = [
+    f"{{'loss': {9 / n:.4f}, 'grad_norm': 0.3, 'learning_rate': 4e-05, 'epoch': {n / 50:.2f}}}" for n in range(1, 101)
+]
+IN_BETWEEN: dict[str, list[str]] = {
+    "done with a checkpoint": [*STEPS, "Saving model checkpoint to runs/ckpt-150", "Done."],
+    "an evaluation with two measures": [*STEPS, "Evaluation finished. accuracy = 0.7312 f1 = 0.7011"],
+    "its bar and a record": [
+        *STEPS, "Evaluation: 100%|#####| 200/200 [00:31<00:00,  6.4it/s]", "{'eval_loss': 1.21, 'eval_accuracy': 0.7}",
+    ],
+    "a bar without a name": [*DICTS, "{'eval_loss': 0.68, 'epoch': 2.0}", "100%|#####| 68/68 [02:10<00:00,  1.91s/it]"],
+    "a block of an evaluation": [
+        *DICTS, "***** eval metrics *****", "  eval_accuracy = 0.71", "  eval_runtime = 0:00:31",
+    ],
+    "the first of several stages": [
+        "Pipeline: tokenize -> train -> evaluate -> export", "[tokenize] done in 81.2s", "[train] start", *STEPS,
+        "Training completed successfully.",
+    ],
+    "the first of two models": [
+        "Models to train: bert-base, roberta-base", "=== bert-base ===", *STEPS, "Total training time: 0:12:31",
+    ],
+    "an act that a training does again and again": [*STEPS, "Autosave completed successfully"],
+    "how long it took": [*STEPS, "Rollout collection took 81.2 s"],
+    "a rate of the last steps": [*STEPS, "average throughput: 38112 tok/s"],
+    "times up to now": [*STEPS, "Training time so far: 412.1 s", "Average step time: 0.81 s", "Peak memory: 71.2 GiB"],
+    "a file of the last step": [
+        *(f"Processed batch {n}: 32 prompts" for n in range(1, 140)), "Results written to results_139.json",
+    ],
+    "a validation of timm's": [
+        *(f"Train: 14 [{n:>4d}/1251 ( 41%)]  Loss: {9 / n:.3f}  LR: 1.0e-03" for n in range(1, 121)),
+        "Test: [  97/97]  Time: 0.101 (0.211)  Loss: 1.011 (1.211)  Acc@1: 71.111 (71.211)", "Current checkpoints:",
+        " ('./output/checkpoint-14.pth.tar', 71.211)",
+    ],
+    "a shell that began another program": ["+ python prepare.py", "prepared 1200 files", "done", "+ python train.py"],
+}  # fmt: skip
+"""What a training does in between, and then it stopped: how far it would have counted it does not say."""
+
 FAILED_LAST = {
     "loss is nan": ["Loss is nan, stopping training"],
     "loss became infinite": ["ERROR: loss became inf at step 40, giving up"],
@@ -162,6 +201,19 @@ CAUSES: dict[str, tuple[Files, str]] = {
 }
 
 GOOD: dict[str, Files] = {
+    "done, of nothing else": [[*STEPS, "Done."]],
+    "a summary behind a loop": [[*STEPS, "Final results: accuracy = 0.7312 f1 = 0.7011"]],
+    "all models that were named": [
+        [
+            "Models to train: bert-base, roberta-base",
+            "=== bert-base ===",
+            *STEPS,
+            "=== roberta-base ===",
+            *STEPS,
+            "Total training time: 0:12:31",
+        ]
+    ],
+    "a shell that traces its last commands": [["+ python prepare.py", *STEPS, "Training finished.", "+ exit 0"]],
     **{name: [lines] for name, lines in ENDS.items()},
     "a step that was skipped for an overflow": [[*LOOP[:20], "loss is inf, skipping this batch", *LOOP[20:]]],
     "no failures": [[*LOOP, "0 failed, 12 passed"]],

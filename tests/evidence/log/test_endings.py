@@ -430,6 +430,22 @@ def test_echoes_and_ordinary_lines_are_no_last_words(words: str) -> None:
     assert {d.last_words for d in read(f"{words}\n{EXITED}").deaths} == {""}
 
 
+@cases(
+    "above, expected",
+    [
+        (["error: the tokenizer has 32000 tokens"], "error: the tokenizer has 32000 tokens"),
+        (["cannot open the shard list", "", "-" * 40], "cannot open the shard list"),
+        (["cannot open the shard list", "using the cached copy"], ""),
+        (["failed, retrying", *(f"step {n} loss 0.4" for n in range(3))], ""),
+        (["step 7 loss 0.4"], ""),
+    ],
+)
+def test_what_a_program_complains_of_right_before_its_end_is_its_last_word(above: list[str], expected: str) -> None:
+    text = "\n".join([*(f"step {n} loss 2.5" for n in range(40)), *above, EXITED])
+    deaths = interpret(scan(io.BytesIO(text.encode())), "out.log", mtime_s=None).deaths
+    assert {d.last_words for d in deaths} == {expected}
+
+
 def test_last_words_of_another_task_are_not_taken() -> None:
     text = "1: train.py: error: bad\n0: " + EXITED + "0: more\n1: more\n"
     assert [d.last_words for d in read(text).deaths] == [""]

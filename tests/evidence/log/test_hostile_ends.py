@@ -31,6 +31,11 @@ def test_what_failed_is_never_called_good() -> None:
     assert [name for name, files in cases if _report(files).status is Status.HEALTHY] == []
 
 
+def test_what_a_training_does_in_between_ends_nothing() -> None:
+    reports = {name: _report([lines]) for name, lines in hostile_ends.IN_BETWEEN.items()}
+    assert [name for name, report in reports.items() if report.status is not Status.UNKNOWN] == []
+
+
 def test_good_ends_are_told() -> None:
     reports = {name: _report(files) for name, files in hostile_ends.GOOD.items()}
     assert {name: report.not_checked for name, report in reports.items() if report.status is not Status.HEALTHY} == {}

@@ -15,13 +15,14 @@ from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
 from allready.evidence.log.last_error import last_error
-from allready.evidence.log.left_loop import closing_line, plain, trains
+from allready.evidence.log.left_loop import closing_line, plain, training_lines, trains
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
-from allready.evidence.log.parts import is_of_a_part
+from allready.evidence.log.parts import is_of_a_list, is_of_a_part
 from allready.evidence.log.progress import Progress, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
+from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
 from allready.model import Closing, ClosingKind
 from allready.signatures import of_line
@@ -65,6 +66,8 @@ _MIN_CUT, _MIN_BROKEN = 16, 6
 those that it begins like."""
 
 _DIGITS = re.compile(r"\d+")
+_NUMBERS = re.compile(r"(?<![\d.])\d{2,12}(?![\d.]*\d)")
+_FILE_NUMBERS = re.compile(r"[A-Za-z]\w{0,60}?[_-](\d{2,12})\.\w{1,8}\b")
 _PROMPT = re.compile(r"(?:[\w~)\]/:] ?[$#]|[A-Za-z~)\]/:] ?[>%]|^[$#>%]) ?$")
 """A shell's, behind a program that ended on a terminal; neither `97%` nor a bar of `=>` or `##`."""
 
@@ -154,9 +157,29 @@ class _Ending:
         """Whether it trains, or speaks of it: one result may be of the test before it."""
         return self._has_loop or any(wording.of_a_training().search(text) for text in self._kept)
 
+    def _is_later_bar(self, state: Progress) -> bool:
+        """Whether what is full is a bar without a name of its own that began behind the last line of a training: an
+        evaluation draws one, too."""
+        labels = {one.label for one in self.readings if (one.at, one.total) == (state.at, state.total)}
+        if self._is_named_a_list or not labels or not all(label.startswith("bar") for label in labels):
+            return self._is_named_a_list
+        first = next(one.at for one in self.readings if one.label in labels and one.total == state.total)
+        places = training_lines(self.lines)
+        return bool(places) and places[-1] < first
+
+    @functools.cached_property
+    def _is_named_a_list(self) -> bool:
+        return is_of_a_list(self._kept)
+
     def _is_known(self, state: Progress | None) -> bool:
         """Whether it is known how far it will count, or it does not train: else an evaluation may be in the middle."""
-        return not self._trains if state is None else state.total is not None
+        if state is None:
+            return not self._trains
+        return state.total is not None and not (self._has_loop and self._is_of_an_evaluation(state))
+
+    def _is_of_an_evaluation(self, state: Progress) -> bool:
+        """Whether the count that is known is one that stands beside the steps of the training."""
+        return all(one.is_minor for one in self.readings if (one.at, one.total) == (state.at, state.total))
 
     @property
     def _earlier(self) -> list[str]:
@@ -184,7 +207,7 @@ class _Ending:
             place, is_certain = words
             return self._made(ClosingKind.WORDS, place, at, state, is_certain=is_certain)
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
-        if state is not None and state.is_full and not self._is_contradicted(state.at):
+        if state is not None and state.is_full and not (self._is_contradicted(state.at) or self._is_later_bar(state)):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
         results = last_results(self.lines, self._earlier, _is_noise, lambda: not self._is_known(state))
         if results is not None and self._is_closed_by(results, state):
@@ -294,6 +317,7 @@ class _Ending:
                     return None
                 if said is not None:
                     is_part = is_of_a_part(self._kept, for_certain=True) if said else self._is_of_a_part_at(at)
+                    is_part = is_part or self._is_named_a_list
                     is_other = only_records or is_part or self._is_left_unsaid(at)
                     return None if is_other or self._goes_on_behind(at, is_certain=said) else (at, said)
                 if (not behind and wording.begins().search(text)) or (
@@ -308,7 +332,7 @@ class _Ending:
     @functools.cached_property
     def _is_of_a_part(self) -> bool:
         """Whether the log names parts of the job, and more may be to come."""
-        return is_of_a_part(self._kept)
+        return is_of_a_part(self._kept) or self._is_named_a_list
 
     def _is_of_a_part_at(self, at: int) -> bool:
         return self._is_of_a_part or any(wording.of_a_fold().search(line) for line in self.lines[at:])
@@ -341,10 +365,11 @@ class _Ending:
         """Whether the words of this line mean the whole run for certain; None where they close nothing."""
         text = self.lines[at]
         if wording.means_all(text):
-            return None if self._comes_again(at) else True
+            is_part = self._has_loop and not self._is_known(state) and is_of_an_act(text)
+            return None if is_part or self._comes_again(at) else True
         is_other = wording.is_other(text) or wording.is_of_a_step().search(text) is not None
         is_of_all = (
-            wording.of_all().search(text) is not None
+            (wording.of_all().search(text) is not None and (self._is_known(state) or not wording.is_average(text)))
             or (wording.of_best().search(text) is not None and self._is_known(state))
         ) and not wording.denies(text)
         is_last = not any(wording.WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
@@ -367,8 +392,9 @@ class _Ending:
             and wording.done().search(text) is not None
             and not is_other
             and not self._is_of_a_list(at)
+            and not self._is_of_an_act(at, state)
         )
-        is_likely = wording.LIKELY.search(text) is not None and not is_other
+        is_likely = wording.LIKELY.search(text) is not None and not is_other and not self._is_of_an_act(at, state)
         is_evaluated = (
             (
                 self._is_known(state)
@@ -388,6 +414,33 @@ class _Ending:
             if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
+
+    def _is_of_an_act(self, at: int, state: Progress | None) -> bool:
+        """Whether such words are about something that a training does in between: it is not known how far it will
+        count, and the words, or the line before them, name nothing else, or the step where it is."""
+        text = self.lines[at]
+        above = [line for line in self.lines[:at] if line.strip() and not _is_noise(line)]
+        if state is None and self._names_the_step(at):
+            return True
+        if self._is_known(state):
+            return False
+        if any(wording.SO_FAR.search(line) for line in (text, *above[-_MAX_MESSAGE:])):
+            return True
+        if wording.of_any_work().search(text) is None:
+            return self._has_loop and is_of_an_act(text)
+        is_bare = wording.BARE.match(text) is not None
+        return self._has_loop and not (is_bare and not (above and wording.names_an_act().search(above[-1])))
+
+    def _names_the_step(self, at: int) -> bool:
+        """Whether it names a file by a number that the last line of the loop counts."""
+        words = wording.without_paths(self.lines[at])
+        times = Counter(self._shapes)
+        last = next((index for index in range(at - 1, -1, -1) if times[self._shapes[index]] > _MANY_ENDS), None)
+        if last is None:
+            return False
+        named = set(_NUMBERS.findall(self.lines[at])) - set(_NUMBERS.findall(words))
+        named |= set(_FILE_NUMBERS.findall(words))
+        return bool(named & set(_NUMBERS.findall(self.lines[last])))
 
     def _is_one_of_many(self, at: int) -> bool:
         """Whether the lines before give a result as well, and begin alike: one of each sample."""

@@ -89,6 +89,38 @@ LIKELY = re.compile(
 
 
 @functools.cache
+def of_any_work() -> re.Pattern[str]:
+    """Of the words that are only likely those that are said of one evaluation or of what was saved as well."""
+    return re.compile(
+        r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)"
+        r"[\s.!]{0,80}\W{0,80}$|"
+        r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
+        r"\bresults?(?: files?)? (?:saved|written)\b|\bsaved (?:the |all ){0,2}results\b|"
+        r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def names_an_act() -> re.Pattern[str]:
+    """A line that says what is being done, other than the training itself or its last act."""
+    return re.compile(
+        r"(?:^|[\]:|>-])\W{0,8}(?!(?:train|fit|fine-?tun|finish|complet|end|exit|shut|clean|clos)\w*ing\b)"
+        r"[A-Za-z]{2,20}ing\b(?!.{0,80}\bfinal\b)",
+        re.IGNORECASE,
+    )
+
+
+BARE = re.compile(
+    r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)\W*$",
+    re.IGNORECASE,
+)
+"""What is done stands in the line before."""
+
+SO_FAR = re.compile(r"\b(?:so far|up to now|until now|to date)\b", re.IGNORECASE)
+
+
+@functools.cache
 def is_of_a_step() -> re.Pattern[str]:
     """What was saved into a file or folder that has a step's or a part's number."""
     return re.compile(
@@ -109,6 +141,12 @@ def of_best() -> re.Pattern[str]:
     )
 
 
+_AVERAGE = (
+    r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
+    r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d"
+)
+
+
 @functools.cache
 def of_all() -> re.Pattern[str]:
     """The last and the sum of all: such words may name an epoch or a checkpoint."""
@@ -117,11 +155,14 @@ def of_all() -> re.Pattern[str]:
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
         r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d{1,12}\.\d|"
         r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b"
-        r"(?! (?:threshold|target|tolerance|weight|scale))|"
-        r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
-        r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
+        r"(?! (?:threshold|target|tolerance|weight|scale))|" + _AVERAGE,
         re.IGNORECASE,
     )
+
+
+def is_average(text: str) -> bool:
+    """Whether the words are a rate of all, or of the last steps."""
+    return re.search(_AVERAGE, text, re.IGNORECASE) is not None
 
 
 @functools.cache
@@ -237,7 +278,7 @@ def done() -> re.Pattern[str]:
 def _of_a_part() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:epoch(?:_\w{1,12})?|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|"
-        r"compil\w*|"
+        r"compil\w*|captur\w*|"
         r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
         r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
@@ -269,8 +310,9 @@ def _harmless() -> re.Pattern[str]:
 
 @functools.cache
 def begins() -> re.Pattern[str]:
-    """Something that was only begun."""
+    """Something that was only begun; a shell that traces its commands writes each before it runs."""
     return re.compile(
+        r"^\+{1,4} (?!(?:exit|echo|printf|date|set|true|cleanup|rm|deactivate|module|:)\b)[\w./~-]|"
         r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|launching|resum(?:e|ing)|initiali[sz]ing|"
         r"(?<!done )waiting|"
         r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"

@@ -8,6 +8,7 @@ from allready.evidence.log.context import LogContext
 from allready.evidence.log.deaths import DeathDraft, merge
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
+from allready.evidence.log.trouble import is_bad, is_of_a_library
 from allready.evidence.log.writer import Writer
 from allready.model import Death
 from allready.patterns import compiled
@@ -98,7 +99,7 @@ def find(log: LogContext) -> list[Death]:
             _complete(log, at, draft)
             if step_ended and is_of_task and draft.signal in ("SIGKILL", "SIGTERM"):
                 draft.by_launcher = True
-            if draft.kind == "exit" and draft.exit_code and not draft.by_launcher:
+            if draft.kind == "exit" and (draft.exit_code or draft.first) and not draft.by_launcher:
                 draft.last_words = _last_words(log, at)
             drafts.append((at, draft))
     drafts += _raised(log, max((at for at, draft in drafts if draft.kind == "exit"), default=-1))
@@ -256,6 +257,20 @@ def _last_words(log: LogContext, at: int) -> str:
                 return last.text
         elif compiled(_REASON).match(line.rest) and not compiled(_ECHO).search(line.rest):
             return line.rest.strip()
+    return _complaint(log, ended)
+
+
+def _complaint(log: LogContext, ended: Line) -> str:
+    """What a program says right before its end, in words that no reader knows, of something that went wrong."""
+    last = log.scanned.tail.rstrip(b"\n").split(b"\n")
+    first = log.scanned.num_lines - len(last) + 1
+    for number in range(ended.number - 1, max(first, ended.number - 1 - _MAX_FOLLOWING), -1):
+        line = log.another_line(number, last[number - first])
+        is_others = line.prefix.writer != ended.prefix.writer and ended.prefix.writer != (None, None, None)
+        if line.prefix.kind or is_others or compiled(_FAREWELL).match(line.rest) or not line.rest.strip():
+            continue
+        is_own = not (is_of_a_library(line.rest) or compiled(_ECHO).search(line.rest) or launchers.read([line], 0))
+        return line.rest.strip() if is_own and is_bad(line.rest) else ""
     return ""
 
 

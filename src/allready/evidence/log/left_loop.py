@@ -67,14 +67,23 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
         return None
     if wording.begins().search(own[-1]) is not None:
         return None
-    once = [text for text in reversed(own) if times[_form(text)] == 1]
-    return next((text for text in once if _tells(text)), None)
+    for text, above in zip(reversed(own), [*reversed(own[:-1]), ""], strict=True):
+        is_of_above = wording.BARE.match(text) is not None and wording.names_an_act().search(above) is not None
+        if times[_form(text)] == 1 and _tells(text) and not is_of_above:
+            return text
+    return None
 
 
 def trains(lines: Sequence[str]) -> bool:
     """Whether a line that came again and again is of a training."""
-    texts = [text for text in map(plain, lines) if _TRAINS.search(text) is not None]
-    return max(Counter(map(_form, texts)).values(), default=0) >= _TIMES
+    return bool(training_lines(lines))
+
+
+def training_lines(lines: Sequence[str]) -> list[int]:
+    """The places of the lines of a training that came again and again."""
+    forms = {at: _form(text) for at, text in enumerate(map(plain, lines)) if _TRAINS.search(text) is not None}
+    times = Counter(forms.values())
+    return [at for at, form in forms.items() if times[form] >= _TIMES]
 
 
 def plain(line: str) -> str:

@@ -1,10 +1,12 @@
-"""Parts of a job that a log announces: folds, runs of a sweep, stages, shards; each of them ends as the whole does."""
+"""Parts of a job that a log announces: folds, runs of a sweep, stages, shards, models by name; each of them ends as the
+whole does."""
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _MAX_CHARS = 200
+_MAX_LISTS = 8
 _PART = (
     r"(?:fold|split|subject|seed|config(?:uration)?|run|trial|experiment|stage|phase|shard|chunk|part|task|job|"
     r"repeat|repetition|步骤|阶段|任务|实验)"
@@ -74,3 +76,37 @@ def is_of_a_part(lines: Iterable[str], *, for_certain: bool = False) -> bool:
             if _counted().search(text) is None and _heading().match(text) is not None:
                 open_parts["heading"] = True
     return any(open_parts.values()) or (is_announced and not open_parts)
+
+
+@functools.cache
+def _named() -> re.Pattern[str]:
+    """A line that names the parts and nothing else: `Models to train: bert, roberta`, `Pipeline: train -> evaluate`."""
+    item = r"['\"]?[\w./+-]{1,60}['\"]?"
+    return re.compile(
+        r"\b(?P<kind>model|dataset|task|seed|stage|phase|step|pipeline|workflow|experiment|benchmark|run|subject|job|"
+        r"scenario)s?(?: to \w{1,12})?\s?[:=]\s{0,4}[\[(]?\s?"
+        rf"(?P<items>{item}(?:\s?(?:,|->|→|=>)\s?{item}){{1,20}})\s?[\])]?\s*$",
+        re.IGNORECASE,
+    )
+
+
+def is_of_a_list(lines: Sequence[str]) -> bool:
+    """Whether these lines name the parts of the job, speak of some of them later and of others never."""
+    num = 0
+    for at, line in enumerate(lines):
+        if len(line) > _MAX_CHARS or ("," not in line and ">" not in line and "→" not in line):
+            continue
+        match = _named().search(line)
+        if match is None or (num := num + 1) > _MAX_LISTS:
+            continue
+        items = [one.strip(" '\"") for one in re.split(r",|->|→|=>", match["items"])]
+        later = "\n".join(lines[at + 1 :])
+        seen = [_is_named(one, match["kind"], later) for one in items]
+        if len(set(items)) == len(items) and any(seen) and not all(seen):
+            return True
+    return False
+
+
+def _is_named(item: str, kind: str, later: str) -> bool:
+    before = rf"\b{kind}s?\W{{1,3}}" if item.isdecimal() else r"(?<![\w-])"
+    return re.search(rf"{before}{re.escape(item)}(?![\w-])", later, re.IGNORECASE) is not None

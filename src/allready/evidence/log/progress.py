@@ -29,7 +29,8 @@ _BEHIND_OUTER = re.compile(
 """What stands right behind a count of epochs counts within them: `Epoch:[1/3](40/2000)`, `Epoch 1/60 [0/445]`."""
 
 _BRACKET = re.compile(
-    r"(?:^|[\s>:|\]])(?P<label>[A-Za-z][A-Za-z_-]{2,24}):?\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,4}/\s{0,4}(?P<total>\d{1,12})\s{0,4}\]|"
+    r"(?:^|[\s>:|\]])(?P<label>[A-Za-z][A-Za-z_-]{2,24}):?\s{0,4}(?:\d{1,6}\s{1,4})?"
+    r"\[\s{0,8}(?P<done>\d{1,12})\s{0,4}/\s{0,4}(?P<total>\d{1,12})\s{0,4}(?:\(\s{0,2}\d{1,3}%\)\s{0,4})?\]|"
     r"\[(?P<name>[A-Za-z][A-Za-z_-]{2,24}) (?P<count>\d{1,12})/(?P<of>\d{1,12})\]"
 )
 _NO_STEP = re.compile(r"rank|gpu|node|worker|proc|device|layer|expert|thread|version|page|shard|epoch", re.IGNORECASE)

@@ -70,7 +70,7 @@ def last_results(
     """The block of measures that the log ends with; None where it ends otherwise, or where one like it came before.
 
     `earlier`: lines from the beginning of the log, none of the last.  `trains`: it trains, and does not say for how
-    long: then one measure alone may be that of an evaluation in the middle.
+    long: then measures may be those of an evaluation in the middle.
     Each of its lines gives at least one measure by its name, or stands in a table or a document of them.
     """
     last, measures, title = _last_block(lines, is_noise)
@@ -78,7 +78,8 @@ def last_results(
         return None
     shown = [lines[place] for place in measures]
     is_summed = any(_OF_ALL.search(text) for text in shown) or title
-    if sum(_measures(text) for text in shown) < _FEW and (not is_summed or trains()):
+    has_several = sum(_measures(text) for text in shown) >= _FEW
+    if has_several + is_summed + (not trains()) < _FEW:  # two of three speak for the end
         return None
     if not any(_MEASURE.search(text) is not None for text in lines[measures[-1] : last + 1]):
         return None  # a table of something else
