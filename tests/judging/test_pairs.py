@@ -63,8 +63,10 @@ def test_one_line_called_twice_in_one_step_is_found_by_its_pace(node: int | None
     found = surplus(*paced(USUAL, twice), nodes={} if node is None else {0: 0, 1: node})
     assert found is not None
     assert (found.ahead, found.seq, found.odd) == (1, 11, (1,))
-    assert found.step_s is not None and found.step_s < 0.001
-    assert found.usual_step_s is not None and found.usual_step_s > 0.02
+    assert found.step_s is not None
+    assert found.step_s < 0.001
+    assert found.usual_step_s is not None
+    assert found.usual_step_s > 0.02
 
 
 @cases(

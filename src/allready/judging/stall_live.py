@@ -93,6 +93,13 @@ class _Rank:
         threads = self.stack.threads if self.stack is not None else ()
         self.has_frames = any(t.is_main and t.frames for t in threads)
         self.others_work = any(t.activity in FOREIGN for t in threads if not t.is_main)
+        children = self.seen.children if self.seen is not None else ()
+        # What only threads of its own can fill.
+        self.is_in_queue = (
+            any(t.is_main and t.activity == "queue" for t in threads)
+            and self.call in LOCK_CALLS
+            and all(c.state == ProcessState.ZOMBIE for c in children)
+        )
 
     def cause(self, kind: StallKind, fault_class: FaultClass, **known: Any) -> StallCause:
         """The cause, with all that is known of the rank."""
@@ -241,7 +248,9 @@ def _elsewhere(rank: _Rank) -> StallCause | None:
 def _lock(rank: _Rank) -> StallCause | None:
     heartbeat_age_s = rank.status.heartbeat_age_s
     runs_python = heartbeat_age_s is None or heartbeat_age_s < FRESH_HEARTBEAT_S
-    is_blocked = rank.doing == "lock" and rank.stay_s >= BLOCKED_S and is_idle(rank.live, rank.status.rank)
+    is_blocked = (
+        (rank.doing == "lock" or rank.is_in_queue) and rank.stay_s >= BLOCKED_S and is_idle(rank.live, rank.status.rank)
+    )
     # Another thread that works will release it; without one no thread will, and it waits on unless it has set a limit.
     stays = rank.stack is not None and not rank.others_work and not rank.is_timed
     if not is_blocked or not runs_python or (not stays and _has_left_its_groups(rank)):

@@ -1,5 +1,10 @@
 """LIV003."""
 
+from msgspec.structs import replace
+
+from allready.judging.loading import load
+from allready.model import ChildRow, ProcessStack, ProcessState
+from allready.model.fill import fill
 from allready.model.process import TIMED_WAIT
 from tests.rules.live.made import NOW, ask, behind, stack
 
@@ -81,3 +86,26 @@ def test_a_stack_that_was_taken_somewhere_else_tells_nothing() -> None:
     assert run(load()["LIV003"], fleet).state == "hit"
     old = {n: replace(e, status=replace(e.status, time_s=NOW - 6)) for n, e in fleet.live.evidence.items()}
     assert run(load()["LIV003"], replace(fleet, live=replace(fleet.live, evidence=old))).state == "clear"
+
+
+def queued(*others: str) -> ProcessStack:
+    """A main thread in `queue.Queue`, which its frames show, and threads beside it."""
+    seen = stack(2, "data_loading", others=others)
+    [main, *rest] = seen.threads
+    return replace(seen, threads=(replace(main, activity="queue"), *rest))
+
+
+def test_a_queue_that_no_thread_serves_is_filled_by_none() -> None:
+    """Seen: the thread that wrote checkpoints had ended with an exception, and `Queue.join()` waited for it."""
+    [hit] = ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(queued(),)).hits
+    assert hit.culprits.ranks == (2,)
+    assert "waited for a queue that none of its threads serves" in fill(load()["LIV003"].message, hit.values)
+    [hit] = ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "lock"),)).hits
+    assert "waited for a lock" in fill(load()["LIV003"].message, hit.values)
+
+
+def test_a_queue_that_a_thread_or_a_child_may_fill_is_a_wait_for_data() -> None:
+    assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(queued("io"),)).state == "clear"
+    children = (ChildRow(pid=9, parent=102, state=ProcessState.SLEEPING, role="other"),)
+    assert ask("LIV003", behind(2), seen={2: FUTEX | {"children": children}}, stacks=(queued(),)).state == "clear"
+    assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "data_loading"),)).state == "clear"

@@ -119,7 +119,8 @@ def _extra(pair: PairSurplus | None, live: Live, world: World) -> dict[str, obje
         "ahead": named(live, world, (pair.ahead,)) if pair is not None else UNKNOWN,
         "extra_seq": pair.seq if pair is not None else UNKNOWN,
         "extra": described(call) if call is not None else UNKNOWN,
-        **{"step": UNKNOWN, "usual_step": UNKNOWN},
+        "step": UNKNOWN,
+        "usual_step": UNKNOWN,
         **{name: f"{step_s * 1e3:.1f}" for name, step_s in steps if step_s is not None},
     }
 
