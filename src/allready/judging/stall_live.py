@@ -1,6 +1,6 @@
 """What a live process shows of why its rank does not come: one list of cases over its status, stack and children."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from allready.evidence.stacks.meaning import frames_text
@@ -30,7 +30,7 @@ from allready.model import (
     RunEvidence,
     clock_time,
 )
-from allready.model.process import ENDING_SIGNALS, ON_DESCRIPTORS, TIMED_WAIT
+from allready.model.process import ENDING_SIGNALS, FILE_LOCKS, ON_DESCRIPTORS, TIMED_WAIT
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -62,12 +62,21 @@ REMOTE_WAITS = ("nfs", "rpc_", "fuse", "request_wait_answer", "ceph", "lustre", 
 FILE_CALLS = {
     "read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "fsync", "fdatasync", "open",
     "openat", "stat", "fstat", "lstat", "newfstatat", "statx", "getdents", "getdents64", "close", "ftruncate",
-    "fallocate", "flock", "syncfs", "sync", "sync_file_range", "copy_file_range", "sendfile", "lseek", "page fault",
+    "fallocate", "syncfs", "sync", "sync_file_range", "copy_file_range", "sendfile", "lseek", "page fault",
 }  # fmt: skip
 SLEEP_CALLS = {"nanosleep", "clock_nanosleep", "select", "pselect6", "pause", "rt_sigtimedwait", "rt_sigsuspend"}
 LOCK_CALLS = {"futex", "futex_waitv"}
 NETWORK_CALLS = {"recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "accept4"}
 POLLS = {"poll", "ppoll", "epoll_wait", "epoll_pwait", "epoll_pwait2"}
+MEANINGS: Sequence[tuple[Collection[str], str]] = (
+    (LOCK_CALLS, "lock"),
+    (FILE_LOCKS, "file_lock"),
+    (SLEEP_CALLS, "sleep"),
+    (FILE_CALLS, "io"),
+    (NETWORK_CALLS, "network_wait"),
+    ({"wait4", "waitid"}, "subprocess_wait"),
+)
+"""What a main thread does that is in one of these calls, where no library's frame says what for."""
 
 PHASES = {
     "saving": "io", "loading": "data_loading", "compiling": "import_or_compile", "importing": "import_or_compile"
@@ -258,6 +267,27 @@ def _lock(rank: _Rank) -> StallCause | None:
     return rank.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=stays)
 
 
+def _file_lock(rank: _Rank) -> StallCause | None:
+    """It waits for a file lock that another rank has, and that one waits for it in a collective."""
+    holder = _holder(rank.live, rank.node, rank.seen)
+    status = None if holder is None else status_of(rank.live, holder)
+    if rank.doing != "file_lock" or status is None or rank.stay_s < BLOCKED_S or not is_idle(rank.live, holder or 0):
+        return None
+    theirs = doing_of(status, evidence_of(rank.live, status.rank), stack_of(rank.run, status.rank))
+    if theirs != "in_collective" or same_place_s(rank.live, status.rank) < BLOCKED_S:
+        return None
+    what = f"{rank.seen.open_file or '?'}, rank {holder}, pid {status.pid}" if rank.seen is not None else ""
+    return rank.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=True, what=what)
+
+
+def _holder(live: Live, node: int | None, seen: RankEvidence | None) -> int | None:
+    """The rank that has the file lock for which one of its node waits."""
+    pid = seen.lock_holder if seen is not None else None
+    if pid is None or node is None or node not in live.statuses:
+        return None
+    return next((s.rank for s in live.statuses[node].ranks if s.pid == pid), None)
+
+
 def _left_groups(rank: _Rank) -> StallCause | None:
     """It has destroyed its groups, and does not end."""
     return rank.cause(StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=True) if _has_left_its_groups(rank) else None
@@ -278,14 +308,14 @@ def _work(rank: _Rank) -> StallCause | None:
 
 
 def _idle(rank: _Rank) -> StallCause | None:
-    if rank.doing in {"sleep", "user_idle"}:
+    if rank.doing in {"sleep", "user_idle", "file_lock"}:
         is_sleep = rank.doing == "sleep" and not rank.is_select and rank.call not in POLLS | NETWORK_CALLS
         return rank.cause(StallKind.SLEEP if is_sleep else StallKind.AWAITS, FaultClass.CPU_STUCK)
     return rank.cause(StallKind.UNKNOWN, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE)
 
 
 CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
-    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _left_groups, _work, _idle
+    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _file_lock, _left_groups, _work, _idle
 )  # fmt: skip
 """In this order; the last one always has an answer."""
 
@@ -328,18 +358,11 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
         return "lock"
     if status.process_state == ProcessState.RUNNING or call == "running" or (status.cpu_share or 0.0) > 0.5:
         return "cpu_work"
-    if call in LOCK_CALLS:
-        return "lock"
-    if call in SLEEP_CALLS:
-        return "sleep"
-    if call in FILE_CALLS and seen is not None and _is_file(seen.open_file):
-        return "io"
-    if call in NETWORK_CALLS:
-        return "network_wait"
-    if call in {"wait4", "waitid"}:
-        return "subprocess_wait"
-    if kind in {"user_idle", "lock"}:
-        return kind
+    by_call = next((meaning for calls, meaning in MEANINGS if call in calls), "")
+    if by_call == "io" and not (seen is not None and _is_file(seen.open_file)):
+        by_call = ""
+    if by_call or kind in {"user_idle", "lock"}:
+        return by_call or kind
     return PHASES.get(status.phase, "cpu_work" if (status.cpu_share or 0.0) > 0.2 else kind or "")
 
 
@@ -379,6 +402,8 @@ def _shown(
         file, function = seen.open_file or None, seen.wchan or None
         call = said("futex with a time limit") if seen.syscall == TIMED_WAIT else seen.syscall
         found.append(stated(f"rank {rank} /proc", form, call=call, file=file, function=function))
+        if seen.lock_holder is not None:
+            found.append(stated(f"rank {rank} /proc", "the lock is held by process {pid}", pid=seen.lock_holder))
     elif seen is not None and seen.wchan:
         found.append(stated(f"rank {rank} /proc", "kernel function {function}", function=seen.wchan))
     if stack is not None and stack.threads:

@@ -214,7 +214,7 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     `nccl_log_tail`: the same of its NCCL log, if there is one; `nccl_record`: what the whole of that log says of its
     communicators, interfaces and calls, read on the node (`evidence.nccl_record`).
     `agreed`: the failure of the runtime library that it ended by, as an event log.
-    `wchan`, `syscall`: of the main thread, from /proc.
+    `wchan`, `syscall`: of the main thread, from /proc; `lock_holder`: the process that has the file lock it waits for.
     """
 
     rank: int
@@ -230,6 +230,7 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     wchan: str | None = None
     syscall: str | None = None
     open_file: str | None = None  # the path behind the descriptor of a blocking read or write
+    lock_holder: int | None = None
     children: tuple[ChildRow, ...] = ()
 
 

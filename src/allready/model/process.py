@@ -42,6 +42,8 @@ CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 """Signals that a process gets through its own doing."""
 
 
+FILE_LOCKS = ("flock", "fcntl")
+"""System calls in which a process waits for a file lock; of fcntl no other command blocks."""
 TIMED_WAIT = "futex(timeout)"
 """The system call of a thread that waits for a lock no longer than a while."""
 ON_DESCRIPTORS = "(of descriptors)"

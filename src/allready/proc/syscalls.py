@@ -41,6 +41,7 @@ _FUTEX_WAITS = frozenset({0, 6, 9, 11, 13})
 """Operations of futex whose fourth argument is a time limit: wait and lock_pi, with their variants."""
 _FUTEX_COMMAND = 0x7F
 _SELECTS = ("select", "pselect6")
+MAX_LOCKS_BYTES = 1 << 20
 
 
 @cache
@@ -81,6 +82,28 @@ def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | N
     if name in _SELECTS and first:
         return name + ON_DESCRIPTORS, None
     return TIMED_WAIT if name == "futex" and _has_time_limit(words[1:]) else name, None
+
+
+def file_lock_holder(pid: int) -> int | None:
+    """The process that holds the file lock (flock, fcntl) for which this one waits; None where that is not seen, as of
+    locks of another machine or of an open file description that has no owner."""
+    return parse_locks(read_text(f"{PROC}/locks", MAX_LOCKS_BYTES), pid)
+
+
+def parse_locks(text: str, waiter: int) -> int | None:
+    """In /proc/locks a holder's line is followed by those of the processes that it blocks, under one number."""
+    holders: dict[str, int] = {}
+    for line in text.splitlines():
+        words = line.split()
+        is_blocked = words[1:2] == ["->"]
+        pid = words[5 if is_blocked else 4] if len(words) > 5 else ""
+        if not pid.isdecimal():  # -1: no process owns it
+            continue
+        if is_blocked and int(pid) == waiter:
+            return holders.get(words[0])
+        if not is_blocked:
+            holders[words[0]] = int(pid)
+    return None
 
 
 def _has_time_limit(arguments: list[str]) -> bool:

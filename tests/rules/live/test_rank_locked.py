@@ -109,3 +109,26 @@ def test_a_queue_that_a_thread_or_a_child_may_fill_is_a_wait_for_data() -> None:
     children = (ChildRow(pid=9, parent=102, state=ProcessState.SLEEPING, role="other"),)
     assert ask("LIV003", behind(2), seen={2: FUTEX | {"children": children}}, stacks=(queued(),)).state == "clear"
     assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "data_loading"),)).state == "clear"
+
+
+def file_lock(holder: int | None) -> dict[str, object]:
+    path = "/data/tokens.lock"
+    return {"syscall": "flock(7)", "wchan": "locks_lock_inode_wait", "open_file": path, "lock_holder": holder}
+
+
+def test_a_file_lock_that_another_rank_holds_in_a_collective_is_never_released() -> None:
+    """Rank 3 prepares the data first, by a lock of a file, and goes to a barrier with it."""
+    [hit] = ask("LIV003", behind(2), seen={2: file_lock(103)}, stacks=(stack(2, "user_code"),)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((2,), None)
+    said = fill(load()["LIV003"].message, hit.values)
+    assert "waited for the lock of the file /data/tokens.lock, rank 3, pid 103, which waits for it itself" in said
+
+
+def test_a_file_lock_of_another_process_is_a_wait() -> None:
+    for holder in (4711, None):
+        known = {"seen": {2: file_lock(holder)}, "stacks": (stack(2, "user_code"),)}
+        assert ask("LIV003", behind(2), **known).state == "clear"
+        [hit] = ask("LIV006", behind(2), **known).hits
+        assert (hit.culprits.ranks, hit.fault_class, hit.confidence) == ((2,), "CPU-STUCK", "likely")
+        assert "waits for a file lock" in str(hit.values["doing"])
+        assert any("4711" in e.text for e in hit.evidence) == (holder is not None)

@@ -11,6 +11,12 @@ from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import stall_hits
 
+HELD = {
+    "data_loading": "a queue that none of its threads serves",
+    "file_lock": "the lock of the file {what}, which waits for it itself",
+}
+"""What it is in, where that is no lock of its own."""
+
 
 @Rule(
     code="LIV003",
@@ -20,8 +26,8 @@ from allready.rules.live._hits import stall_hits
     applies=Applies.LIVE,
     title="A rank waits for a lock that is never released",
     message="{who} {who:has/have} waited for [[{held}|a lock]][[ at {site}]] since {since}, and none of "
-    "{who:its/their} threads runs[[; {waiting} waited {waited} s for {who:it/them} in {operation}|; {waiting} waited {waited} s for "
-    "{who:it/them}|; {waiting} waited for {who:it/them}]]",
+    "{who:its/their} threads runs[[; {waiting} waited {waited} s for {who:it/them} in {operation}|; "
+    "{waiting} waited {waited} s for {who:it/them}|; {waiting} waited for {who:it/them}]]",
     remedy=(
         RemedyStep(
             explanation="see both stacks in the evidence: threads that take two locks must take them in one "
@@ -38,15 +44,16 @@ def rank_locked(case: Analysis) -> Iterator[Hit]:
     That the main thread of a rank that others wait for stands at one line in a lock, a condition, a join or, where the
     rank has no children, a queue (queue.Queue), which only its own threads serve; that the process and its children use
     no processor time; and that no other thread of it does anything that would end by itself (reading, downloading,
-    sleeping, computing).
+    sleeping, computing).  Or that it waits for a file lock that another rank of its node has, which waits in a
+    collective (/proc/locks).
     ## Why it matters
     A deadlock inside of one process looks from outside like a network that hangs: all others wait in a collective.
     ## Check by hand
     `py-spy dump --pid PID` twice, some seconds apart.
     ## When it is harmless
-    When another process will release the lock, for example a file lock of a node that prepares data.
+    When another process will release the lock: a file lock that no rank of the job has is reported as a wait (LIV006).
     """
     kinds = {c.doing for c in case.of(blame_hang).causes if c.kind is StallKind.LOCK}
-    held = said("a queue that none of its threads serves") if kinds == {"data_loading"} else UNKNOWN
     for hit in stall_hits(case, StallKind.LOCK):
-        yield replace(hit, values={**hit.values, "held": held})
+        held = HELD.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
+        yield replace(hit, values={**hit.values, "held": said(held, what=hit.values["what"]) if held else UNKNOWN})
