@@ -86,6 +86,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     outlives: tuple[
         str, ...
     ] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show
+    joins_as: tuple[int, int] | None = None  # while it joins: rank and world size that its script gave, where known
 
     @property
     def call_site(self) -> CallSite | None:

@@ -17,6 +17,7 @@ from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
 from allready.live.beacon.faults import FaultFiles, append, dump
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.handlers import handled
+from allready.live.beacon.joining import joins_as
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
 from allready.live.beacon.recorder import Recorder
@@ -155,6 +156,7 @@ class Beacon:
         self._wanted_ring = self._wanted_dump = 0
         self._sight: Sight | None = None
         self._handling = ""
+        self._joins_as: tuple[int, int] | None = None
         self._since_s = self._visit_since_s = time.time()
         self._knows_user = False
         self._problems: list[str] = []
@@ -335,7 +337,9 @@ class Beacon:
         stack = sys._current_frames().get(self._main)  # noqa: SLF001 - the documented way
         if not self._is_ending:  # who leaves the script out of a handler leaves because of that signal
             self._handling = handled(stack)
-        return self._frames.classify(stack, has_groups=self._recorder.has_groups)
+        sight = self._frames.classify(stack, has_groups=self._recorder.has_groups)
+        self._joins_as = joins_as(stack) if sight.phase == "joining" else None
+        return sight
 
     def _ask(self, ring: int, dump: int) -> None:
         """Have the other thread fetch what is wanted, or what is due by itself."""
@@ -400,6 +404,7 @@ class Beacon:
                 groups=groups,
                 formed=self._formed,
                 handling=self._handling,
+                joins_as=self._joins_as,
                 most_bytes=PAYLOAD_BYTES,
             )
         )
