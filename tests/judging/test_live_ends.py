@@ -156,7 +156,11 @@ def test_of_two_the_one_that_left_its_loop_is_odd_not_the_one_that_gloo_ended(
     text = GLOO.replace("4000 vs 2000", f"{extra[-1] * 2} vs {room}")
     deaths = (death(1, kind="abort", signal="SIGABRT", text=text, is_collective_error=True),)
     rings = [fsdp(0, num=24, extra=extra), fsdp(1, num=20)]
-    found = with_reported_sizes(RunEvidence(deaths=deaths, progress=(PAIR,)), rings).mismatches
+    site = CallSite("/home/u/train.py", 9, "main")
+    main = ThreadStack(name="MainThread", is_main=True, frames=(Frame(function="main", file=site.file, line=9),))
+    stack = ProcessStack(origin=Origin(source="stacks.txt"), role="rank", rank=1, threads=(main,))
+    found = with_reported_sizes(RunEvidence(deaths=deaths, progress=(PAIR,), stacks=(stack,)), rings).mismatches
+    assert all(m.by_rank[1].site == site for m in found)
     assert [(m.odd, m.seq, m.by_rank[1].num_elements, is_flow(m)) for m in found] == (
         [(odd, 27, 65, True)] if odd else []
     )

@@ -14,7 +14,7 @@ from allready.evidence.reading import FlightDump, Reading
 from allready.evidence.stacks.meaning import other_threads_calls
 from allready.judging.flight_calls import calls_of
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
-from allready.judging.last_calls import SIZES
+from allready.judging.last_calls import SIZES, call_of_stack
 from allready.judging.majority import is_tie, majority
 from allready.judging.sequence import codes_before, loop_of, out_of_turn
 from allready.model import (
@@ -139,7 +139,7 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
         progress = next((p for p in run.progress if p.group == group.name and rank in p.positions), None)
         if progress is None:
             continue
-        in_loop = _call_of_its_loop(reported[0], rank, group, tracks, progress)
+        in_loop = _call_of_its_loop(run, reported[0], group, tracks, progress)
         if in_loop is not None:
             return replace(run, mismatches=(in_loop,))
         others = set(progress.members or progress.positions) - {rank}
@@ -183,12 +183,15 @@ def _site_of(run: RunEvidence, death: Death, made: Mapping[int, Operation]) -> C
 
 
 def _call_of_its_loop(
-    death: Death, rank: int, group: Group, tracks: Mapping[int, Track], progress: GroupProgress
+    run: RunEvidence, death: Death, group: Group, tracks: Mapping[int, Track], progress: GroupProgress
 ) -> Mismatch | None:
     """All others made one call alike, and the rank had as much room as a call of their loop needs: it made that one.
 
     More bytes came than it had room for, in the ratio of the sizes of both.
     """
+    rank = death.rank
+    assert rank is not None
+    site = next((call_of_stack(s).site for s in run.stacks if s.rank == rank and s.role == "rank"), death.site)
     others = set(progress.members or progress.positions) - {rank}
     seq = min((t.hi for r, t in tracks.items() if r in others), default=0)
     made = {r: o for r, t in tracks.items() if r in others and (o := operation_at(group, t, seq)) is not None}
@@ -208,7 +211,6 @@ def _call_of_its_loop(
         if (o := operation_at(group, its, seq - len(turn) + at)) is not None
         and (o.name, o.dtype) == (one.name, one.dtype)
         and came_bytes * (o.num_elements or 0) == room_bytes * (one.num_elements or 0) != 0
-        and death.site in {None, o.site}
     }
     if len(fitting) != 1:
         return None
@@ -226,7 +228,7 @@ def _call_of_its_loop(
         seq=seq,
         label=progress.label,
         odd=late,
-        by_rank=dict(sorted({**made, rank: replace(call, seq=seq)}.items())),
+        by_rank=dict(sorted({**made, rank: replace(call, seq=seq, site=site)}.items())),
         origins={rank: death.origin, **{r: tracks[r].dump.origin for r in made}},
         out_of_turn=late,
     )
