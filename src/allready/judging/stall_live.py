@@ -350,7 +350,8 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
     call = _call(seen)
     if kind not in {"", "unreadable", "user_code", "user_idle", "lock"}:
         return kind
-    if kind in {"user_code", "user_idle"} and status.framework == "jax" and call in LOCK_CALLS | POLLS:
+    is_jax = status.framework == "jax" and not status.waits_otherwise
+    if is_jax and kind in {"user_code", "user_idle"} and call in LOCK_CALLS | POLLS:
         return "gpu_wait"  # what asks for an array's value has no frame of Python
     if status.phase == "joining" and call in LOCK_CALLS:
         return "in_collective"  # what blocks inside of torch's making of a group waits for other ranks

@@ -86,6 +86,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     outlives: tuple[
         str, ...
     ] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show
+    waits_otherwise: bool = False  # of JAX: the call that it stands in is known to wait for no other rank (a lock)
     joins_as: tuple[int, int] | None = None  # while it joins: rank and world size that its script gave, where known
 
     @property

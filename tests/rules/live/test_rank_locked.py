@@ -6,7 +6,7 @@ from allready.judging.loading import load
 from allready.model import ChildRow, ProcessStack, ProcessState
 from allready.model.fill import fill
 from allready.model.process import TIMED_WAIT
-from tests.rules.live.made import NOW, ask, behind, stack
+from tests.rules.live.made import NOW, ask, behind, stack, waiting
 
 FUTEX = {"syscall": "futex", "wchan": "futex_do_wait"}
 
@@ -132,3 +132,14 @@ def test_a_file_lock_of_another_process_is_a_wait() -> None:
         assert (hit.culprits.ranks, hit.fault_class, hit.confidence) == ((2,), "CPU-STUCK", "likely")
         assert "waits for a file lock" in str(hit.values["doing"])
         assert any("4711" in e.text for e in hit.evidence) == (holder is not None)
+
+
+def test_a_lock_of_a_jax_process_is_no_wait_for_an_array() -> None:
+    """Both are a futex below a line of the user's own; the beacon reads from the source what is called there."""
+    jax = {"groups": (), "framework": "jax", "num_operations": 0}
+    ranks = [waiting(r, **jax, site="train.py:12 step") for r in (0, 1, 3)]
+    stacks = (*(stack(r, "in_collective") for r in (0, 1, 3)), stack(2, "user_code"))
+    for otherwise, code in ((True, "LIV003"), (False, "LIV008")):
+        odd = behind(2, **jax, waits_otherwise=otherwise)
+        [hit] = ask(code, *ranks, odd, seen={2: FUTEX}, stacks=stacks).hits
+        assert hit.culprits.ranks == (2,)

@@ -157,6 +157,7 @@ class Beacon:
         self._sight: Sight | None = None
         self._handling = ""
         self._joins_as: tuple[int, int] | None = None
+        self._waits_otherwise = False
         self._since_s = self._visit_since_s = time.time()
         self._knows_user = False
         self._problems: list[str] = []
@@ -317,12 +318,14 @@ class Beacon:
             phase = "ending"
         elif phase == "backend":
             phase = "joining" if _is_jax_job() else "compiling"
-        elif phase == "computing":
+        self._waits_otherwise = False
+        if phase == "computing":
             is_pending = self._is_pending
             is_jax_job = not groups and _is_jax_job()
             blocking = sight.blocking
             if not blocking and is_still and (is_pending or (is_jax_job and all_share < IDLE_SHARE)):
                 blocking = self._calls.blocking(sight.call, is_jax_job=is_jax_job)
+                self._waits_otherwise = blocking == "other"
             if blocking == "jax":
                 is_waiting = is_jax_job and all_share < IDLE_SHARE
             else:
@@ -405,6 +408,7 @@ class Beacon:
                 formed=self._formed,
                 handling=self._handling,
                 joins_as=self._joins_as,
+                waits_otherwise=self._waits_otherwise,
                 most_bytes=PAYLOAD_BYTES,
             )
         )
