@@ -69,15 +69,15 @@ def _are_whole(numbers: Mapping[int, int], size: int) -> bool:
 
 def _hit(live: Live, world: World, claims: Mapping[int, tuple[int, int]], odd: tuple[int, ...], waited_s: float) -> Hit:
     size = claims[odd[0]][1]
-    form, node = "rank {ranks} of {size}", live.node_of_rank().get(odd[0])
+    node = live.node_of_rank().get(odd[0])
     claimed = sorted({claims[r][0] for r in odd})
     return Hit(
         culprits=Culprits(ranks=odd),
         confidence=Confidence.LIKELY,
         values={
             "who": named(live, world, odd),
-            "claimed": said(form, ranks=ranges(claimed), size=size),
-            "started": said(form, ranks=ranges(odd), size=live.world_size),
+            "claimed": said("rank {ranks} of {size}", ranks=ranges(claimed), size=size),
+            "started": said("rank {ranks} of {size}", ranks=ranges(odd), size=live.world_size),
             "size": size,
             "waited": f"{waited_s:.0f}",
             "on": "?" if node is None else world.label(node),
