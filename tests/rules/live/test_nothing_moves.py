@@ -131,6 +131,7 @@ def test_a_rank_that_left_or_is_waited_for_is_another_matter() -> None:
     [
         ({}, True),
         ({"phase": "evaluating"}, False),
+        ({"groups": (mark(64, moved_s=NOW - 640.0),)}, False),
         ({"groups": (mark(63, pending=False, moved_s=NOW - 500.0),)}, False),
     ],
 )
