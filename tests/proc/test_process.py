@@ -36,7 +36,7 @@ from allready.proc.process import (
     status_bits,
     status_field,
 )
-from allready.proc.syscalls import file_lock_holder, parse_locks, parse_syscall, syscall_of
+from allready.proc.syscalls import file_lock_holder, other_calls, parse_locks, parse_syscall, syscall_of
 from tests.clock import until
 
 WAITS = [sys.executable, "-S", "-c", "input()"]
@@ -209,3 +209,19 @@ def test_locks_are_read_whatever_the_lines_are() -> None:
         "1: -> POSIX  ADVISORY  WRITE 13 fe:00:7 0 EOF\n3: -> \n\nx\n4:"
     )
     assert [parse_locks(text, pid) for pid in (11, 12, 13, 21, 0)] == [None, 11, 11, None, None]
+
+
+def test_calls_of_other_threads_that_end_by_themselves_are_seen() -> None:
+    text = (
+        "import os, threading, time, socket\n"
+        "one, two = socket.socketpair()\n"
+        "for call in (lambda: time.sleep(60), lambda: one.recv(1), lambda: os.read(os.pipe()[0], 1),\n"
+        "             threading.Event().wait): threading.Thread(target=call, daemon=True).start()\n"
+        "threading.Event().wait()"
+    )
+    with subprocess.Popen([sys.executable, "-S", "-c", text]) as started:
+        try:
+            assert until(lambda: other_calls(started.pid) == ("clock_nanosleep", "recvfrom")), other_calls(started.pid)
+        finally:
+            started.kill()
+    assert other_calls(started.pid) == ()

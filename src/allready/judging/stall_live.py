@@ -1,5 +1,6 @@
 """What a live process shows of why its rank does not come: one list of cases over its status, stack and children."""
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from allready.judging.live_status import (
 from allready.judging.stall import HELD_UP, LEAVING, WAITING, WORKING, StallCause, StallKind
 from allready.judging.stated import said, stated
 from allready.model import (
+    ChildRow,
     Confidence,
     Evidence,
     FaultClass,
@@ -30,7 +32,7 @@ from allready.model import (
     RunEvidence,
     clock_time,
 )
-from allready.model.process import ENDING_SIGNALS, FILE_LOCKS, ON_DESCRIPTORS, TIMED_WAIT
+from allready.model.process import ENDING_SIGNALS, ENDS, FILE_LOCKS, ON_DESCRIPTORS, TIMED_WAIT
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -50,6 +52,8 @@ LOCAL_IO_S = 30.0
 GONE_S = 1.0
 REAPED_S = 5.0
 """So long a process that has ended is without an exit code where its parent is slow; longer where it never asks."""
+_OF_CHILDREN = re.compile(r"(?:^|/)(?:multiprocessing|concurrent/futures)/")
+"""Where a main thread in a lock may wait for child processes."""
 STAYS_S = 1.0
 WORKS_SHARE = 0.2
 
@@ -101,8 +105,12 @@ class _Rank:
         self.stay_s = same_place_s(live, status.rank)
         threads = self.stack.threads if self.stack is not None else ()
         self.has_frames = any(t.is_main and t.frames for t in threads)
-        self.others_work = any(t.activity in FOREIGN for t in threads if not t.is_main)
         children = self.seen.children if self.seen is not None else ()
+        self.others_work = any(t.activity in FOREIGN for t in threads if not t.is_main) or (
+            self.seen is not None and bool(self.seen.other_calls)
+        )
+        if any(t.is_main and any(_OF_CHILDREN.search(f.file) for f in t.frames) for t in threads):
+            self.others_work = self.others_work or any(_may_go_on(child) for child in children)
         # What only threads of its own can fill.
         self.is_in_queue = (
             any(t.is_main and t.activity == "queue" for t in threads)
@@ -137,6 +145,12 @@ def stall_of_process(case: Analysis, rank: int) -> StallCause:
         return StallCause(rank=rank, kind=StallKind.SILENT, fault_class=FaultClass.NET_BROKEN)
     found = _Rank(case, live, status)
     return next(cause for ask in CASES if (cause := ask(found)) is not None)
+
+
+def _may_go_on(child: ChildRow) -> bool:
+    """Whether a child does something that ends by itself; one that waits for work reads a pipe, or is in a lock."""
+    call = (child.syscall or "").partition("(")[0]
+    return child.state in {ProcessState.RUNNING, ProcessState.DISK} or call in ENDS | POLLS
 
 
 def _ended(rank: _Rank) -> StallCause | None:

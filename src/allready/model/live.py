@@ -206,6 +206,7 @@ class ChildRow(Struct, frozen=True, kw_only=True):
     command: str = ""
     cpu_share: float | None = None
     wchan: str | None = None
+    syscall: str | None = None
 
 
 class RankEvidence(Struct, frozen=True, kw_only=True):
@@ -217,6 +218,7 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     communicators, interfaces and calls, read on the node (`evidence.nccl_record`).
     `agreed`: the failure of the runtime library that it ended by, as an event log.
     `wchan`, `syscall`: of the main thread, from /proc; `lock_holder`: the process that has the file lock it waits for.
+    `other_calls`: calls of other threads that end by themselves, where the main thread waits for one of them.
     """
 
     rank: int
@@ -233,6 +235,7 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     syscall: str | None = None
     open_file: str | None = None  # the path behind the descriptor of a blocking read or write
     lock_holder: int | None = None
+    other_calls: tuple[str, ...] = ()
     children: tuple[ChildRow, ...] = ()
 
 

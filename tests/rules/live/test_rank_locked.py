@@ -3,9 +3,10 @@
 from msgspec.structs import replace
 
 from allready.judging.loading import load
-from allready.model import ChildRow, ProcessStack, ProcessState
+from allready.model import ChildRow, Frame, ProcessStack, ProcessState
 from allready.model.fill import fill
 from allready.model.process import TIMED_WAIT
+from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, stack, waiting
 
 FUTEX = {"syscall": "futex", "wchan": "futex_do_wait"}
@@ -143,3 +144,35 @@ def test_a_lock_of_a_jax_process_is_no_wait_for_an_array() -> None:
         odd = behind(2, **jax, waits_otherwise=otherwise)
         [hit] = ask(code, *ranks, odd, seen={2: FUTEX}, stacks=stacks).hits
         assert hit.culprits.ranks == (2,)
+
+
+def pooled(file: str) -> ProcessStack:
+    """A main thread in a lock that waits for a pool."""
+    seen = stack(2, "lock")
+    main = seen.threads[0]
+    frames = (Frame(function="wait", file="/usr/lib/python3.11/threading.py", line=327),)
+    return replace(
+        seen, threads=(replace(main, frames=(*frames, Frame(function="get", file=file, line=7), *main.frames)),)
+    )
+
+
+@cases(
+    ("file", "syscall", "state"),
+    [
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "clock_nanosleep", "clear"),
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "poll", "clear"),
+        ("/usr/lib/python3.11/concurrent/futures/_base.py", "recvfrom(5)", "clear"),
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "read(4)", "hit"),  # they have nothing to do: a task was lost
+        ("/home/u/train.py", "poll", "hit"),
+    ],
+)
+def test_who_waits_for_a_pool_waits_for_its_processes(file: str, syscall: str, state: str) -> None:
+    """Seen: two processes downloaded for 12 s, without any processor time, and the rank was in a deadlock after one."""
+    child = ChildRow(pid=9, parent=102, state=ProcessState.SLEEPING, role="loader", syscall=syscall)
+    assert ask("LIV003", behind(2), seen={2: FUTEX | {"children": (child,)}}, stacks=(pooled(file),)).state == state
+
+
+def test_a_thread_that_sleeps_or_reads_in_a_line_of_the_users_will_let_it_go() -> None:
+    """No frame shows a built-in function: only the thread's system call does."""
+    seen = {2: FUTEX | {"other_calls": ("clock_nanosleep",)}}
+    assert ask("LIV003", behind(2), seen=seen, stacks=(stack(2, "lock", others=("",)),)).state == "clear"
