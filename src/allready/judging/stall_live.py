@@ -322,7 +322,7 @@ def _work(rank: _Rank) -> StallCause | None:
 
 
 def _idle(rank: _Rank) -> StallCause | None:
-    if rank.doing in {"sleep", "user_idle", "file_lock"}:
+    if rank.doing in {"sleep", "user_idle", "file_lock", "pipe_wait"}:
         is_sleep = rank.doing == "sleep" and not rank.is_select and rank.call not in POLLS | NETWORK_CALLS
         return rank.cause(StallKind.SLEEP if is_sleep else StallKind.AWAITS, FaultClass.CPU_STUCK)
     return rank.cause(StallKind.UNKNOWN, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE)
@@ -374,11 +374,19 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
     if status.process_state == ProcessState.RUNNING or call == "running" or (status.cpu_share or 0.0) > 0.5:
         return "cpu_work"
     by_call = next((meaning for calls, meaning in MEANINGS if call in calls), "")
-    if by_call == "io" and not (seen is not None and _is_file(seen.open_file)):
-        by_call = ""
+    if by_call == "io" and seen is not None and not _is_file(seen.open_file):
+        by_call = _of_no_file(seen)
     if by_call or kind in {"user_idle", "lock"}:
         return by_call or kind
     return PHASES.get(status.phase, "cpu_work" if (status.cpu_share or 0.0) > 0.2 else kind or "")
+
+
+def _of_no_file(seen: RankEvidence) -> str:
+    """What a read or write of a connection or a pipe is; the opening of a named pipe waits for its other end."""
+    path = seen.open_file or ""
+    if path.startswith("pipe:") or seen.wchan == "wait_for_partner":
+        return "pipe_wait"
+    return "network_wait" if path.startswith("socket:") else ""
 
 
 def stack_of(run: RunEvidence | None, rank: int) -> ProcessStack | None:
