@@ -12,7 +12,7 @@ import numpy as np
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import ANY, Track, operation_at
-from allready.judging.sequence import Codes, KnownCalls, agree, codes_before, first_difference, out_of_turn
+from allready.judging.sequence import Codes, Difference, KnownCalls, agree, codes_before, first_difference, out_of_turn
 from allready.model import PairSurplus
 
 MAX_SURPLUS = 4
@@ -35,20 +35,21 @@ def pair_surplus(
         behind, ahead = sorted(tracks.values(), key=lambda t: t.hi)
         if not 0 < ahead.hi - behind.hi <= MAX_SURPLUS or not len(behind.codes):
             continue
-        found = _by_line(group, ahead, behind)
-        if found is None and ahead.hi - behind.hi == 1:
-            found = _by_pace(group, ahead, behind, node_of_rank)
+        lines = _lines((ahead, behind))
+        differ = first_difference(lines)
+        if differ is not None:
+            found = _by_line(group, ahead, behind, lines, differ)
+        else:  # without their lines, calls that come soon may be of a line that the other one missed
+            found = _by_pace(group, ahead, behind, node_of_rank) if lines and ahead.hi == behind.hi + 1 else None
         if found is not None:
             return found
     return None
 
 
-def _by_line(group: Group, ahead: Track, behind: Track) -> PairSurplus | None:
+def _by_line(
+    group: Group, ahead: Track, behind: Track, calls: Mapping[int, KnownCalls], found: Difference
+) -> PairSurplus | None:
     """Calls from other lines until some are left out, after which both agree again."""
-    calls = _lines((ahead, behind))
-    found = first_difference(calls)
-    if found is None:
-        return None
     own, others = (calls[r].codes(found.seq, calls[r].end) for r in (ahead.rank, behind.rank))
     if not agree(own[ahead.hi - behind.hi :], others, 1):
         return None

@@ -233,3 +233,9 @@ def test_of_two_the_call_that_only_the_other_made_is_shown_and_who_left_is_not_a
         other = replace(known, surplus=replace(pair, ahead=1, behind=0))
         [hit] = check("LIV007", replace(fleet, run_evidence=other)).hits
         assert "#40" not in fill(load()["LIV007"].message, hit.values)
+
+
+def test_of_two_the_lines_of_the_one_that_waits_are_waited_for() -> None:
+    """Rings have no lines; a dump, which has, is asked for in the second question."""
+    for back_s, state in ((1.0, "clear"), (3.0, "hit")):
+        assert check("LIV007", two(ended(1), live={"since_s": NOW - back_s})).state == state

@@ -2,9 +2,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang, may_await_results
-from allready.judging.live_status import named, status_of
+from allready.judging.live_status import evidence_of, named, status_of
 from allready.judging.majority import is_majority, is_minority
-from allready.judging.mismatch import described
+from allready.judging.mismatch import RECORD_S, described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.stop_signals import ended_by
@@ -15,6 +15,7 @@ from allready.model import (
     Hit,
     Live,
     PairSurplus,
+    Recorder,
     RemedyStep,
     RunEvidence,
     Severity,
@@ -72,6 +73,8 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     if not gone or any(ended_by(s) for r in gone if (s := status_of(live, r.rank)) is not None):
         return
     has_died = any(r.fault_class is FaultClass.DEAD for r in gone)
+    if len(gone) == len(found.waiting) == 1 and _lines_are_on_their_way(live, found):
+        return
     surplus = _surplus(case.run, gone, found)
     accused, is_sure = _accused(gone, found, live, case.run) if surplus is None else (surplus.odd, False)
     is_sure = is_sure and not has_died
@@ -101,6 +104,15 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         confidence=confidence,
         fault_time=clock_time(visible_s(found, gone)),
     )
+
+
+def _lines_are_on_their_way(live: Live, found: HangBlame) -> bool:
+    """Of one that left and one that waits: whether the recorder of the latter can still tell from where it called."""
+    is_early = live.since_s is not None and live.now_s - live.since_s < RECORD_S
+    is_recorded = found.wait is not None and found.wait.source == Recorder.FLIGHT
+    living = [r for r in found.waiting if (s := status_of(live, r)) is not None and not s.is_gone]
+    seen = [evidence_of(live, rank) for rank in living]
+    return is_early and is_recorded and not all(one is not None and one.dump for one in seen)
 
 
 def _surplus(run: RunEvidence, gone: Sequence[StallCause], found: HangBlame) -> PairSurplus | None:
