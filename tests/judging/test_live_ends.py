@@ -10,9 +10,12 @@ from allready.evidence.reading import FlightDump
 from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
 from allready.judging.live_ends import reading_of_ends, settled, with_reported_sizes
+from allready.judging.mismatch import is_flow
 from allready.model import (
+    CallSite,
     Death,
     Fleet,
+    Frame,
     GroupProgress,
     Misfit,
     Mismatch,
@@ -20,12 +23,15 @@ from allready.model import (
     Operation,
     Origin,
     Position,
+    ProcessStack,
     ProcessState,
     RankStatus,
     Recorder,
     RunEvidence,
+    ThreadStack,
     World,
 )
+from tests.cases import cases
 from tests.live.monitor.made import entry
 
 GLOO = (
@@ -117,6 +123,69 @@ def test_the_rank_that_died_of_a_size_is_odd_where_all_others_called_alike() -> 
     unlike = [rings[0], dump(1, entry(1, 50.0), entry(2, 51.0, size=7)), rings[2]]
     assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(THREE,)), unlike).mismatches == ()
     assert with_reported_sizes(RunEvidence(progress=(THREE,)), rings).mismatches == ()
+
+
+PAIR = replace(THREE, members=(0, 1), positions={r: Position(enqueued=25) for r in range(2)})
+LOOP = [672, 65, 65, 672, 130, 1344]
+"""Sizes of an iteration: what a model's parts are gathered in, and its gradients reduced in."""
+
+
+def fsdp(rank: int, *, num: int, extra: Sequence[int] = ()) -> FlightDump:
+    """A rank's ring of so many calls of the loop, and others behind them."""
+    sizes = [*(LOOP * 9)[:num], *extra]
+    names = [*["all_gather", "all_gather", "all_gather", "all_gather", "all_reduce", "all_reduce"] * 9][:num]
+    names += ["all_gather"] * len(extra)
+    return dump(
+        rank,
+        *(entry(at + 1, 50.0 + at, name, size=size) for at, (name, size) in enumerate(zip(names, sizes, strict=True))),
+    )
+
+
+@cases(
+    ("extra", "room", "odd"),
+    [
+        ((672, 65, 672), 130, (0,)),  # it evaluates by itself: two parts are gathered once more
+        ((672, 65, 672), 200, ()),  # room for another size: not a call of the loop
+        ((672, 65, 99), 130, ()),  # what came is of no call of the loop: either may be wrong
+    ],
+)
+def test_of_two_the_one_that_left_its_loop_is_odd_not_the_one_that_gloo_ended(
+    extra: tuple[int, ...], room: int, odd: tuple[int, ...]
+) -> None:
+    """Seen: rank 0 of two evaluated an FSDP model alone; Gloo ended rank 1, in the backward pass of its loop."""
+    text = GLOO.replace("4000 vs 2000", f"{extra[-1] * 2} vs {room}")
+    deaths = (death(1, kind="abort", signal="SIGABRT", text=text, is_collective_error=True),)
+    rings = [fsdp(0, num=24, extra=extra), fsdp(1, num=20)]
+    site = CallSite("/home/u/train.py", 9, "main")
+    main = ThreadStack(name="MainThread", is_main=True, frames=(Frame(function="main", file=site.file, line=9),))
+    stack = ProcessStack(origin=Origin(source="stacks.txt"), role="rank", rank=1, threads=(main,))
+    found = with_reported_sizes(RunEvidence(deaths=deaths, progress=(PAIR,), stacks=(stack,)), rings).mismatches
+    assert all(m.by_rank[1].site == site for m in found)
+    assert [(m.odd, m.seq, m.by_rank[1].num_elements, is_flow(m)) for m in found] == (
+        [(odd, 27, 65, True)] if odd else []
+    )
+
+
+def test_a_call_of_another_thread_is_another_call_and_no_other_size() -> None:
+    """Seen: a thread of one rank reduced a metric beside the loop, and Gloo ended that rank."""
+    site = CallSite("/home/u/train.py", 9, "main")
+    thread = ThreadStack(
+        name="Thread-1",
+        frames=(
+            Frame(function="all_reduce", file="/x/site-packages/torch/distributed/distributed_c10d.py", line=3252),
+            Frame(function="log", file="/home/u/train.py", line=6),
+        ),
+    )
+    main = replace(thread, is_main=True, frames=(thread.frames[0], Frame(function="main", file=site.file, line=9)))
+    stack = ProcessStack(origin=Origin(source="stacks.txt"), role="rank", rank=2, threads=(thread, main))
+    deaths = (death(2, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
+    frames = [{"name": "main", "filename": site.file, "line": 9}]
+    calls = [{**entry(n, 50.0 + n), "frames": frames} for n in (1, 2)]
+    rings = [dump(0, *calls), dump(1, *calls), dump(2, calls[0])]
+    for threads, is_other in (((thread, main), True), ((main,), False)):
+        run = RunEvidence(deaths=deaths, progress=(THREE,), stacks=(replace(stack, threads=threads),))
+        [found] = with_reported_sizes(run, rings).mismatches
+        assert (found.odd, is_flow(found)) == ((2,), is_other)
 
 
 def test_the_room_that_a_rank_had_tells_which_of_two_sizes_it_called_with() -> None:

@@ -1,5 +1,6 @@
 """Processes as /proc shows them: this one, children that run, stop and end, and files that were made up."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.model import EndKind, ProcessState
-from allready.model.process import ON_DESCRIPTORS, TIMED_WAIT
+from allready.model.process import FILE_LOCKS, ON_DESCRIPTORS, TIMED_WAIT
 from allready.proc import process
 from allready.proc.kill import kill_all, reap, send_signal
 from allready.proc.process import (
@@ -35,7 +36,7 @@ from allready.proc.process import (
     status_bits,
     status_field,
 )
-from allready.proc.syscalls import parse_syscall
+from allready.proc.syscalls import file_lock_holder, other_calls, parse_locks, parse_syscall, syscall_of
 from tests.clock import until
 
 WAITS = [sys.executable, "-S", "-c", "input()"]
@@ -183,3 +184,44 @@ def test_only_a_regular_file_is_read_and_only_so_much_of_it(tmp_path: Path) -> N
     with file.open("r+b") as holes:
         holes.truncate(1 << 40)
     assert read_regular(file, 10) == b"0123456789"
+
+
+@pytest.mark.parametrize("call", ["flock", "lockf"])
+def test_who_holds_the_file_lock_that_a_process_waits_for_is_known(call: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.lock"
+    text = f"import fcntl; f = open({str(path)!r}, 'w'); fcntl.{call}(f, fcntl.LOCK_EX)"
+    with path.open("w") as file:
+        getattr(fcntl, call)(file, fcntl.LOCK_EX)
+        with subprocess.Popen([sys.executable, "-S", "-c", text]) as waits:
+            try:
+                assert until(lambda: file_lock_holder(waits.pid) == os.getpid())
+                assert (syscall_of(waits.pid)[0] or "").startswith(FILE_LOCKS)
+                assert syscall_of(waits.pid)[1] == str(path)
+            finally:
+                waits.kill()
+        assert file_lock_holder(os.getpid()) is None
+
+
+def test_locks_are_read_whatever_the_lines_are() -> None:
+    text = (
+        "1: POSIX  ADVISORY  WRITE 11 fe:00:7 0 EOF\n2: OFDLCK ADVISORY  WRITE -1 fe:00:8 0 EOF\n"
+        "2: -> OFDLCK ADVISORY  WRITE 21 fe:00:8 0 EOF\n1: -> POSIX  ADVISORY  WRITE 12 fe:00:7 0 EOF\n"
+        "1: -> POSIX  ADVISORY  WRITE 13 fe:00:7 0 EOF\n3: -> \n\nx\n4:"
+    )
+    assert [parse_locks(text, pid) for pid in (11, 12, 13, 21, 0)] == [None, 11, 11, None, None]
+
+
+def test_calls_of_other_threads_that_end_by_themselves_are_seen() -> None:
+    text = (
+        "import os, threading, time, socket\n"
+        "one, two = socket.socketpair()\n"
+        "for call in (lambda: time.sleep(60), lambda: one.recv(1), lambda: os.read(os.pipe()[0], 1),\n"
+        "             threading.Event().wait): threading.Thread(target=call, daemon=True).start()\n"
+        "threading.Event().wait()"
+    )
+    with subprocess.Popen([sys.executable, "-S", "-c", text]) as started:
+        try:
+            assert until(lambda: other_calls(started.pid) == ("clock_nanosleep", "recvfrom")), other_calls(started.pid)
+        finally:
+            started.kill()
+    assert other_calls(started.pid) == ()

@@ -19,6 +19,7 @@ from allready.judging.closings import is_denied, job_closing, overruled
 from allready.judging.ends import ended_well, merge_deaths
 from allready.judging.event_logs import join_event_logs, later_than_recovery
 from allready.judging.last_calls import with_last_calls
+from allready.judging.pairs import pair_surplus
 from allready.judging.roles import settle
 from allready.judging.siblings import with_siblings
 from allready.judging.turns import kept_turns
@@ -115,6 +116,7 @@ def assemble(
         clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
         iterations=in_logs.iterations,
         turns={**loops, **kept_turns(flight.groups)},
+        surplus=pair_surplus(flight.groups, identities.node_of_rank),
         benches=benches,
         runtime=joined_logs.failures,
         notes=(*flight.notes, *joined_logs.notes),

@@ -11,12 +11,17 @@ from allready.evidence.flight.names import element_bytes
 from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.operation_names import ALIKE
 from allready.evidence.reading import FlightDump, Reading
+from allready.evidence.stacks.meaning import other_threads_calls
+from allready.judging.flight_calls import calls_of
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
-from allready.judging.last_calls import SIZES
-from allready.judging.majority import majority
+from allready.judging.last_calls import SIZES, call_of_stack
+from allready.judging.majority import is_tie, majority
+from allready.judging.sequence import codes_before, loop_of, out_of_turn
 from allready.model import (
+    CallSite,
     Death,
     Event,
+    GroupProgress,
     Misfit,
     Mismatch,
     NodeStatus,
@@ -134,6 +139,9 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
         progress = next((p for p in run.progress if p.group == group.name and rank in p.positions), None)
         if progress is None:
             continue
+        in_loop = _call_of_its_loop(run, reported[0], group, tracks, progress)
+        if in_loop is not None:
+            return replace(run, mismatches=(in_loop,))
         others = set(progress.members or progress.positions) - {rank}
         seq = min((t.hi for r, t in tracks.items() if r in others), default=0)  # the one that all of them were in
         if seq < progress.positions[rank].enqueued:
@@ -156,13 +164,74 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
             seq=seq,
             label=progress.label,
             odd=(rank,),
-            by_rank={**made, rank: Operation(seq=seq, name=one.name, site=reported[0].site)},
+            by_rank={**made, rank: Operation(seq=seq, name=one.name, site=_site_of(run, reported[0], made))},
             origins={rank: reported[0].origin, **{r: tracks[r].dump.origin for r in made if r in tracks}},
         )
         return replace(run, mismatches=(mismatch,))
     if any(word in reported[0].text.lower() for word in OWN_CHECKS):
         return replace(run, mismatches=(_own_fault(reported[0], run),))
     return run
+
+
+def _site_of(run: RunEvidence, death: Death, made: Mapping[int, Operation]) -> CallSite | None:
+    """The line from which it called: where another thread of it was in such a call as well, from a line of its own,
+    that one was the call too many."""
+    theirs = {o.site for o in made.values()}
+    stacks = (s for s in run.stacks if s.rank == death.rank and s.role == "rank")
+    sites = {site for stack in stacks for _, site in other_threads_calls(stack)} - theirs
+    return sites.pop() if len(sites) == 1 and None not in theirs else death.site
+
+
+def _call_of_its_loop(
+    run: RunEvidence, death: Death, group: Group, tracks: Mapping[int, Track], progress: GroupProgress
+) -> Mismatch | None:
+    """All others made one call alike, and the rank had as much room as a call of their loop needs: it made that one.
+
+    More bytes came than it had room for, in the ratio of the sizes of both.
+    """
+    rank = death.rank
+    assert rank is not None
+    site = next((call_of_stack(s).site for s in run.stacks if s.rank == rank and s.role == "rank"), death.site)
+    others = set(progress.members or progress.positions) - {rank}
+    seq = min((t.hi for r, t in tracks.items() if r in others), default=0)
+    made = {r: o for r, t in tracks.items() if r in others and (o := operation_at(group, t, seq)) is not None}
+    stated = _TOO_LONG.search(death.text)
+    if stated is None or not others or set(made) != others or (rank in tracks and tracks[rank].hi >= seq):
+        return None
+    if len({(o.name, o.num_elements, o.dtype) for o in made.values()}) != 1:
+        return None
+    came_bytes, room_bytes = map(int, stated.groups())
+    one, its = made[min(others)], tracks[min(others)]
+    known = codes_before({r: t for r, t in calls_of(tracks).items() if r in others}, seq)
+    loop = loop_of(known)
+    turn = known[-loop.period :].tolist() if loop is not None else []
+    fitting = {
+        code: o
+        for at, code in enumerate(turn)
+        if (o := operation_at(group, its, seq - len(turn) + at)) is not None
+        and (o.name, o.dtype) == (one.name, one.dtype)
+        and came_bytes * (o.num_elements or 0) == room_bytes * (one.num_elements or 0) != 0
+    }
+    if len(fitting) != 1:
+        return None
+    [(code, call)] = fitting.items()
+    here = {rank: code} | dict.fromkeys(others, its.codes[seq - its.lo])
+    late = out_of_turn(known, here)
+    most = majority(here)
+    if not late or late != (most.odd if most is not None else late if is_tie(here) else ()):
+        return None
+    return Mismatch(
+        group=progress.group,
+        base_name=progress.name,
+        source=progress.source,
+        kind="size",
+        seq=seq,
+        label=progress.label,
+        odd=late,
+        by_rank=dict(sorted({**made, rank: replace(call, seq=seq, site=site)}.items())),
+        origins={rank: death.origin, **{r: tracks[r].dump.origin for r in made}},
+        out_of_turn=late,
+    )
 
 
 def _with_shorter_calls(run: RunEvidence, reported: Sequence[Death]) -> RunEvidence:

@@ -123,6 +123,15 @@ def same_place_s(live: Live, rank: int) -> float:
     return max(0.0, stay if blocked is None else min(stay, blocked))
 
 
+def since_operation_s(live: Live, rank: int) -> float:
+    """For how long a rank has begun and completed no operation in any group; 0 where it has made none."""
+    status, node = status_of(live, rank), live.node_of_rank().get(rank)
+    moved = [g.moved_s for g in status.groups if g.moved_s is not None] if status is not None else []
+    if node is None or not moved:
+        return 0.0
+    return max(0.0, live.statuses[node].time_s - max(moved) + age_s(live, node))
+
+
 def _since_s(live: Live, rank: int) -> float | None:
     """Since when the rank's main thread has stood where it stands, on its node's clock; None when that is not known."""
     status = status_of(live, rank)

@@ -1,6 +1,7 @@
 """What a live process shows of why its rank does not come: one list of cases over its status, stack and children."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from allready.evidence.stacks.meaning import frames_text
@@ -19,6 +20,7 @@ from allready.judging.live_status import (
 from allready.judging.stall import HELD_UP, LEAVING, WAITING, WORKING, StallCause, StallKind
 from allready.judging.stated import said, stated
 from allready.model import (
+    ChildRow,
     Confidence,
     Evidence,
     FaultClass,
@@ -30,7 +32,7 @@ from allready.model import (
     RunEvidence,
     clock_time,
 )
-from allready.model.process import ENDING_SIGNALS, ON_DESCRIPTORS, TIMED_WAIT
+from allready.model.process import ENDING_SIGNALS, ENDS, FILE_LOCKS, ON_DESCRIPTORS, TIMED_WAIT
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -50,6 +52,8 @@ LOCAL_IO_S = 30.0
 GONE_S = 1.0
 REAPED_S = 5.0
 """So long a process that has ended is without an exit code where its parent is slow; longer where it never asks."""
+_OF_CHILDREN = re.compile(r"(?:^|/)(?:multiprocessing|concurrent/futures)/")
+"""Where a main thread in a lock may wait for child processes."""
 STAYS_S = 1.0
 WORKS_SHARE = 0.2
 
@@ -62,12 +66,21 @@ REMOTE_WAITS = ("nfs", "rpc_", "fuse", "request_wait_answer", "ceph", "lustre", 
 FILE_CALLS = {
     "read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "fsync", "fdatasync", "open",
     "openat", "stat", "fstat", "lstat", "newfstatat", "statx", "getdents", "getdents64", "close", "ftruncate",
-    "fallocate", "flock", "syncfs", "sync", "sync_file_range", "copy_file_range", "sendfile", "lseek", "page fault",
+    "fallocate", "syncfs", "sync", "sync_file_range", "copy_file_range", "sendfile", "lseek", "page fault",
 }  # fmt: skip
 SLEEP_CALLS = {"nanosleep", "clock_nanosleep", "select", "pselect6", "pause", "rt_sigtimedwait", "rt_sigsuspend"}
 LOCK_CALLS = {"futex", "futex_waitv"}
 NETWORK_CALLS = {"recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "accept4"}
 POLLS = {"poll", "ppoll", "epoll_wait", "epoll_pwait", "epoll_pwait2"}
+MEANINGS: Sequence[tuple[Collection[str], str]] = (
+    (LOCK_CALLS, "lock"),
+    (FILE_LOCKS, "file_lock"),
+    (SLEEP_CALLS, "sleep"),
+    (FILE_CALLS, "io"),
+    (NETWORK_CALLS, "network_wait"),
+    ({"wait4", "waitid"}, "subprocess_wait"),
+)
+"""What a main thread does that is in one of these calls, where no library's frame says what for."""
 
 PHASES = {
     "saving": "io", "loading": "data_loading", "compiling": "import_or_compile", "importing": "import_or_compile"
@@ -92,7 +105,18 @@ class _Rank:
         self.stay_s = same_place_s(live, status.rank)
         threads = self.stack.threads if self.stack is not None else ()
         self.has_frames = any(t.is_main and t.frames for t in threads)
-        self.others_work = any(t.activity in FOREIGN for t in threads if not t.is_main)
+        children = self.seen.children if self.seen is not None else ()
+        self.others_work = any(t.activity in FOREIGN for t in threads if not t.is_main) or (
+            self.seen is not None and bool(self.seen.other_calls)
+        )
+        if any(t.is_main and any(_OF_CHILDREN.search(f.file) for f in t.frames) for t in threads):
+            self.others_work = self.others_work or any(_may_go_on(child) for child in children)
+        # What only threads of its own can fill.
+        self.is_in_queue = (
+            any(t.is_main and t.activity == "queue" for t in threads)
+            and self.call in LOCK_CALLS
+            and all(c.state == ProcessState.ZOMBIE for c in children)
+        )
 
     def cause(self, kind: StallKind, fault_class: FaultClass, **known: Any) -> StallCause:
         """The cause, with all that is known of the rank."""
@@ -121,6 +145,12 @@ def stall_of_process(case: Analysis, rank: int) -> StallCause:
         return StallCause(rank=rank, kind=StallKind.SILENT, fault_class=FaultClass.NET_BROKEN)
     found = _Rank(case, live, status)
     return next(cause for ask in CASES if (cause := ask(found)) is not None)
+
+
+def _may_go_on(child: ChildRow) -> bool:
+    """Whether a child does something that ends by itself; one that waits for work reads a pipe, or is in a lock."""
+    call = (child.syscall or "").partition("(")[0]
+    return child.state in {ProcessState.RUNNING, ProcessState.DISK} or call in ENDS | POLLS
 
 
 def _ended(rank: _Rank) -> StallCause | None:
@@ -241,12 +271,35 @@ def _elsewhere(rank: _Rank) -> StallCause | None:
 def _lock(rank: _Rank) -> StallCause | None:
     heartbeat_age_s = rank.status.heartbeat_age_s
     runs_python = heartbeat_age_s is None or heartbeat_age_s < FRESH_HEARTBEAT_S
-    is_blocked = rank.doing == "lock" and rank.stay_s >= BLOCKED_S and is_idle(rank.live, rank.status.rank)
+    is_blocked = (
+        (rank.doing == "lock" or rank.is_in_queue) and rank.stay_s >= BLOCKED_S and is_idle(rank.live, rank.status.rank)
+    )
     # Another thread that works will release it; without one no thread will, and it waits on unless it has set a limit.
     stays = rank.stack is not None and not rank.others_work and not rank.is_timed
     if not is_blocked or not runs_python or (not stays and _has_left_its_groups(rank)):
         return None
     return rank.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=stays)
+
+
+def _file_lock(rank: _Rank) -> StallCause | None:
+    """It waits for a file lock that another rank has, and that one waits for it in a collective."""
+    holder = _holder(rank.live, rank.node, rank.seen)
+    status = None if holder is None else status_of(rank.live, holder)
+    if rank.doing != "file_lock" or status is None or rank.stay_s < BLOCKED_S or not is_idle(rank.live, holder or 0):
+        return None
+    theirs = doing_of(status, evidence_of(rank.live, status.rank), stack_of(rank.run, status.rank))
+    if theirs != "in_collective" or same_place_s(rank.live, status.rank) < BLOCKED_S:
+        return None
+    what = f"{rank.seen.open_file or '?'}, rank {holder}, pid {status.pid}" if rank.seen is not None else ""
+    return rank.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=True, what=what)
+
+
+def _holder(live: Live, node: int | None, seen: RankEvidence | None) -> int | None:
+    """The rank that has the file lock for which one of its node waits."""
+    pid = seen.lock_holder if seen is not None else None
+    if pid is None or node is None or node not in live.statuses:
+        return None
+    return next((s.rank for s in live.statuses[node].ranks if s.pid == pid), None)
 
 
 def _left_groups(rank: _Rank) -> StallCause | None:
@@ -276,14 +329,14 @@ def _work(rank: _Rank) -> StallCause | None:
 
 
 def _idle(rank: _Rank) -> StallCause | None:
-    if rank.doing in {"sleep", "user_idle"}:
+    if rank.doing in {"sleep", "user_idle", "file_lock", "pipe_wait"}:
         is_sleep = rank.doing == "sleep" and not rank.is_select and rank.call not in POLLS | NETWORK_CALLS
         return rank.cause(StallKind.SLEEP if is_sleep else StallKind.AWAITS, FaultClass.CPU_STUCK)
     return rank.cause(StallKind.UNKNOWN, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE)
 
 
 CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
-    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _left_groups, _endless, _work, _idle
+    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _file_lock, _left_groups, _endless, _work, _idle
 )  # fmt: skip
 """In this order; the last one always has an answer."""
 
@@ -318,7 +371,8 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
     call = _call(seen)
     if kind not in {"", "unreadable", "user_code", "user_idle", "lock"}:
         return kind
-    if kind in {"user_code", "user_idle"} and status.framework == "jax" and call in LOCK_CALLS | POLLS:
+    is_jax = status.framework == "jax" and not status.waits_otherwise
+    if is_jax and kind in {"user_code", "user_idle"} and call in LOCK_CALLS | POLLS:
         return "gpu_wait"  # what asks for an array's value has no frame of Python
     if status.phase == "joining" and call in LOCK_CALLS:
         return "in_collective"  # what blocks inside of torch's making of a group waits for other ranks
@@ -326,19 +380,20 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
         return "lock"
     if status.process_state == ProcessState.RUNNING or call == "running" or (status.cpu_share or 0.0) > 0.5:
         return "cpu_work"
-    if call in LOCK_CALLS:
-        return "lock"
-    if call in SLEEP_CALLS:
-        return "sleep"
-    if call in FILE_CALLS and seen is not None and _is_file(seen.open_file):
-        return "io"
-    if call in NETWORK_CALLS:
-        return "network_wait"
-    if call in {"wait4", "waitid"}:
-        return "subprocess_wait"
-    if kind in {"user_idle", "lock"}:
-        return kind
+    by_call = next((meaning for calls, meaning in MEANINGS if call in calls), "")
+    if by_call == "io" and seen is not None and not _is_file(seen.open_file):
+        by_call = _of_no_file(seen)
+    if by_call or kind in {"user_idle", "lock"}:
+        return by_call or kind
     return PHASES.get(status.phase, "cpu_work" if (status.cpu_share or 0.0) > 0.2 else kind or "")
+
+
+def _of_no_file(seen: RankEvidence) -> str:
+    """What a read or write of a connection or a pipe is; the opening of a named pipe waits for its other end."""
+    path = seen.open_file or ""
+    if path.startswith("pipe:") or seen.wchan == "wait_for_partner":
+        return "pipe_wait"
+    return "network_wait" if path.startswith("socket:") else ""
 
 
 def stack_of(run: RunEvidence | None, rank: int) -> ProcessStack | None:
@@ -377,6 +432,8 @@ def _shown(
         file, function = seen.open_file or None, seen.wchan or None
         call = said("futex with a time limit") if seen.syscall == TIMED_WAIT else seen.syscall
         found.append(stated(f"rank {rank} /proc", form, call=call, file=file, function=function))
+        if seen.lock_holder is not None:
+            found.append(stated(f"rank {rank} /proc", "the lock is held by process {pid}", pid=seen.lock_holder))
     elif seen is not None and seen.wchan:
         found.append(stated(f"rank {rank} /proc", "kernel function {function}", function=seen.wchan))
     if stack is not None and stack.threads:

@@ -13,8 +13,10 @@ _MORE_DOING = {
     "joining": "builds its groups",
     "traced": "held by a tracer",
     "ended": "has ended",
+    "file_lock": "waits for a file lock",
+    "pipe_wait": "waits for a pipe",
 }
-"""What the table of ranks has no words for, since other columns say it."""
+"""What the table of ranks has no words for: other columns say it, or only a system call shows it."""
 
 
 def doing_words(activity: str) -> Phrase | str:

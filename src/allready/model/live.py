@@ -86,6 +86,8 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     outlives: tuple[
         str, ...
     ] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show
+    waits_otherwise: bool = False  # of JAX: the call that it stands in is known to wait for no other rank (a lock)
+    joins_as: tuple[int, int] | None = None  # while it joins: rank and world size that its script gave, where known
 
     @property
     def call_site(self) -> CallSite | None:
@@ -204,6 +206,7 @@ class ChildRow(Struct, frozen=True, kw_only=True):
     command: str = ""
     cpu_share: float | None = None
     wchan: str | None = None
+    syscall: str | None = None
 
 
 class RankEvidence(Struct, frozen=True, kw_only=True):
@@ -214,7 +217,8 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     `nccl_log_tail`: the same of its NCCL log, if there is one; `nccl_record`: what the whole of that log says of its
     communicators, interfaces and calls, read on the node (`evidence.nccl_record`).
     `agreed`: the failure of the runtime library that it ended by, as an event log.
-    `wchan`, `syscall`: of the main thread, from /proc.
+    `wchan`, `syscall`: of the main thread, from /proc; `lock_holder`: the process that has the file lock it waits for.
+    `other_calls`: calls of other threads that end by themselves, where the main thread waits for one of them.
     """
 
     rank: int
@@ -230,6 +234,8 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     wchan: str | None = None
     syscall: str | None = None
     open_file: str | None = None  # the path behind the descriptor of a blocking read or write
+    lock_holder: int | None = None
+    other_calls: tuple[str, ...] = ()
     children: tuple[ChildRow, ...] = ()
 
 

@@ -42,6 +42,14 @@ CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 """Signals that a process gets through its own doing."""
 
 
+ENDS = frozenset({
+    "nanosleep", "clock_nanosleep", "recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "wait4", "waitid", "fsync",
+    "fdatasync", "sync", "syncfs",
+})  # fmt: skip
+READS = frozenset({"read", "write", "pread64", "pwrite64", "readv", "writev"})
+"""System calls that end by themselves; of the second kind those on files and connections."""
+FILE_LOCKS = ("flock", "fcntl")
+"""System calls in which a process waits for a file lock; of fcntl no other command blocks."""
 TIMED_WAIT = "futex(timeout)"
 """The system call of a thread that waits for a lock no longer than a while."""
 ON_DESCRIPTORS = "(of descriptors)"

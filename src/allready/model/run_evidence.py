@@ -381,6 +381,24 @@ class CallShift(Struct, frozen=True, kw_only=True):
     operation: str = "?"
 
 
+class PairSurplus(Struct, frozen=True, kw_only=True):
+    """A call that one of two ranks made and the other did not, of a group that has no other members.
+
+    `ahead`, `behind`: who made more calls, and who fewer.  `seq`, `operation`: where the calls of both part, and what
+    `ahead` did there.  `odd`: whose own order of calls it broke; () where the call may be missing in the other as well.
+    `step_s`, `usual_step_s`: how soon after the call before it came, and the shortest other time, where no line tells.
+    """
+
+    group: str
+    ahead: int
+    behind: int
+    seq: int
+    operation: Operation | None = None
+    odd: tuple[int, ...] = ()
+    step_s: float | None = None
+    usual_step_s: float | None = None
+
+
 class Lag(Struct, frozen=True, kw_only=True):
     """How late ranks entered the operations of one group, over the operations that all of them recorded.
 
@@ -460,8 +478,9 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     have no death.  `closings`: how logs end; `closing`: that of the job, where it came to its own end and nothing that
     was read contradicts it.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.
     `turns`: rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.
-    `shift`: who is a call ahead of the others or behind in one of its groups, while the job goes on.  `runtime`:
-    failures that the runtime library's ranks agreed upon, the last one last.
+    `shift`: who is a call ahead of the others or behind in one of its groups, while the job goes on.  `surplus`: of two
+    ranks, the call that only one made.  `runtime`: failures that the runtime library's ranks agreed upon, the last one
+    last.
     """
 
     sources: tuple[SourceRecord, ...] = ()
@@ -476,6 +495,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     iterations: Iterations | None = None
     turns: Mapping[int, bool] = {}
     shift: CallShift | None = None
+    surplus: PairSurplus | None = None
     benches: tuple[BenchRun, ...] = ()
     runtime: tuple[RuntimeFailure, ...] = ()
     expected_ranks: int = 0

@@ -1,9 +1,10 @@
 """In which system call the main thread of a process waits, and for what file."""
 
+import os
 import platform
 from functools import cache
 
-from allready.model.process import ON_DESCRIPTORS, TIMED_WAIT
+from allready.model.process import ENDS, ON_DESCRIPTORS, READS, TIMED_WAIT
 from allready.proc.clocks import PROC
 from allready.proc.process import open_file, read_text
 
@@ -41,6 +42,10 @@ _FUTEX_WAITS = frozenset({0, 6, 9, 11, 13})
 """Operations of futex whose fourth argument is a time limit: wait and lock_pi, with their variants."""
 _FUTEX_COMMAND = 0x7F
 _SELECTS = ("select", "pselect6")
+MAX_LOCKS_BYTES = 1 << 20
+MAX_THREADS = 512
+_ENDLESS = ("pipe:", "anon_inode:", "/dev/")
+"""What a thread may read for ever that has nothing else to do."""
 
 
 @cache
@@ -81,6 +86,46 @@ def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | N
     if name in _SELECTS and first:
         return name + ON_DESCRIPTORS, None
     return TIMED_WAIT if name == "futex" and _has_time_limit(words[1:]) else name, None
+
+
+def other_calls(pid: int) -> tuple[str, ...]:
+    """In which calls that end by themselves (a sleep, a read of a file or a connection) its other threads are."""
+    try:
+        threads = os.listdir(f"{PROC}/{pid}/task")  # noqa: PTH208 - names, not paths
+    except OSError:
+        return ()
+    found = set()
+    for thread in threads[:MAX_THREADS]:
+        if thread == str(pid):
+            continue
+        text, fd = parse_syscall(read_text(f"{PROC}/{pid}/task/{thread}/syscall", 512), _names())
+        name = (text or "").partition("(")[0]
+        path = open_file(pid, fd) if fd is not None and name in READS else None
+        if name in ENDS or (path is not None and not path.startswith(_ENDLESS)):
+            found.add(name)
+    return tuple(sorted(found))
+
+
+def file_lock_holder(pid: int) -> int | None:
+    """The process that holds the file lock (flock, fcntl) for which this one waits; None where that is not seen, as of
+    locks of another machine or of an open file description that has no owner."""
+    return parse_locks(read_text(f"{PROC}/locks", MAX_LOCKS_BYTES), pid)
+
+
+def parse_locks(text: str, waiter: int) -> int | None:
+    """In /proc/locks a holder's line is followed by those of the processes that it blocks, under one number."""
+    holders: dict[str, int] = {}
+    for line in text.splitlines():
+        words = line.split()
+        is_blocked = words[1:2] == ["->"]
+        pid = words[5 if is_blocked else 4] if len(words) > 5 else ""
+        if not pid.isdecimal():  # -1: no process owns it
+            continue
+        if is_blocked and int(pid) == waiter:
+            return holders.get(words[0])
+        if not is_blocked:
+            holders[words[0]] = int(pid)
+    return None
 
 
 def _has_time_limit(arguments: list[str]) -> bool:

@@ -45,7 +45,8 @@ def test_a_wait_right_in_the_users_code_is_read_from_its_source() -> None:
 def test_in_a_job_of_jax_a_function_of_any_name_may_wait() -> None:
     assert kind(lambda train_step: train_step(), is_jax_job=True) == "jax"
     assert kind(lambda self: self.other(1), is_jax_job=True) == "jax"
-    assert kind(lambda lock: lock.acquire(), is_jax_job=True) == ""
+    assert kind(lambda lock: lock.acquire(), is_jax_job=True) == "other"
+    assert kind(lambda lock: lock.acquire()) == ""
     assert kind(lambda train_step: train_step()) == ""
 
 

@@ -122,6 +122,24 @@ def test_a_job_started_by_hand_is_found_through_its_shells(tmp_path: Path) -> No
             assert not jobs_with({other.pid})
 
 
+def test_what_py_spy_would_show_is_said_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(sys.executable, "-c", SLEEP) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        for program, is_said in ((None, True), ("/bin/true", False)):
+            monkeypatch.setattr("allready.live.watch.outside.spy_program", lambda program=program: program)
+            found = job_of_pids((child.pid,))
+            assert found is not None
+            job = ForeignJob(found.job, found)
+            try:
+                state = job.sample()
+            finally:
+                job.close()
+            assert state is not None
+            said = [note.text("en") for note in state.notes if "py-spy" in note.text("en")]
+            assert [f"{sys.executable} -m pip install py-spy" in text for text in said] == [True] * is_said
+
+
 def test_a_stopped_rank_is_a_verdict_and_diagnose_reads_it_from_the_folder(tmp_path: Path) -> None:
     with started(sys.executable, "-c", SLEEP) as one, started(sys.executable, "-c", SLEEP) as two:
         for child in (one, two):

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from allready.judging.loading import load
 from allready.model import RankStatus
+from allready.model.fill import fill
 from tests.fleets import check
 from tests.rules.live.made import NOW, ask, behind, ended, job, mark, waiting
 
@@ -122,3 +124,26 @@ def test_a_rank_that_left_or_is_waited_for_is_another_matter() -> None:
     assert ask("LIV014", *(idle(r) for r in range(3)), ended(3)).state == "clear"
     late = [waiting(r, groups=(mark(64, moved_s=LONG, waiting_s=45.0),), site_since_s=LONG) for r in range(3)]
     assert ask("LIV014", *late, idle(3)).state == "clear"
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_told"),
+    [
+        ({}, True),
+        ({"phase": "evaluating"}, False),
+        ({"groups": (mark(64, moved_s=NOW - 640.0),)}, False),
+        ({"groups": (mark(63, pending=False, moved_s=NOW - 500.0),)}, False),
+    ],
+)
+def test_ranks_that_all_compute_without_an_operation_are_told_after_very_long(
+    changes: dict[str, Any], is_told: bool
+) -> None:
+    """Each goes from line to line, so that none stands; an evaluation, or one that made an operation, is none of it."""
+    quiet: dict[str, Any] = {"groups": (mark(63, pending=False, moved_s=NOW - 640.0),), "site_since_s": NOW - 0.1}
+    ranks = [behind(r, **(quiet | {"cpu_share": 1.0} | (changes if r == 1 else {}))) for r in range(4)]
+    told = ask("LIV014", *ranks, live={"hang_after_s": 60.0})
+    assert (told.state == "hit") is is_told
+    for hit in told.hits:
+        said = fill(load()["LIV014"].message, hit.values)
+        assert said.startswith("no rank has begun an operation for 640 s, 11 times --hang-after, though all compute: ")
+        assert (hit.severity, bool(hit.culprits)) == (None, False)

@@ -2,6 +2,7 @@
 
 from allready.model import Confidence, FaultClass, ProcessState, Severity
 from allready.model.process import ON_DESCRIPTORS
+from tests.cases import cases
 from tests.rules.live.made import ask, behind, mark, stack, waiting
 
 SLEEP = {"syscall": "clock_nanosleep"}
@@ -73,3 +74,18 @@ def test_what_one_of_several_does_is_not_said_of_all() -> None:
     stacks = tuple(stack(r, activity, site) for r, (activity, site) in late.items())
     [hit] = ask("LIV006", *ranks, seen=dict.fromkeys(late, SLEEP), stacks=stacks).hits
     assert (hit.culprits.ranks, hit.values["site"], hit.values["doing"]) == ((2, 3), "?", "?")
+
+
+@cases(
+    ("seen", "doing", "fault_class"),
+    [
+        ({"syscall": "read(4)", "open_file": "pipe:[77]", "wchan": "anon_pipe_read"}, "waits for a pipe", "CPU-STUCK"),
+        ({"syscall": "write(4)", "open_file": "pipe:[77]", "wchan": "pipe_write"}, "waits for a pipe", "CPU-STUCK"),
+        ({"syscall": "openat", "wchan": "wait_for_partner"}, "waits for a pipe", "CPU-STUCK"),
+        ({"syscall": "read(4)", "open_file": "socket:[77]"}, "waits for the network", "CPU-BUSY"),
+    ],
+)
+def test_what_a_read_without_a_frame_waits_for_is_said(seen: dict[str, str], doing: str, fault_class: str) -> None:
+    [hit] = ask("LIV006", behind(2), seen={2: seen}, stacks=(stack(2, "user_code"),)).hits
+    assert (hit.culprits.ranks, hit.confidence, hit.fault_class) == ((2,), "likely", fault_class)
+    assert doing in str(hit.values["doing"])

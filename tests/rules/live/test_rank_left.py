@@ -13,6 +13,7 @@ from allready.model import (
     Mismatch,
     Operation,
     Origin,
+    PairSurplus,
     Position,
     ProcessState,
     RankStatus,
@@ -214,3 +215,27 @@ def test_a_living_rank_without_its_groups_has_destroyed_them() -> None:
         positions[2] = Position(enqueued=63, completed=63, last=last)
         now = replace(fleet.run_evidence, progress=(replace(told, positions=positions, absent={}),))
         assert check("LIV007", replace(fleet, run_evidence=now)).state == state
+
+
+def test_of_two_the_call_that_only_the_other_made_is_shown_and_who_left_is_not_accused() -> None:
+    """Seen: rank 1 of two logged a metric that rank 0 did not; rank 0, first at its end, was accused."""
+    call = Operation(seq=40, name="all_reduce", num_elements=10)
+    for odd in ((), (0,)):
+        fleet = two(ended(1))
+        assert fleet.run_evidence is not None
+        pair = PairSurplus(group="0", ahead=0, behind=1, seq=40, operation=call, odd=odd)
+        known = replace(fleet.run_evidence, surplus=pair, turns={0: True, 1: True})
+        [hit] = check("LIV007", replace(fleet, run_evidence=known)).hits
+        assert (hit.culprits.ranks, hit.confidence) == (odd, Confidence.LIKELY)
+        said = fill(load()["LIV007"].message, hit.values)
+        assert "only rank 0 (gpu0, pid 100) made call #40, all_reduce [10]" in said
+        assert ("either rank 1" in said) == (not odd)
+        other = replace(known, surplus=replace(pair, ahead=1, behind=0))
+        [hit] = check("LIV007", replace(fleet, run_evidence=other)).hits
+        assert "#40" not in fill(load()["LIV007"].message, hit.values)
+
+
+def test_of_two_the_lines_of_the_one_that_waits_are_waited_for() -> None:
+    """Rings have no lines; a dump, which has, is asked for in the second question."""
+    for back_s, state in ((1.0, "clear"), (3.0, "hit")):
+        assert check("LIV007", two(ended(1), live={"since_s": NOW - back_s})).state == state

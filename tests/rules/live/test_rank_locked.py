@@ -1,7 +1,13 @@
 """LIV003."""
 
+from msgspec.structs import replace
+
+from allready.judging.loading import load
+from allready.model import ChildRow, Frame, ProcessStack, ProcessState
+from allready.model.fill import fill
 from allready.model.process import TIMED_WAIT
-from tests.rules.live.made import NOW, ask, behind, stack
+from tests.cases import cases
+from tests.rules.live.made import NOW, ask, behind, stack, waiting
 
 FUTEX = {"syscall": "futex", "wchan": "futex_do_wait"}
 
@@ -81,3 +87,92 @@ def test_a_stack_that_was_taken_somewhere_else_tells_nothing() -> None:
     assert run(load()["LIV003"], fleet).state == "hit"
     old = {n: replace(e, status=replace(e.status, time_s=NOW - 6)) for n, e in fleet.live.evidence.items()}
     assert run(load()["LIV003"], replace(fleet, live=replace(fleet.live, evidence=old))).state == "clear"
+
+
+def queued(*others: str) -> ProcessStack:
+    """A main thread in `queue.Queue`, which its frames show, and threads beside it."""
+    seen = stack(2, "data_loading", others=others)
+    [main, *rest] = seen.threads
+    return replace(seen, threads=(replace(main, activity="queue"), *rest))
+
+
+def test_a_queue_that_no_thread_serves_is_filled_by_none() -> None:
+    """Seen: the thread that wrote checkpoints had ended with an exception, and `Queue.join()` waited for it."""
+    [hit] = ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(queued(),)).hits
+    assert hit.culprits.ranks == (2,)
+    assert "waited for a queue that none of its threads serves" in fill(load()["LIV003"].message, hit.values)
+    [hit] = ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "lock"),)).hits
+    assert "waited for a lock" in fill(load()["LIV003"].message, hit.values)
+
+
+def test_a_queue_that_a_thread_or_a_child_may_fill_is_a_wait_for_data() -> None:
+    assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(queued("io"),)).state == "clear"
+    children = (ChildRow(pid=9, parent=102, state=ProcessState.SLEEPING, role="other"),)
+    assert ask("LIV003", behind(2), seen={2: FUTEX | {"children": children}}, stacks=(queued(),)).state == "clear"
+    assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "data_loading"),)).state == "clear"
+
+
+def file_lock(holder: int | None) -> dict[str, object]:
+    path = "/data/tokens.lock"
+    return {"syscall": "flock(7)", "wchan": "locks_lock_inode_wait", "open_file": path, "lock_holder": holder}
+
+
+def test_a_file_lock_that_another_rank_holds_in_a_collective_is_never_released() -> None:
+    """Rank 3 prepares the data first, by a lock of a file, and goes to a barrier with it."""
+    [hit] = ask("LIV003", behind(2), seen={2: file_lock(103)}, stacks=(stack(2, "user_code"),)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((2,), None)
+    said = fill(load()["LIV003"].message, hit.values)
+    assert "waited for the lock of the file /data/tokens.lock, rank 3, pid 103, which waits for it itself" in said
+
+
+def test_a_file_lock_of_another_process_is_a_wait() -> None:
+    for holder in (4711, None):
+        known = {"seen": {2: file_lock(holder)}, "stacks": (stack(2, "user_code"),)}
+        assert ask("LIV003", behind(2), **known).state == "clear"
+        [hit] = ask("LIV006", behind(2), **known).hits
+        assert (hit.culprits.ranks, hit.fault_class, hit.confidence) == ((2,), "CPU-STUCK", "likely")
+        assert "waits for a file lock" in str(hit.values["doing"])
+        assert any("4711" in e.text for e in hit.evidence) == (holder is not None)
+
+
+def test_a_lock_of_a_jax_process_is_no_wait_for_an_array() -> None:
+    """Both are a futex below a line of the user's own; the beacon reads from the source what is called there."""
+    jax = {"groups": (), "framework": "jax", "num_operations": 0}
+    ranks = [waiting(r, **jax, site="train.py:12 step") for r in (0, 1, 3)]
+    stacks = (*(stack(r, "in_collective") for r in (0, 1, 3)), stack(2, "user_code"))
+    for otherwise, code in ((True, "LIV003"), (False, "LIV008")):
+        odd = behind(2, **jax, waits_otherwise=otherwise)
+        [hit] = ask(code, *ranks, odd, seen={2: FUTEX}, stacks=stacks).hits
+        assert hit.culprits.ranks == (2,)
+
+
+def pooled(file: str) -> ProcessStack:
+    """A main thread in a lock that waits for a pool."""
+    seen = stack(2, "lock")
+    main = seen.threads[0]
+    frames = (Frame(function="wait", file="/usr/lib/python3.11/threading.py", line=327),)
+    return replace(
+        seen, threads=(replace(main, frames=(*frames, Frame(function="get", file=file, line=7), *main.frames)),)
+    )
+
+
+@cases(
+    ("file", "syscall", "state"),
+    [
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "clock_nanosleep", "clear"),
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "poll", "clear"),
+        ("/usr/lib/python3.11/concurrent/futures/_base.py", "recvfrom(5)", "clear"),
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "read(4)", "hit"),  # they have nothing to do: a task was lost
+        ("/home/u/train.py", "poll", "hit"),
+    ],
+)
+def test_who_waits_for_a_pool_waits_for_its_processes(file: str, syscall: str, state: str) -> None:
+    """Seen: two processes downloaded for 12 s, without any processor time, and the rank was in a deadlock after one."""
+    child = ChildRow(pid=9, parent=102, state=ProcessState.SLEEPING, role="loader", syscall=syscall)
+    assert ask("LIV003", behind(2), seen={2: FUTEX | {"children": (child,)}}, stacks=(pooled(file),)).state == state
+
+
+def test_a_thread_that_sleeps_or_reads_in_a_line_of_the_users_will_let_it_go() -> None:
+    """No frame shows a built-in function: only the thread's system call does."""
+    seen = {2: FUTEX | {"other_calls": ("clock_nanosleep",)}}
+    assert ask("LIV003", behind(2), seen=seen, stacks=(stack(2, "lock", others=("",)),)).state == "clear"

@@ -203,7 +203,17 @@ def library_call(stack: ProcessStack) -> tuple[str, CallSite | None]:
     "" and None for what the frames do not show: gradients are reduced below `backward()`, without a call of Python.
     """
     thread = _main(stack.threads)
-    frames = thread.frames if thread is not None else ()
+    return _call_in(thread.frames if thread is not None else ())
+
+
+def other_threads_calls(stack: ProcessStack) -> list[tuple[str, CallSite]]:
+    """The same of its other threads, of those that are in such a call."""
+    main = _main(stack.threads)
+    found = (_call_in(thread.frames) for thread in stack.threads if thread is not main)
+    return [(name, site) for name, site in found if name and site is not None]
+
+
+def _call_in(frames: Sequence[Frame]) -> tuple[str, CallSite | None]:
     user = next((f for f in frames if is_users(f)), None)
     called = (f for f in _until_user(frames) if f.file.endswith(CALLS) and not f.function.startswith("_"))
     call = next(called, None)

@@ -38,7 +38,8 @@ class Calls:
     def blocking(self, call: "tuple[CodeType, int, dict[str, Any]] | None", *, is_jax_job: bool) -> str:
         """What kind of waiting the call may be: "torch", "gpu", "jax", or "" for none that concerns other ranks.
 
-        `is_jax_job`: then a compiled function waits too, and such a function may have any name.
+        `is_jax_job`: then a compiled function waits too, and such a function may have any name; "other" is a call that
+        is known to wait for something else.
         """
         if call is None:
             return ""
@@ -47,8 +48,9 @@ class Calls:
         if self._last[0] != key:
             text = callee(code, instruction)
             kind = METHODS.get(text.rpartition(".")[2], "") if "." in text else ""
-            if not kind and is_jax_job and may_be_compiled(text, names):
-                kind = "jax"
+            if not kind and is_jax_job:
+                is_other = text.rpartition(".")[2] in OTHER_WAITS
+                kind = "jax" if may_be_compiled(text, names) else "other" if is_other else ""
             self._last = key, kind
         return self._last[1]
 

@@ -45,10 +45,13 @@ def encode(
     most_bytes: int,
     formed: "tuple[int, tuple[int, ...]]" = (0, ()),
     handling: str = "",
+    joins_as: "tuple[int, int] | None" = None,
+    waits_otherwise: bool = False,
 ) -> bytes:
     """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is added.
 
-    `formed`: see `names.FORMED`; `handling`: see `handlers.handled`.
+    `formed`: see `names.FORMED`; `handling`: see `handlers.handled`; `joins_as`: see `joining`;
+    `waits_otherwise`: in a call that waits for something else than other ranks.
     """
     problem_list = ",".join(quoted(_cut(p)) for p in problems[:MAX_PROBLEMS])
     ring = "null" if ring_s is None else f"{ring_s:.3f}"
@@ -57,7 +60,7 @@ def encode(
         problem_list = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MAX_PROBLEMS])
     head = (
         f'{{"at_s":{at_s:.3f},"phase":{quoted(phase)},"site":{quoted(_cut(site))},"site_since_s":{site_since_s:.3f},'
-        f'{_formed(*formed)}{_handling(handling)}"visit_since_s":{visit_since_s:.3f},"stack_id":{stack_id},"framework":{quoted(framework)},"ring_s":{ring},'
+        f'{_formed(*formed)}{_handling(handling)}{_joins(joins_as)}{_otherwise(waits_otherwise)}"visit_since_s":{visit_since_s:.3f},"stack_id":{stack_id},"framework":{quoted(framework)},"ring_s":{ring},'
         f'"problems":[{problem_list}],"groups":{{'
     )
     room = most_bytes - len(head) - len('},"left_out":1000000}')
@@ -85,6 +88,14 @@ def _formed(epoch: int, members: "tuple[int, ...]") -> str:
 
 def _handling(signal: str) -> str:
     return f'"handling":{quoted(signal)},' if signal else ""
+
+
+def _otherwise(is_so: bool) -> str:
+    return '"waits_otherwise":true,' if is_so else ""
+
+
+def _joins(joins_as: "tuple[int, int] | None") -> str:
+    return "" if joins_as is None else f'"joins_as":[{joins_as[0]},{joins_as[1]}],'
 
 
 def _group(group: "GroupCounters") -> str:

@@ -21,7 +21,8 @@ _MAX_COUNT = 1 << 60
 class CellState(Struct, frozen=True, kw_only=True):
     """What one rank reports.
 
-    `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`, `epoch`, `handling`: as in `RankStatus`.
+    `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`, `epoch`, `handling`, `joins_as`,
+    `waits_otherwise`: as in `RankStatus`.
     `stack_id`: equal as long as the main thread stands at the same instruction with the same callers; equal on ranks
     that stand at the same place of the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for
     which the cell had no room.  `ring_s`: wall clock of the ring's last writing.  `is_whole` False: no payload could be
@@ -39,6 +40,8 @@ class CellState(Struct, frozen=True, kw_only=True):
     framework: str = ""
     epoch: int = 0
     handling: str = ""
+    joins_as: tuple[int, int] | None = None
+    waits_otherwise: bool = False
     groups: tuple[GroupMark, ...] = ()
     num_left_out: int = 0
     ring_s: float | None = None
@@ -65,6 +68,8 @@ class _Payload(msgspec.Struct):
     framework: str = ""
     epoch: int = 0
     handling: str = ""
+    joins_as: tuple[int, int] | None = None
+    waits_otherwise: bool = False
     world: str = ""
     groups: dict[str, _Group] = {}
     left_out: int = 0
@@ -97,6 +102,8 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         stack_id=decoded.stack_id,
         framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
         handling=decoded.handling if decoded.handling in ENDING_SIGNALS else "",
+        joins_as=decoded.joins_as if all(0 <= n < _MAX_COUNT for n in decoded.joins_as or ()) else None,
+        waits_otherwise=decoded.waits_otherwise,
         epoch=decoded.epoch if 0 <= decoded.epoch < _MAX_COUNT else 0,
         groups=groups,
         num_left_out=max(0, decoded.left_out),

@@ -17,6 +17,7 @@ from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
 from allready.live.beacon.faults import FaultFiles, append, dump
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.handlers import handled
+from allready.live.beacon.joining import joins_as
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
 from allready.live.beacon.recorder import Recorder
@@ -155,6 +156,8 @@ class Beacon:
         self._wanted_ring = self._wanted_dump = 0
         self._sight: Sight | None = None
         self._handling = ""
+        self._joins_as: tuple[int, int] | None = None
+        self._waits_otherwise = False
         self._since_s = self._visit_since_s = time.time()
         self._knows_user = False
         self._problems: list[str] = []
@@ -315,12 +318,14 @@ class Beacon:
             phase = "ending"
         elif phase == "backend":
             phase = "joining" if _is_jax_job() else "compiling"
-        elif phase == "computing":
+        self._waits_otherwise = False
+        if phase == "computing":
             is_pending = self._is_pending
             is_jax_job = not groups and _is_jax_job()
             blocking = sight.blocking
             if not blocking and is_still and (is_pending or (is_jax_job and all_share < IDLE_SHARE)):
                 blocking = self._calls.blocking(sight.call, is_jax_job=is_jax_job)
+                self._waits_otherwise = blocking == "other"
             if blocking == "jax":
                 is_waiting = is_jax_job and all_share < IDLE_SHARE
             else:
@@ -335,7 +340,9 @@ class Beacon:
         stack = sys._current_frames().get(self._main)  # noqa: SLF001 - the documented way
         if not self._is_ending:  # who leaves the script out of a handler leaves because of that signal
             self._handling = handled(stack)
-        return self._frames.classify(stack, has_groups=self._recorder.has_groups)
+        sight = self._frames.classify(stack, has_groups=self._recorder.has_groups)
+        self._joins_as = joins_as(stack) if sight.phase == "joining" else None
+        return sight
 
     def _ask(self, ring: int, dump: int) -> None:
         """Have the other thread fetch what is wanted, or what is due by itself."""
@@ -400,6 +407,8 @@ class Beacon:
                 groups=groups,
                 formed=self._formed,
                 handling=self._handling,
+                joins_as=self._joins_as,
+                waits_otherwise=self._waits_otherwise,
                 most_bytes=PAYLOAD_BYTES,
             )
         )

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from allready.model import ProcessState
 from allready.model.live import ChildRow
 from allready.proc.process import Stat, children_of, command_of, read_stat, wchan_of
+from allready.proc.syscalls import syscall_of
 from allready.redaction import masked
 
 MAX_MEMBERS = 128
@@ -126,6 +127,7 @@ class Family(Struct):
                 command=masked(member.command)[:MAX_COMMAND],
                 cpu_share=member.cpu.share(),
                 wchan=wchan_of(pid),
+                syscall=syscall_of(pid)[0],
             )
             for pid, member in sorted(self._members.items())
         )

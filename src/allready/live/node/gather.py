@@ -22,8 +22,9 @@ from allready.live.node.stacks import StackFile, child_head, head, spy, spy_prog
 from allready.live.node.tails import modified_s, tail
 from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
+from allready.model.process import FILE_LOCKS
 from allready.proc.process import has_handler, read_regular, read_stat, wchan_of
-from allready.proc.syscalls import syscall_of
+from allready.proc.syscalls import file_lock_holder, other_calls, syscall_of
 
 T = TypeVar("T")
 
@@ -149,6 +150,8 @@ class Gathering(Struct):
             wchan=wchan_of(pid) if is_alive else None,
             syscall=syscall,
             open_file=path,
+            other_calls=other_calls(pid) if (syscall or "").startswith("futex") else (),
+            lock_holder=file_lock_holder(pid) if (syscall or "").startswith(FILE_LOCKS) else None,
             children=children,
         )
 

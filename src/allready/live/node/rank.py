@@ -190,6 +190,8 @@ class RankWatch:
             handling=own.handling if own is not None else "",
             handling_after_s=self._unhandled_s if own is not None and own.handling else None,
             outlives=self._outlives,
+            waits_otherwise=own is not None and own.waits_otherwise,
+            joins_as=own.joins_as if own is not None and is_alive else None,
         )
 
     def _process_state(self, stat: Stat | None) -> ProcessState:

@@ -6,6 +6,7 @@ Everything comes from /proc, INET_DIAG and, where permitted, py-spy and NCCL's R
 import functools
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -94,6 +95,8 @@ class ForeignJob:
             notes = [*(notes if self.job.is_numbered else ()), *remarks_of(answer)]
         elif self._ras.why:
             notes.append(Remark(key="no_ras", values={"why": self._ras.why}))
+        if self._outside is not None and not self._outside.can_see_places:
+            notes.append(Remark(key="no_spy", values={"python": sys.executable}))
         return WatchState(job=self.job, now_s=now_s, statuses=statuses, report=report, notes=tuple(notes))
 
     def _judged(self, status: NodeStatus) -> Report | None:

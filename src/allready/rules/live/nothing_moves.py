@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.live_status import is_idle, named, same_place_s
+from allready.judging.live_status import is_idle, named, same_place_s, since_operation_s
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import grouped
@@ -10,6 +10,10 @@ from allready.model import FaultClass, Hit, Live, RankStatus, RemedyStep, Severi
 from allready.model.fill import UNKNOWN
 
 STILL_S = 40.0
+RARE = 10.0
+"""Ranks that go from line to line may compute: so many times --hang-after without an operation is told."""
+TELL_WHY = {"evaluating", "saving", "loading", "compiling", "importing"}
+"""Phases that may make no operation for long."""
 OPEN = {HangKind.NONE, HangKind.LEVEL, HangKind.INSIDE, HangKind.PARTIAL, HangKind.ALL_WAIT}
 """Where nothing says who is missing."""
 NOT_YET = {"starting", "importing", "compiling", "ending"}
@@ -23,7 +27,8 @@ MAX_PLACES = 3
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     title="No rank has made progress for 40 s",
-    message="no rank has made progress for {seconds} s: {places}[[; {ended} had ended with exit code 0]]",
+    message="[[no rank has made progress for {seconds} s|no rank has begun an operation for {quiet} s, {times} times "
+    "--hang-after, though all compute]]: {places}[[; {ended} had ended with exit code 0]]",
     remedy=(
         RemedyStep(
             explanation="compare their stacks in the report folder with new ones: frames that change are work; GPUs "
@@ -39,7 +44,8 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     That for 40 s no rank finished an operation and none left the line of the program that it stands in, while nothing
     shows who is missing: all ranks sleep, spin, wait for a GPU that does not answer, or are in the same call.  At the
     start, where imports and compilers take long, only ranks that use no processor count.  Of ranks that are
-    ending others may have ended with exit code 0: JAX waits for them for minutes.
+    ending others may have ended with exit code 0: JAX waits for them for minutes.  Ranks that go from line to line are
+    told after ten times --hang-after without any operation, unless one of them evaluates, saves, loads or compiles.
     ## Why it matters
     A job that stands on all ranks at once has no late rank that could be named, and no time-out notices it as long as
     no rank waits in a collective.
@@ -61,14 +67,19 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     if any(s.is_frozen or (_has_not_begun(s) and not is_idle(live, r)) for r, s in living.items()):
         return
     still_s = min(same_place_s(live, r) for r in living)
-    if still_s < STILL_S:
+    quiet_s = min(since_operation_s(live, r) for r in living)
+    is_rare = quiet_s >= RARE * live.hang_after_s and all(_computes(s) for s in living.values())
+    if still_s < STILL_S and not is_rare:
         return
+    is_still = still_s >= STILL_S
     places = grouped((s.site or "?", r) for r, s in living.items())
     shown = sorted(places.items(), key=lambda place: (-len(place[1]), place[1]))
     texts = [f"{named(live, world, members)} @ {site}" for site, members in shown[:MAX_PLACES]]
     yield Hit(
         values={
-            "seconds": f"{still_s:.0f}",
+            "seconds": f"{still_s:.0f}" if is_still else UNKNOWN,
+            "quiet": UNKNOWN if is_still else f"{quiet_s:.0f}",
+            "times": UNKNOWN if is_still else f"{quiet_s / live.hang_after_s:.0f}",
             "places": "; ".join(texts) + ("; …" if len(shown) > MAX_PLACES else ""),
             "ended": named(live, world, ended) if ended else UNKNOWN,
         },
@@ -83,8 +94,12 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
             )
             for rank, status in sorted(living.items())[:8]
         ),
-        fault_time=clock_time(live.now_s - still_s),
+        fault_time=clock_time(live.now_s - (still_s if is_still else quiet_s)),
     )
+
+
+def _computes(status: RankStatus) -> bool:
+    return status.phase not in TELL_WHY and all(g.waiting_s is None for g in status.groups)
 
 
 def _has_not_begun(status: RankStatus) -> bool:

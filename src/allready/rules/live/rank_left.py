@@ -2,9 +2,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang, may_await_results
-from allready.judging.live_status import named, status_of
+from allready.judging.live_status import evidence_of, named, status_of
 from allready.judging.majority import is_majority, is_minority
-from allready.judging.mismatch import described
+from allready.judging.mismatch import RECORD_S, described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.stop_signals import ended_by
@@ -14,8 +14,10 @@ from allready.model import (
     FaultClass,
     Hit,
     Live,
-    Mismatch,
+    PairSurplus,
+    Recorder,
     RemedyStep,
+    RunEvidence,
     Severity,
     World,
     clock_time,
@@ -35,7 +37,8 @@ from allready.rules.live._hits import hit_of, visible_s
     "{own_iteration}]][[, seen last at {seen_at}]][[; {waiting} waited {waited} s for {left:it/them} in {operation}|; "
     "{waiting} waited {waited} s for {left:it/them}|; {waiting} waited for {left:it/them}]][[, iteration "
     "{iteration}]][[: {theirs}]][[; {odd} made another number of calls than the rest]][[; either {one} made a call "
-    "too few or {other} one too many: neither has a majority against it]]",
+    "too few or {other} one too many: neither has a majority against it]][[; only {ahead} made call #{extra_seq}, "
+    "{extra}]][[, {step} ms after the one before, where all others came after {usual_step} ms at least]]",
     remedy=RemedyStep(
         explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
         "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
@@ -49,7 +52,9 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     or that are in their last steps (destroy_process_group, the interpreter's end), while others of their group wait in
     an operation that these never entered.  Named are the fewer of both; where one left and one waits, the one that
     left, unless the other waits at a line at which it had not been before, or nothing counts the calls (JAX): then
-    no rank is, since one made a call too few, or the other one too many, and both look alike.
+    no rank is, since one made a call too few, or the other one too many, and both look alike.  Nor is one where the
+    records show a call that only the one that waits had made, from another line of the program; where it made a call of
+    its loop twice (no step between both, or out of the order of its loop), that one is named.
     ## Why it matters
     One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
     wrong.
@@ -68,7 +73,10 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     if not gone or any(ended_by(s) for r in gone if (s := status_of(live, r.rank)) is not None):
         return
     has_died = any(r.fault_class is FaultClass.DEAD for r in gone)
-    accused, is_sure = _accused(gone, found, live, case.run.mismatches, case.run.turns)
+    if len(gone) == len(found.waiting) == 1 and _lines_are_on_their_way(live, found):
+        return
+    surplus = _surplus(case.run, gone, found)
+    accused, is_sure = _accused(gone, found, live, case.run) if surplus is None else (surplus.odd, False)
     is_sure = is_sure and not has_died
     left = tuple(r.rank for r in gone)
     if not accused and case.run.mismatches:
@@ -85,11 +93,12 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         values={
             "left": named(live, world, left),
             "maker": named(live, world, accused or found.waiting),
-            "odd": named(live, world, accused) if accused and not has_died else UNKNOWN,
+            "odd": named(live, world, accused) if accused and not has_died and surplus is None else UNKNOWN,
             "one": UNKNOWN if accused else named(live, world, left),
             "other": named(live, world, found.waiting),
             "seen_at": UNKNOWN if accused else _seen_at(live, left),
             **_counts(found, gone),
+            **_extra(surplus, live, world),
         },
         fault_class=FaultClass.DEAD if has_died else None,
         confidence=confidence,
@@ -97,12 +106,39 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     )
 
 
+def _lines_are_on_their_way(live: Live, found: HangBlame) -> bool:
+    """Of one that left and one that waits: whether the recorder of the latter can still tell from where it called."""
+    is_early = live.since_s is not None and live.now_s - live.since_s < RECORD_S
+    is_recorded = found.wait is not None and found.wait.source == Recorder.FLIGHT
+    living = [r for r in found.waiting if (s := status_of(live, r)) is not None and not s.is_gone]
+    seen = [evidence_of(live, rank) for rank in living]
+    return is_early and is_recorded and not all(one is not None and one.dump for one in seen)
+
+
+def _surplus(run: RunEvidence, gone: Sequence[StallCause], found: HangBlame) -> PairSurplus | None:
+    """The call that of one that left and one that waits only the latter made, where records show it."""
+    pair = run.surplus
+    if pair is None or [c.rank for c in gone] != [pair.behind] or found.waiting != (pair.ahead,):
+        return None
+    return pair if gone[0].fault_class is not FaultClass.DEAD else None
+
+
+def _extra(pair: PairSurplus | None, live: Live, world: World) -> dict[str, object]:
+    """The call that only one of two made, and how soon after the one before."""
+    call = pair.operation if pair is not None else None
+    steps = () if pair is None else (("step", pair.step_s), ("usual_step", pair.usual_step_s))
+    return {
+        "ahead": named(live, world, (pair.ahead,)) if pair is not None else UNKNOWN,
+        "extra_seq": pair.seq if pair is not None else UNKNOWN,
+        "extra": described(call) if call is not None else UNKNOWN,
+        "step": UNKNOWN,
+        "usual_step": UNKNOWN,
+        **{name: f"{step_s * 1e3:.1f}" for name, step_s in steps if step_s is not None},
+    }
+
+
 def _accused(
-    gone: tuple[StallCause, ...],
-    found: HangBlame,
-    live: Live,
-    mismatches: Sequence[Mismatch],
-    turns: Mapping[int, bool],
+    gone: tuple[StallCause, ...], found: HangBlame, live: Live, run: RunEvidence
 ) -> tuple[tuple[int, ...], bool]:
     """The fewer: one that left where the rest wait, or one that made a call more where the rest are through."""
     left = tuple(sorted(r.rank for r in gone))
@@ -111,12 +147,12 @@ def _accused(
         return left, True
     if is_majority(len(left), both):
         return found.waiting, False
-    if any(not m.odd for m in mismatches):
+    if any(not m.odd for m in run.mismatches):
         return (), False  # their calls differed before: one of them made a call more or less, and nothing shows which
     has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
     # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before,
     # or nothing counts its calls, as in JAX: one too many that it made earlier looks the same.
-    goes_on = len(left) == 1 and all(_goes_on(live, r, turns, found) for r in found.waiting)
+    goes_on = len(left) == 1 and all(_goes_on(live, r, run.turns, found) for r in found.waiting)
     return (left if has_died or goes_on else ()), False
 
 

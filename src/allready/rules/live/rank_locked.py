@@ -1,10 +1,21 @@
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from allready.judging.analysis import Analysis
+from allready.judging.hang import blame_hang
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
+from allready.judging.stated import said
 from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import stall_hits
+
+HELD = {
+    "data_loading": "a queue that none of its threads serves",
+    "file_lock": "the lock of the file {what}, which waits for it itself",
+}
+"""What it is in, where that is no lock of its own."""
 
 
 @Rule(
@@ -14,14 +25,15 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank waits for a lock that is never released",
-    message="{who} {who:has/have} waited for a lock[[ at {site}]] since {since}, and none of {who:its/their} threads "
-    "runs[[; {waiting} waited {waited} s for {who:it/them} in {operation}|; {waiting} waited {waited} s for "
-    "{who:it/them}|; {waiting} waited for {who:it/them}]]",
+    message="{who} {who:has/have} waited for [[{held}|a lock]][[ at {site}]] since {since}, and none of "
+    "{who:its/their} threads runs[[; {waiting} waited {waited} s for {who:it/them} in {operation}|; "
+    "{waiting} waited {waited} s for {who:it/them}|; {waiting} waited for {who:it/them}]]",
     remedy=(
         RemedyStep(
             explanation="see both stacks in the evidence: threads that take two locks must take them in one "
             "order, a lock must not be taken twice by one thread (threading.RLock), and no thread "
-            "may hold it across a collective"
+            "may hold it across a collective; of a thread that should have let it go on and is not in the evidence, "
+            "look in the rank's output for the exception that ended it"
         ),
         RemedyStep(explanation="read the stacks again", where="node {on}", command="py-spy dump --pid {pid}"),
     ),
@@ -29,14 +41,19 @@ from allready.rules.live._hits import stall_hits
 def rank_locked(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    That the main thread of a rank that others wait for stands at one line in a lock, a condition or a join; that the
-    process and its children use no processor time; and that no other thread of it does anything that would end by
-    itself (reading, downloading, sleeping, computing).
+    That the main thread of a rank that others wait for stands at one line in a lock, a condition, a join or, where the
+    rank has no children, a queue (queue.Queue), which only its own threads serve; that the process and its children use
+    no processor time; and that no other thread of it does anything that would end by itself (reading, downloading,
+    sleeping, computing).  Or that it waits for a file lock that another rank of its node has, which waits in a
+    collective (/proc/locks).
     ## Why it matters
     A deadlock inside of one process looks from outside like a network that hangs: all others wait in a collective.
     ## Check by hand
     `py-spy dump --pid PID` twice, some seconds apart.
     ## When it is harmless
-    When another process will release the lock, for example a file lock of a node that prepares data.
+    When another process will release the lock: a file lock that no rank of the job has is reported as a wait (LIV006).
     """
-    yield from stall_hits(case, StallKind.LOCK)
+    kinds = {c.doing for c in case.of(blame_hang).causes if c.kind is StallKind.LOCK}
+    for hit in stall_hits(case, StallKind.LOCK):
+        held = HELD.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
+        yield replace(hit, values={**hit.values, "held": said(held, what=hit.values["what"]) if held else UNKNOWN})

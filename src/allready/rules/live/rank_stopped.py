@@ -14,7 +14,7 @@ from allready.rules.live._hits import stall_hits
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank's process is stopped",
-    message="{who} {who:has/have} been stopped[[ ({what})]] since {since}[[; {waiting} waited {waited} s for "
+    message="{who} {who:is/are} stopped[[ ({what})]], since {since}[[; {waiting} waited {waited} s for "
     "{who:it/them} in {operation}|; {waiting} waited {waited} s for {who:it/them}|; {waiting} waited for "
     "{who:it/them}]]",
     remedy=(
