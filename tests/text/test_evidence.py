@@ -33,7 +33,7 @@ FIRST_REASON = {
     "said": 0, "Phrase": 0, "FactUnavailable": 0, "FactMissing": 0, "NotApplicable": 0, "none": 0, "DamagedError": 0,
     "TooMuchError": 0, "RefusedError": 0,
 }  # fmt: skip
-PASSED_ON = frozenset({"form", "why", "template", "CUT"})
+PASSED_ON = frozenset({"form", "why", "template", "CUT", "WRONG"})
 """Functions hand on what their caller says."""
 
 

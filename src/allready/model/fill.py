@@ -76,6 +76,23 @@ def said(form: str, **values: object) -> Phrase:
     return Phrase(form, {**plain, **phrases})
 
 
+class HasPhrases(Protocol):
+    """A struct with texts of which some are phrases of ours, by the names of the fields that have them in English."""
+
+    @property
+    def phrases(self) -> Mapping[str, tuple[Phrase, ...]]: ...
+
+
+def texts(**given: "str | Phrase | tuple[Phrase, ...]") -> dict[str, Any]:
+    """The fields of such a struct: those given in English, and `phrases`."""
+    return {**{name: in_english(text) for name, text in given.items()}, "phrases": phrases_of(given)}
+
+
+def words_of(struct: HasPhrases, name: str) -> "str | tuple[Phrase, ...]":
+    """What such a field says, to be said on in any language."""
+    return struct.phrases.get(name) or getattr(struct, name) or ""
+
+
 @runtime_checkable
 class Templated(Protocol):
     """An error of `allready.errors` that has its message as data."""
