@@ -12,7 +12,7 @@ word in capitals for what is not known (`nc -vz HOST PORT`), as people name what
 """
 
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from allready.model.finding import Phrase, Remedy, RemedyStep
@@ -74,6 +74,17 @@ def said(form: str, **values: object) -> Phrase:
     plain = {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
     phrases = {name: parts[0] if len(parts) == 1 else parts for name, parts in phrases_of(values).items()}
     return Phrase(form, {**plain, **phrases})
+
+
+def with_values(phrase: Phrase, change: Callable[[str], str]) -> Phrase:
+    """The phrase with each of its values, also of the phrases inside, as `change` makes it."""
+
+    def changed(value: "str | Phrase | tuple[Phrase, ...]") -> "str | Phrase | tuple[Phrase, ...]":
+        if isinstance(value, str):
+            return change(value)
+        return with_values(value, change) if isinstance(value, Phrase) else tuple(with_values(v, change) for v in value)
+
+    return Phrase(phrase.form, {name: changed(value) for name, value in phrase.values.items()})
 
 
 class HasPhrases(Protocol):

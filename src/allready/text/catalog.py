@@ -198,8 +198,9 @@ def say_phrase(phrase: Phrase, language: str) -> str:
 
 
 def say_value(value: object, language: str) -> object:
-    """A value of a text of `text.ui`: a phrase is said, any other stands as it is."""
-    return say_phrase(value, language) if isinstance(value, Phrase) else value
+    """A value of a text: a phrase, or several, are said, any other stands as it is."""
+    some = phrases_of({"value": value}).get("value", ())
+    return ui("report.semicolon", language).join(say_phrase(phrase, language) for phrase in some) if some else value
 
 
 def say_note(note: RunNote, language: str) -> str:

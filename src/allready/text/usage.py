@@ -60,10 +60,23 @@ def usage_text(template: str, **values: object) -> str:
     return translated.format(**known) if known else translated
 
 
+def error_text(error: BaseException) -> str:
+    """What an error says, in the process's language where its message is one of ours."""
+    template = getattr(error, "template", None)
+    if template is None:
+        return getattr(error, "strerror", None) or str(error)
+    return usage_text(template, **getattr(error, "values", {}))
+
+
 def _said(value: object) -> object:
-    """A value that is an error with a message of its own says that."""
-    template = getattr(value, "template", None)
-    return value if template is None else usage_text(template, **getattr(value, "values", {}))
+    """A value that is an error with a message of its own says that; a phrase, or several, are said."""
+    if isinstance(value, BaseException):
+        return error_text(value)
+    if isinstance(value, str | int | float):
+        return value
+    from allready.text.catalog import say_value  # seldom needed
+
+    return say_value(value, _language)
 
 
 def _reason(template: str) -> str:
