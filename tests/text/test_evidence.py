@@ -20,7 +20,7 @@ from tests.text.sources import nodes, trees
 FOLDERS = ("judging/", "rules/", "text/choices.py")
 REASONS = (
     "bundle/", "facts/", "agent/", "cli/", "evidence/", "jax/", "lab/", "live/", "model/facts.py", "model/fleet.py",
-    "preflight/",
+ "preflight/", "report/matrix.py",
     "report/facts_table.py",
 )  # fmt: skip
 """Where it is said why a fact is not known, or a source could not be read."""

@@ -23,6 +23,8 @@ import msgspec
 from allready.errors import DeadlineExceeded, LabError, UsageError
 from allready.proc.process import ProcessId, is_running, namespace
 
+_NOT_OURS = "{folder} must be a folder of this user with mode 0700; move it away and try again"
+_ELSEWHERE = "the lab {name} belongs to another container (PID namespace): use it from there"
 _OTHER_VERSION = "{folder}/record.json was written by another version of allready (format {version})"
 
 VERSION = 1

@@ -39,10 +39,39 @@ class Several(str):
     __slots__ = ()
 
 
+class Named(str):
+    """A value that names something with a word of ours, in English; `phrase` says it in other languages."""
+
+    __slots__ = ("phrase",)
+    phrase: Phrase
+
+
+class SeveralNamed(Named, Several):
+    """The same, of more than one."""
+
+    __slots__ = ()
+
+
+def named_by(phrase: Phrase, *, is_several: bool = False) -> Named:
+    """The name that a phrase says."""
+    name = (SeveralNamed if is_several else Named)(in_english(phrase))
+    name.phrase = phrase
+    return name
+
+
 def joined(names: Sequence[str], separator: str = ", ") -> str:
     """The names in one text, which is `Several` where they are."""
+    if any(isinstance(name, Named) for name in names):
+        return _joined_phrase(names, separator)
     text = separator.join(names)
     return Several(text) if len(names) > 1 else text
+
+
+def _joined_phrase(names: Sequence[str], separator: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    parts = {f"n{at}": name.phrase if isinstance(name, Named) else name for at, name in enumerate(names)}
+    return named_by(Phrase(separator.join(f"{{{key}}}" for key in parts), parts), is_several=True)
 
 
 def agreeing(template: str, values: Mapping[str, object]) -> str:
@@ -62,8 +91,8 @@ def phrases_of(values: Mapping[str, object]) -> dict[str, tuple[Phrase, ...]]:
     """The values that are a phrase, or several."""
     found: dict[str, tuple[Phrase, ...]] = {}
     for name, value in values.items():
-        if isinstance(value, Phrase):
-            found[name] = (value,)
+        if isinstance(value, Phrase | Named):
+            found[name] = (value if isinstance(value, Phrase) else value.phrase,)
         elif isinstance(value, tuple) and value and all(isinstance(part, Phrase) for part in value):
             found[name] = value
     return found
