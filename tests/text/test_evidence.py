@@ -19,9 +19,8 @@ from tests.text.sources import nodes, trees
 
 FOLDERS = ("judging/", "rules/", "text/choices.py")
 REASONS = (
-    "bundle/", "facts/", "agent/", "cli/", "evidence/", "jax/", "lab/", "live/", "model/facts.py", "model/fleet.py",
- "preflight/", "report/matrix.py",
-    "report/facts_table.py",
+    "bundle/", "messaging/", "facts/", "agent/", "cli/", "evidence/", "jax/", "lab/", "live/", "model/facts.py",
+    "model/fleet.py", "preflight/", "report/facts_table.py", "report/matrix.py",
 )  # fmt: skip
 """Where it is said why a fact is not known, or a source could not be read."""
 OWN_LETTERS = re.compile(r"[A-Za-z]")

@@ -6,7 +6,7 @@ from statistics import median
 from msgspec import Struct
 
 from allready.judging.stated import said
-from allready.model import BenchPoint, CollectiveRun, Collectives, Phrase, StageResult
+from allready.model import BenchPoint, CollectiveRun, Collectives, Phrase
 
 TRANSPORTS: Mapping[str, str] = {
     "NCCL_P2P_DISABLE": "P2P",
@@ -104,17 +104,16 @@ def _busbw(run: CollectiveRun, like: BenchPoint) -> float | None:
     return (next(found, None) or None) if run.bad is None else None
 
 
-def _why(bad: StageResult | None) -> Phrase:
-    """Why nothing was measured."""
-    return said("{stage} {outcome}", stage=bad.name, outcome=bad.outcome) if bad is not None else said("not measured")
+def how_it_went(run: CollectiveRun, otherwise: Phrase) -> Phrase:
+    """`sweep hung`: the stage that ended a run."""
+    return said("{stage} {outcome}", stage=run.bad.name, outcome=run.bad.outcome) if run.bad else otherwise
 
 
 def _without(variable: str, run: CollectiveRun, point: BenchPoint, usual: float) -> Without:
     busbw = _busbw(run, point)
-    bad = run.bad
     return Without(
         variable=variable,
         value=run.extra_env.get(variable, ""),
         ratio=None if busbw is None else busbw / usual,
-        detail="" if busbw is not None else _why(bad),
+        detail="" if busbw is not None else how_it_went(run, said("not measured")),
     )

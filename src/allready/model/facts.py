@@ -692,6 +692,7 @@ class MasterContactFacts(Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     address: str | None = None  # the one tried last
     detail: str = ""
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `detail` says, as data
     error: str | None = None  # the connection's errno by name, ECONNREFUSED, where the kernel gave one
     loss: Loss | None = None  # lost: how
     service: str | None = None

@@ -100,6 +100,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     detail: str = ""
     tcp: str = ""  # of a datagram caller: what becomes of its TCP connection, as in MasterContactFacts
     hears_us: bool | None = None  # datagram callers say whether our datagrams reach them
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `detail` says, as data
 
 
 class RollCall(Struct, frozen=True, kw_only=True):

@@ -325,16 +325,26 @@ def roll_lines(report: model.Report, language: str) -> tuple[str, ...]:
             why=why,
         )
         for c in roll.claims
-        if (why := plain(c.refused or ""))
+        if (why := plain(label_of("why", c.refused or "", language)))
     ]
     if refused:
         texts.append(t("roll_refused", language, who=_some(refused, language)))
     if roll.lost:
         texts.append(t("roll_lost", language, who=plain(world.labels(roll.lost))))
     if roll.callers:
-        callers = [plain(f"{c.address} {c.kind} {c.detail}".strip(), most=120) for c in roll.callers]
+        callers = [_caller(c, language) for c in roll.callers]
         texts.append(t("roll_callers", language, who=_some(callers, language)))
     return tuple(texts)
+
+
+def refused(claim: model.Claim, language: str) -> str:
+    """Why node 0 refused a node."""
+    return plain(label_of("why", claim.refused or "", language), most=80)
+
+
+def _caller(caller: model.Caller, language: str) -> str:
+    kind, detail = label_of("caller", caller.kind, language), say_text(caller, "detail", language)
+    return plain(f"{caller.address} {kind} {detail}".strip(), most=120)
 
 
 def typical_arrival_s(roll: model.RollCall) -> float:
