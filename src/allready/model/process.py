@@ -147,6 +147,10 @@ def signal_number(name: str | None) -> int:
         return int(digits) if digits.isdecimal() else 0
 
 
+OUT_OF_MEMORY = "memory limit of its control group (oom_kill)"
+"""Text of a process that the kernel killed; `text/zh_CN/rules/words.toml` has it in Chinese."""
+
+
 class AttemptEnd(Struct, frozen=True, kw_only=True):
     """How an attempt ended.
 

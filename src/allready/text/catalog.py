@@ -27,9 +27,9 @@ from allready.model.fill import (
     steps_of,
 )
 from allready.text.forms import evidence_forms as evidence_forms
+from allready.text.language import choose_language as choose_language
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, table, ui
-from allready.text.usage import choose_language as choose_language
 
 LANGUAGES = ("en", "zh")
 _NOBODY = {"zh": "某个进程"}
