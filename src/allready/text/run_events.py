@@ -38,7 +38,7 @@ def say_position(position: GroupPosition, language: str) -> str:
     if position.waits is not None:
         parts.append(say_event(position.waits, language))
     parts += [label_of("how", position.error, language)] if position.error else []
-    return ui("report.comma", language).join(parts)
+    return _t("clause", language).join(parts)
 
 
 def say_positions(positions: Iterable[GroupPosition], language: str) -> dict[str, str]:
