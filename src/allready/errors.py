@@ -49,7 +49,7 @@ class DeadlineExceeded(AllreadyError, TimeoutError):  # noqa: N818
     """A wait ended at its deadline."""
 
 
-class LabError(AllreadyError):
+class LabError(StatedError):
     """The fault laboratory cannot do what was asked on this machine."""
 
 

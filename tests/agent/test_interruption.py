@@ -24,6 +24,7 @@ from allready.model import (
     Happening,
     JobOutcome,
     NodeStatus,
+    Phrase,
     ProcessState,
     RankRow,
     RankStatus,
@@ -228,7 +229,7 @@ def test_newer_numbers_are_kept_and_not_shown_again() -> None:
 
 
 def test_how_the_job_ended_stands_in_its_last_report() -> None:
-    over = closed(HEALTHY, GOOD, notes=("a note",))
+    over = closed(HEALTHY, GOOD, notes=(Phrase("a note"),))
     assert (over.status, over.job, over.notes) == (Status.HEALTHY, GOOD, ("a note",))
     assert closed(over, FAILED) is over
 

@@ -17,7 +17,7 @@ from allready.agent.node import NodeAgent, Sampler
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.launch.request import Command, RunRequest
 from allready.live.node.observer import NodeObserver
-from allready.model import EndCause, Gather, JobOutcome, NodeEvidence, NodeStatus, ProcessEnd
+from allready.model import EndCause, Gather, JobOutcome, NodeEvidence, NodeStatus, Phrase, ProcessEnd
 
 
 class Overrun(NodeObserver):
@@ -104,7 +104,9 @@ class Closing:
 async def test_what_node_0_said_before_it_closed_the_connection_counts_more_than_that_nothing_can_be_sent(
     tmp_path: Path,
 ) -> None:
-    ended = messages.Finish(job=JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0), why="ended by SIGTERM")
+    ended = messages.Finish(
+        job=JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0), why=Phrase("ended by SIGTERM")
+    )
     for said in ([(messages.FINISH, to_builtins(ended))], []):
         context = context_of(tmp_path)
         context.state.requests.put_nowait(messages.Request(stop="SIGTERM"))

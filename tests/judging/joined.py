@@ -8,7 +8,7 @@ from allready.evidence.operations import join_operations
 from allready.evidence.reading import FlightDump, OpStream
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.waits import WaitSnapshot, snapshot_of
-from allready.model import GroupProgress, Iterations, Lag, Mismatch, ProcessRecord, Recorder
+from allready.model import GroupProgress, Iterations, Lag, Mismatch, Phrase, ProcessRecord, Recorder
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Joined:
     progress: Sequence[GroupProgress]
     mismatches: Sequence[Mismatch]
     lags: Sequence[Lag]
-    notes: Sequence[str] = ()
+    notes: Sequence[Phrase] = ()
     iterations: Iterations | None = None
 
     @property

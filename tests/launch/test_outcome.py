@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from allready.judging.end_causes import end_of_attempt
 from allready.launch.outcome import USER_ERRORS, Outcome
 from allready.launch.outcome import outcome_of as what_follows
-from allready.model import Confidence, Culprits, FaultClass, ProcessEnd, Verdict
+from allready.model import Confidence, Culprits, FaultClass, Loss, LossReason, ProcessEnd, Verdict
 from allready.model import EndCause as End
+from allready.model.fill import in_english
 from allready.model.process import end_of
 from tests.cases import cases
 
@@ -54,10 +55,13 @@ def test_a_rank_that_only_gives_a_code_explains_nobody() -> None:
 
 
 def test_a_lost_node_explains_connections_that_broke() -> None:
-    found = outcome_of([rank(0, End.NETWORK)], lost_nodes={1: "no word for 10 s"})
+    found = outcome_of([rank(0, End.NETWORK)], lost_nodes={1: Loss(reason=LossReason.LEFT, text="no word for 10 s")})
     assert (found.end, found.worth_retry, found.lost_nodes) == (End.NODE_LOST, True, (1,))
-    assert "node 1 was lost: no word for 10 s" in found.reason
-    assert outcome_of([rank(0, End.USER_EXCEPTION)], lost_nodes={1: "x"}).end is End.USER_EXCEPTION
+    assert "node 1 was lost: no word for 10 s" in in_english(found.reason.phrase)
+    assert (
+        outcome_of([rank(0, End.USER_EXCEPTION)], lost_nodes={1: Loss(reason=LossReason.LEFT, text="x")}).end
+        is End.USER_EXCEPTION
+    )
 
 
 def test_user_errors_are_retried_only_when_asked() -> None:
@@ -76,7 +80,7 @@ def test_the_users_stop_is_the_end_whatever_ranks_say() -> None:
 def test_a_hang_that_was_ended_as_asked_is_tried_again_and_is_no_success() -> None:
     found = outcome_of([rank(0, End.STOPPED), rank(1, End.SUCCESS, code=0)], stopped_by="hang", verdict=verdict())
     assert (found.end, found.worth_retry, found.exit_code) == (End.HUNG, True, 1)
-    assert "rank 1 is late" in found.reason
+    assert "rank 1 is late" in in_english(found.reason.phrase)
 
 
 def verdict(fault_class: FaultClass = FaultClass.DESYNC_FLOW) -> Verdict:
@@ -120,7 +124,7 @@ def test_whom_the_report_accuses_is_the_cause_where_it_ended_by_itself() -> None
 )
 def test_ranks_that_were_never_started(problem_kind: str, expected: End) -> None:
     found = outcome_of([], problem="x", problem_kind=problem_kind)
-    assert (found.end, found.exit_code, found.reason) == (expected, 1, "x")
+    assert (found.end, found.exit_code, in_english(found.reason.phrase)) == (expected, 1, "x")
 
 
 def test_exit_codes_are_a_shells() -> None:

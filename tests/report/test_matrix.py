@@ -14,8 +14,8 @@ def test_a_cell_is_the_worst_of_its_paths() -> None:
     table = matrix(of(healthy_path(0, 1), healthy_path(0, 1, kind="master", outcome="refused", port=29500)))
     cell = table.cells[0, 1]
     assert (cell.outcome, cell.letter, cell.bad) == ("refused", "R", True)
-    assert "master 10.0.0.2:29500 refused" in cell.detail
-    assert "1 ok (data), rtt 100 µs, 2 GB/s" in cell.detail
+    assert "master 10.0.0.2:29500 refused" in cell.detail("en")
+    assert "1 ok (data), rtt 100 µs, 2 GB/s" in cell.detail("en")
 
 
 @cases("worse", OUTCOMES[1:])
@@ -36,13 +36,13 @@ def test_lost_datagrams_are_said_with_their_sizes_and_direction() -> None:
     lost = {"received_bytes": (92, 1428)}
     nothing: dict[str, Any] = {"received_bytes": ()}
     table = matrix(healthy_reach(2, datagrams={(0, 1): lost, (1, 0): nothing}))
-    assert "UDP 10.0.0.2: 1500 9000 B lost, smaller ones arrived" in table.cells[0, 1].detail
-    assert "UDP 10.0.0.1: nothing arrived" in table.cells[1, 0].detail
+    assert "UDP 10.0.0.2: 1500 9000 B lost, smaller ones arrived" in table.cells[0, 1].detail("en")
+    assert "UDP 10.0.0.1: nothing arrived" in table.cells[1, 0].detail("en")
 
 
 def test_a_datagram_that_never_left_is_not_called_lost() -> None:
     too_big = {"received_bytes": (92, 1428, 1500), "too_big_bytes": (9000,)}
-    assert "UDP" not in matrix(healthy_reach(2, datagrams={(0, 1): too_big})).cells[0, 1].detail
+    assert "UDP" not in matrix(healthy_reach(2, datagrams={(0, 1): too_big})).cells[0, 1].detail("en")
 
 
 def test_of_many_nodes_only_those_with_trouble_are_drawn_and_the_common_one_is_named() -> None:

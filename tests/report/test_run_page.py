@@ -94,7 +94,7 @@ def test_the_page_is_chinese_where_the_reader_is() -> None:
         "起因：可能是最初的原因",
         "故障始于 03:04:15",
         "选用的 HCA",
-        "已入队 65, 已完成 63, 卡在 all_reduce #64",
+        "已入队 65，已完成 63，卡在 all_reduce #64",
         "可能导致故障",
         "迭代",
     ):

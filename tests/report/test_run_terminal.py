@@ -292,7 +292,7 @@ def test_what_happened_is_told_in_both_languages_and_foreign_words_stay() -> Non
         waits=replace(STUCK, operation="send", seq=2),
         error="remote exited",
     )
-    assert came(position, "zh") == "已入队 65, 已完成 63, 卡在 send #2, remote exited"
+    assert came(position, "zh") == "已入队 65，已完成 63，卡在 send #2，remote exited"
     assert doing(row(1, site="a.py:1 f"), "zh") == "等待 GPU (a.py:1 f)"
     assert doing(row(1, activity_kind="something", site="new"), "en") == "something (new)"
 

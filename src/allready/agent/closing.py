@@ -8,8 +8,20 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from allready.judging.report_builder import noted
 from allready.launch.log_relay import LAST_REPORT
-from allready.model import EndCause, Happening, JobOutcome, Reason, Report, RunEvent, RunSummary, Status, UncheckedKind
+from allready.model import (
+    EndCause,
+    Happening,
+    JobOutcome,
+    Phrase,
+    Reason,
+    Report,
+    RunEvent,
+    RunSummary,
+    Status,
+    UncheckedKind,
+)
 from allready.report.json_report import encode, write_atomic
 from allready.text.reasons import not_checked, reason
 from allready.text.run_events import say_positions
@@ -17,12 +29,12 @@ from allready.text.run_events import say_positions
 log = logging.getLogger(__name__)
 
 
-def closed(report: Report, job: JobOutcome, *, notes: Sequence[str] = ()) -> Report:
+def closed(report: Report, job: JobOutcome, *, notes: Sequence[Phrase] = ()) -> Report:
     """The report of a job that is over; a job that failed is never healthy.  Closing it again changes nothing."""
     if report.job is not None:
         return report
     duration_s = (datetime.now(UTC) - datetime.fromisoformat(report.started)).total_seconds()
-    report = replace(report, job=job, duration_s=round(duration_s, 3), notes=(*report.notes, *notes))
+    report = replace(report, job=job, duration_s=round(duration_s, 3), **noted((*report.noted, *notes)))
     if job.exit_code == 0 and job.outcome is EndCause.SUCCESS and report.summary is not None:
         report = replace(report, summary=_ended_well(report.summary))
     if report.status is Status.WAITING:

@@ -29,10 +29,22 @@ from allready.launch.outcome import Outcome
 from allready.launch.ranks import Entry, RanksError, assign
 from allready.launch.request import Note
 from allready.launch.scheduler_end import SchedulerQuestion, note_of
-from allready.model import EndCause, JobOutcome, NodeFacts, Report, RollCall, ScheduledEnd, World, WorldNode
+from allready.model import (
+    EndCause,
+    JobOutcome,
+    NodeFacts,
+    Phrase,
+    Report,
+    RollCall,
+    RunNote,
+    ScheduledEnd,
+    World,
+    WorldNode,
+)
+from allready.model.fill import said
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.roll_call import RollCaller
-from allready.text.ui import ui
+from allready.text.catalog import ui_phrase
 
 if TYPE_CHECKING:
     from allready.live.monitor.monitor import Judge
@@ -51,7 +63,7 @@ class JobEnd(Struct, frozen=True, kw_only=True):
 
     job: JobOutcome
     report: Report
-    why: str = ""
+    why: Phrase | None = None
 
 
 class JobCoordinator:
@@ -94,10 +106,10 @@ class JobCoordinator:
             if self._yields:
                 await self._open_port_first()
             elif not await self._roll.open_port():
-                return self._not_begun("the master port could not be opened")
+                return self._not_begun(said("the master port could not be opened"))
             await self._roll.call_roll()
             if not self._may_begin():
-                end = self._not_begun("not every node came")
+                end = self._not_begun(said("not every node came"))
                 await self._roll.send_result(end.report)
                 return end
             return await self._run_ranks()
@@ -105,7 +117,7 @@ class JobCoordinator:
             with contextlib.suppress(ExchangeError, TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(2.0):
                     await self._finish(
-                        JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0), "node 0 was interrupted"
+                        JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0), said("node 0 was interrupted")
                     )
             raise
         finally:
@@ -158,7 +170,7 @@ class JobCoordinator:
         hub = self._roll.hub
         return hub.clash_since is None and len({*hub.nodes, 0}) >= self._job.min_nodes
 
-    def _not_begun(self, why: str, cause: EndCause = EndCause.RENDEZVOUS) -> JobEnd:
+    def _not_begun(self, why: Phrase, cause: EndCause = EndCause.RENDEZVOUS) -> JobEnd:
         job = JobOutcome(exit_code=1, outcome=cause, attempts=0)
         return JobEnd(job=job, report=closed(self._roll.judge(waiting=False), job), why=why)
 
@@ -185,7 +197,7 @@ class JobCoordinator:
             )
             known = self._roll.facts.get(node, NodeFacts.none("the job ended before"))
             self._roll.facts[node] = replace(known, launch=launch)
-        return self._not_begun("the script was not found", EndCause.USAGE) if without else None
+        return self._not_begun(said("the script was not found"), EndCause.USAGE) if without else None
 
     # Attempts
 
@@ -195,7 +207,7 @@ class JobCoordinator:
                 ranks = assign_ranks({n: o for n, o in self._table.offers.items() if n in self._here()})
             except RanksError as error:
                 job = JobOutcome(exit_code=2, outcome=EndCause.USAGE, attempts=self._tries.number)
-                return JobEnd(job=job, report=closed(self._last(), job), why=str(error))
+                return JobEnd(job=job, report=closed(self._last(), job), why=said("{error}", error=error))
             plan = await self._begin(ranks)
             supervisor = Supervisor(
                 plan,
@@ -228,13 +240,14 @@ class JobCoordinator:
         job = JobOutcome(
             exit_code=outcome.exit_code, outcome=outcome.end, attempts=len(tries.record), ended_by=ended_by
         )
-        notes = [f"attempt {job.attempts - 1}: {outcome.end}: {outcome.reason}"] if job.attempts > 1 else []
+        last = {"number": job.attempts - 1, "end": outcome.end, "why": outcome.reason.phrase}
+        notes = [said("attempt {number}: {end}: {why}", **last)] if job.attempts > 1 else []
         if ended_by is not None:
             note = note_of(ended_by)
-            notes.append(ui(note.key, "en", **note.values))
+            notes.append(ui_phrase(note.key, **note.values))
         if tries.problem:
-            notes.append(f"the record of attempts: {tries.problem}")
-        why = "" if outcome.end is EndCause.SUCCESS else outcome.reason
+            notes.append(said("the record of attempts: {problem}", problem=tries.problem))
+        why = None if outcome.end is EndCause.SUCCESS else outcome.reason.phrase
         return JobEnd(job=job, report=closed(report, job, notes=notes), why=why)
 
     def _here(self) -> set[int]:
@@ -299,10 +312,10 @@ class JobCoordinator:
             addresses={n: o.addresses for n, o in self._table.offers.items()},
         )
 
-    async def _wait_for_nodes(self, choice: RestartChoice, why: str, local: asyncio.Task[object]) -> bool:
+    async def _wait_for_nodes(self, choice: RestartChoice, why: RunNote, local: asyncio.Task[object]) -> bool:
         """The back-off; then until enough nodes are here.  False: there is no other attempt."""
-        values = {"attempt": str(self._tries.number), "wait": f"{choice.wait_s:.1f}", "why": why}
-        self._agent.say(Note(key="run.again", values=values))
+        values = {"attempt": str(self._tries.number), "wait": f"{choice.wait_s:.1f}"}
+        self._agent.say(Note(key="run.again", values=values, reasons={"why": why}))
         began = time.monotonic()
         while time.monotonic() - began < choice.wait_s + self._job.wait_s:
             await self._roll.take_messages(timeout_s=TICK_S)
@@ -324,7 +337,7 @@ class JobCoordinator:
 
     # The end
 
-    async def _finish(self, job: JobOutcome, why: str) -> None:
+    async def _finish(self, job: JobOutcome, why: Phrase | None) -> None:
         await self._roll.hub.send(None, messages.FINISH, messages.Finish(job=job, why=why))
 
     async def _until_others_left(self) -> None:

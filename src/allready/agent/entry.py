@@ -33,6 +33,7 @@ from allready.messaging.channel import Narrator
 from allready.messaging.token import Token
 from allready.messaging.wire import hello_of
 from allready.model import EndCause, JobOutcome, LaunchFacts, NodeFacts, Report, UncheckedKind
+from allready.model.fill import said
 from allready.preflight.check.context import CheckContext, collect_facts, resolve
 from allready.preflight.check.report_series import ReportSeries
 from allready.preflight.check.request import CheckRequest
@@ -77,7 +78,7 @@ class Job(Struct):
         """The end of a job that was cancelled by a signal before any rank ran."""
         job = JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0)
         report = self.report_series.interrupted("roll", reason(UncheckedKind.INTERRUPTED, signal=signal, stage="roll"))
-        return JobEnd(job=job, report=closed(report, job), why=f"ended by {signal}")
+        return JobEnd(job=job, report=closed(report, job), why=said("ended by {signal}", signal=signal))
 
     async def _run_in(self, run_dir: Path) -> JobEnd:
         request = self.request

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from allready.launch.jax_meeting import Meeting as Meeting
 from allready.launch.jax_meeting import Waiting as Waiting
 from allready.messaging.wire import MAX_NODES, MAX_RANKS_PER_NODE
-from allready.model import JobOutcome, ProcessEnd, Report
+from allready.model import JobOutcome, Phrase, ProcessEnd, Report
 
 OFFER, STARTED, STATUS, EVIDENCE, ENDED, REQUEST = "offer", "started", "status", "evidence", "ended", "request"
 WAITING, LEFT, MEETING = "waiting", "left", "meeting"
@@ -115,4 +115,4 @@ class Finish(Struct, frozen=True, kw_only=True):
     """The job is over."""
 
     job: JobOutcome
-    why: str = ""
+    why: Phrase | None = None

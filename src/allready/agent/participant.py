@@ -21,6 +21,7 @@ from allready.judging.loading import load
 from allready.messaging.channel import loss_of
 from allready.messaging.link import Link
 from allready.model import EndCause, JobOutcome, Loss, NodeStatus, Report, UncheckedKind
+from allready.model.fill import said
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.joining import Joiner, world_of_one
 from allready.preflight.check.participant import leaving
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 
 SAMPLE_EVERY_S = 0.5
 NOT_BEGUN = JobOutcome(exit_code=1, outcome=EndCause.RENDEZVOUS, attempts=0)
+
+_INTERRUPTED = "interrupted; node 0 was lost: {loss}"
+_HAD_ENDED = "node 0 had ended the job; node 0 was lost: {loss}"
 
 
 class JobParticipant:
@@ -64,7 +68,7 @@ class JobParticipant:
         link = await self._joiner.find_node_0()
         if link is None:
             report = await self._joiner.judge_alone(waiting=False)
-            return JobEnd(job=NOT_BEGUN, report=closed(report, NOT_BEGUN), why="node 0 was not reached")
+            return JobEnd(job=NOT_BEGUN, report=closed(report, NOT_BEGUN), why=said("node 0 was not reached"))
         async with leaving(link):
             agent = NodeAgent(link, self._context)
             self._agents.append(agent)
@@ -142,8 +146,8 @@ class JobParticipant:
             report = closed(last, job)
             await agent.end_ranks()
             reports.publish(report, is_final=True)
-            how = "interrupted" if last.job is None else "node 0 had ended the job"
-            return JobEnd(job=report.job or job, report=report, why=f"{how}; node 0 was lost: {loss}")
+            form = _INTERRUPTED if last.job is None else _HAD_ENDED
+            return JobEnd(job=report.job or job, report=report, why=said(form, loss=loss.phrase))
         evidence = None
         with contextlib.suppress(OSError, ExchangeError):
             evidence = await agent.gather_now()
@@ -153,7 +157,7 @@ class JobParticipant:
             local = await self._joiner.judge_loss(loss)
         local = concluded(local, Known(rules=load(), earlier=last))
         reports.publish(local)
-        return JobEnd(job=job, report=closed(local, job), why=f"node 0 was lost: {loss}")
+        return JobEnd(job=job, report=closed(local, job), why=said("node 0 was lost: {loss}", loss=loss.phrase))
 
     def _last(self) -> Report:
         reports, report_series = self._context.state.reports, self._check.report_series

@@ -21,8 +21,9 @@ from allready.judging.loading import load
 from allready.judging.stop_signals import LEAVES_WITHIN_S
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
-from allready.model import NodeEvidence, NodeStatus, Report
+from allready.model import Loss, NodeEvidence, NodeStatus, Report
 from allready.preflight.check.roll_call import RollCaller
+from allready.report.words import verdict_finding
 
 if TYPE_CHECKING:
     from allready.live.monitor.monitor import Judge
@@ -133,6 +134,7 @@ class Supervisor:
             problem=problem.problem or "" if problem else "",
             problem_kind=problem.problem_kind if problem else "",
             verdict=self._report.verdict if self._report is not None else None,
+            finding=verdict_finding(self._report) if self._report is not None else None,
         )
         return outcome_of(attempt, stop_signal=signal, retry_user_errors=self._job.retry_user_errors)
 
@@ -150,8 +152,8 @@ class Supervisor:
         is_due = self._failed_s is not None or self._table.interruption is not None
         return not is_due and (self._monitor is None or self._monitor.is_calm)
 
-    def _lost(self) -> dict[int, str]:
-        return {n: str(loss) for n, loss in self._table.lost.items() if n in self._nodes}
+    def _lost(self) -> dict[int, Loss]:
+        return {n: loss for n, loss in self._table.lost.items() if n in self._nodes}
 
     def _living_nodes(self) -> set[int]:
         return set(self._nodes - set(self._table.lost))

@@ -8,6 +8,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
+from allready.errors import StatedError
 from allready.evidence import sniff
 from allready.redaction import REDACTED, masked
 
@@ -24,7 +25,7 @@ _KEY_MARK = re.compile(rb"----(?:-| )(BEGIN|END)[A-Z0-9 ]{0,40}PRIVATE KEY(?: BL
 Hide = Callable[[str], str]
 
 
-class LeftOutError(Exception):
+class LeftOutError(StatedError):
     """The source stays out; the text says why."""
 
 

@@ -1,6 +1,10 @@
 """What stands in a bundle's manifest.json, and the names of the members that have a meaning."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
+
+from allready.model import Phrase
 
 BUNDLE_SCHEMA = "allready.bundle/1"
 ENVIRONMENT_SCHEMA = "allready.environment/1"
@@ -29,6 +33,7 @@ class LeftOut(Struct, frozen=True, kw_only=True):
 
     source: str
     why: str
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `why` says, as data
 
 
 class Manifest(Struct, frozen=True, kw_only=True):

@@ -28,11 +28,14 @@ from allready.bundle.content import (
 )
 from allready.bundle.manifest import LOGS, MANIFEST, Entry, LeftOut, Manifest
 from allready.evidence.inputs import Found, Source, find, unpack
+from allready.model import Phrase
+from allready.model.fill import phrase_of, said, texts, with_values
 
 MAX_BYTES = 64 << 20
 MIN_BYTES = 256 << 10
 FOR_MANIFEST_BYTES = 64 << 10
 MANY = 20_000
+_NO_ROOM = said("no room for it in a bundle of this size")
 SHOWN_LEFT_OUT = 1000
 PACKED_TO = 8
 """How many times smaller a log becomes, at least mostly: how much is read for a bundle of a given size."""
@@ -129,13 +132,13 @@ class _Packer:
         for path in paths:
             for item in find([path]):
                 if not isinstance(item, Found):
-                    self._leave_out(item.path, item.problem or item.kind)
+                    self._leave_out(item.path, item.problems or item.kind)
                 elif item.path != path and Path(item.path).is_symlink():
-                    self._leave_out(item.path, "a link; name the file to have it read")
+                    self._leave_out(item.path, said("a link; name the file to have it read"))
                 elif skip is not None and _is_same(item.path, skip):
                     continue
                 elif number >= MANY:
-                    self._leave_out(item.path, f"more than {MANY} files")
+                    self._leave_out(item.path, said("more than {num} files", num=MANY))
                 else:
                     number += 1
                     yield item, self._name_of(item.path, path)
@@ -155,12 +158,12 @@ class _Packer:
         for source in unpack(item):
             if not isinstance(source, Source):
                 if source.problem:
-                    self._leave_out(source.path, source.problem)
+                    self._leave_out(source.path, source.problems or source.problem)
                 continue
             member = source.label.removeprefix(item.label).lstrip("!").replace("!", "/")
             whole = f"{name}/{member}" if member else name
             if taken and share - taken < SMALLEST_BYTES:
-                self._leave_out(source.label, "no room for it in a bundle of this size")
+                self._leave_out(source.label, _NO_ROOM)
                 continue
             with source.open() as stream:
                 taken += self.add(whole, source.label, stream, most_bytes=share - taken)
@@ -172,7 +175,10 @@ class _Packer:
             raise CancelledError("cancelled")
         try:
             content = content_of(stream, most_bytes=most_bytes, hide=self._hide, secrets=self._order.secrets)
-        except (LeftOutError, OSError) as error:
+        except LeftOutError as error:
+            self._leave_out(source, phrase_of(error))
+            return 0
+        except OSError as error:
             self._leave_out(source, str(error))
             return 0
         name = self._free(safe_name(self._said(name)))
@@ -180,7 +186,7 @@ class _Packer:
         if len(member) > self._left_bytes:
             content, member = self._cut(name, content)
         if not member:
-            self._leave_out(source, "no room for it in a bundle of this size")
+            self._leave_out(source, _NO_ROOM)
             return 0
         self._left_bytes -= len(member)
         self._body.write(member)
@@ -222,8 +228,12 @@ class _Packer:
             new = f"{name}~{number}"
         return new
 
-    def _leave_out(self, source: str, why: str) -> None:
-        self._left_out.append(LeftOut(source=self._said(source), why=self._said(why)))
+    def _leave_out(self, source: str, why: str | Phrase | tuple[Phrase, ...]) -> None:
+        if isinstance(why, str):
+            hidden: str | tuple[Phrase, ...] = self._said(why)
+        else:  # a name of a file may be among the values
+            hidden = tuple(with_values(p, self._said) for p in ((why,) if isinstance(why, Phrase) else why))
+        self._left_out.append(LeftOut(source=self._said(source), **texts(why=hidden)))
 
     def _said(self, text: str) -> str:
         """A path or a reason without secrets: people put tokens into names of files, too."""

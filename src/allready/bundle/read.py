@@ -10,8 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from allready.bundle.manifest import BUNDLE_SCHEMA, ENVIRONMENT, ENVIRONMENT_SCHEMA, FACTS, MANIFEST, Manifest
+from allready.errors import StatedError
 from allready.evidence.inputs import Found, Limits, Source, unpack
 from allready.json_bounds import TooLargeError, decode_within
+from allready.model import Phrase
+from allready.model.fill import in_english, said
 
 GZIP = b"\x1f\x8b\x08"
 MAX_MEMBER_BYTES = 64 << 20
@@ -24,8 +27,12 @@ LIMITS = Limits(
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
-class BundleError(ValueError):
+class BundleError(StatedError):
     """The file is no bundle, or a damaged one; the text says why."""
+
+    def __init__(self, template: str, **values: object) -> None:
+        super().__init__(template, **{name: in_english(value) for name, value in values.items()})
+        self.values = values
 
 
 class Bundle(Struct, frozen=True, kw_only=True):
@@ -66,7 +73,7 @@ def read_bundle(path: str) -> Bundle:
             if isinstance(body, dict) and body.get("schema") == ENVIRONMENT_SCHEMA:
                 variables = msgspec.convert(body.get("variables"), dict[str, str])
         except msgspec.ValidationError as error:
-            raise BundleError(f"{ENVIRONMENT}: {error}") from error
+            raise BundleError("{name}: {error}", name=ENVIRONMENT, error=error) from error
     return Bundle(manifest=manifest, facts=found.get(FACTS), variables=variables)
 
 
@@ -89,13 +96,13 @@ def extract(path: str, folder: Path) -> list[str]:
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except (FileExistsError, NotADirectoryError) as error:
             raise BundleError(
-                f"two members are called {name!r:.200}, or one of them needs a folder of that name"
+                "two members are called {name}, or one of them needs a folder of that name", name=repr(name)[:200]
             ) from error
         with os.fdopen(descriptor, "wb") as file, source.open() as stream:
             while data := stream.read(1 << 20):
                 file.write(data)
         if source.problem:
-            raise BundleError(f"{name}: {source.problem}")
+            raise BundleError("{name}: {why}", name=name, why=source.problem)
         names.append("/".join(parts))
     if not names:
         raise BundleError("nothing in it could be read")
@@ -111,7 +118,7 @@ def _parts(name: str) -> tuple[str, ...]:
     parts = tuple(name.replace("\\", "/").split("/"))
     is_bad = any(part in {"", ".", ".."} or len(part.encode(errors="replace")) > 255 for part in parts)
     if is_bad or len(parts) > 32 or _DRIVE.match(name) or not name.isprintable():
-        raise BundleError(f"a member is called {name!r:.200}, which is no place below a folder")
+        raise BundleError("a member is called {name}, which is no place below a folder", name=repr(name)[:200])
     return parts
 
 
@@ -123,7 +130,7 @@ def _members(path: str, wanted: Collection[str]) -> dict[str, bytes]:
             with source.open() as stream:
                 data = stream.read(MAX_MEMBER_BYTES + 1)
             if len(data) > MAX_MEMBER_BYTES:
-                raise BundleError(f"{inner}: larger than {MAX_MEMBER_BYTES >> 20} MiB")
+                raise BundleError("{name}: larger than {limit} MiB", name=inner, limit=MAX_MEMBER_BYTES >> 20)
             found[inner] = data
             if len(found) == len(wanted):
                 break
@@ -136,7 +143,7 @@ def _streams(path: str) -> Iterator[tuple[str, Source]]:
     Raises:
         BundleError: the archive is damaged, or a bomb.
     """
-    problem = None
+    problems: tuple[Phrase, ...] = ()
     is_archive = False
     for item in unpack(Found(path=path, label=path), limits=LIMITS):
         if isinstance(item, Source):
@@ -145,12 +152,12 @@ def _streams(path: str) -> Iterator[tuple[str, Source]]:
             is_archive = True
             yield item.label.removeprefix(f"{path}!"), item
         elif item.path == path:
-            problem = item.problem or problem
+            problems = item.problems or problems
             is_archive = is_archive or item.kind == "archive"
         elif item.problem:
-            problem = f"{item.path.removeprefix(f'{path}!')}: {item.problem}"
-    if problem is not None:
-        raise BundleError(problem)
+            problems = (said("{source}: {why}", source=item.path.removeprefix(f"{path}!"), why=item.problems),)
+    if problems:
+        raise BundleError("{why}", why=problems)
     if not is_archive:
         raise BundleError("it is no archive")
 
@@ -158,17 +165,17 @@ def _streams(path: str) -> Iterator[tuple[str, Source]]:
 def _manifest(data: bytes) -> Manifest:
     body = _decoded(MANIFEST, data)
     if not isinstance(body, dict) or body.get("schema") != BUNDLE_SCHEMA:
-        raise BundleError(f"{MANIFEST} is not of {BUNDLE_SCHEMA}")
+        raise BundleError("{name} is not of {schema}", name=MANIFEST, schema=BUNDLE_SCHEMA)
     try:
         return msgspec.convert(body, Manifest)
     except msgspec.ValidationError as error:
-        raise BundleError(f"{MANIFEST}: {error}") from error
+        raise BundleError("{name}: {error}", name=MANIFEST, error=error) from error
 
 
 def _decoded(name: str, data: bytes) -> Any:
     try:
         return decode_within(MAX_MEMORY_BYTES, data)
     except TooLargeError as error:
-        raise BundleError(f"{name}: {error}") from error
+        raise BundleError("{name}: {error}", name=name, error=error) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BundleError(f"{name} is not JSON ({error})") from error
+        raise BundleError("{name} is not JSON ({error})", name=name, error=error) from error

@@ -16,6 +16,7 @@ from allready.cli.output import check_writable, deliver_json
 from allready.errors import UsageError
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
+from allready.text.usage import error_text
 
 if TYPE_CHECKING:
     from allready.bundle.manifest import LeftOut, Manifest
@@ -163,6 +164,7 @@ def _parts_here(args: argparse.Namespace) -> "tuple[tuple[Part, ...], tuple[Left
     from allready.facts.apart import Reader
     from allready.facts.live import Answered
     from allready.facts.order import Also, Order
+    from allready.model.fill import phrase_of, texts
     from allready.preflight.doctor.examine import examine, judge
     from allready.preflight.doctor.request import launch_for
     from allready.report import json_report
@@ -185,7 +187,7 @@ def _parts_here(args: argparse.Namespace) -> "tuple[tuple[Part, ...], tuple[Left
     try:
         parts.append(Part(name=names.KERNEL, source="the kernel log", data=kernel_log()))
     except FactUnavailable as error:
-        left_out.append(names.LeftOut(source="the kernel log", why=str(error)))
+        left_out.append(names.LeftOut(source="the kernel log", **texts(why=phrase_of(error))))
     return tuple(parts), tuple(left_out), found.facts
 
 
@@ -271,8 +273,7 @@ def _extract(args: argparse.Namespace) -> int:
     try:
         names = extract(args.extract, folder)
     except (BundleError, OSError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        sys.stderr.write(f"allready bundle: {plain(args.extract)}: {plain(why, most=2000)}\n")
+        sys.stderr.write(f"allready bundle: {plain(args.extract)}: {plain(error_text(error), most=2000)}\n")
         return EXIT_UNCHECKED
     for name in names if not args.quiet else ():
         sys.stdout.write(f"{plain(str(folder / name), most=4000)}\n")
@@ -283,7 +284,7 @@ def _shown(manifest: "Manifest", target: Path | None, language: str) -> "Iterato
     from allready import units
     from allready.report.pieces import Gap, Grid, Line, Piece
     from allready.report.safe import plain
-    from allready.text.catalog import source_name
+    from allready.text.catalog import say_text, source_name
 
     columns = ("member", "size", "redacted", "cut", "source")
     rows = [
@@ -300,11 +301,8 @@ def _shown(manifest: "Manifest", target: Path | None, language: str) -> "Iterato
     yield Grid(head=head, rows=tuple(rows), right=(False, True, True, True, False))
     yield Gap()
     for item in manifest.left_out[:20]:
-        pieces = (
-            Piece(
-                f"{plain(source_name(item.source, language), most=200)}{ui('report.colon', language)}{plain(item.why)}"
-            ),
-        )
+        source, why = source_name(item.source, language), say_text(item, "why", language)
+        pieces = (Piece(f"{plain(source, most=200)}{ui('report.colon', language)}{plain(why)}"),)
         yield Line(pieces, lead=Piece(ui("bundle.left_out", language), "warn"))
     if manifest.num_left_out > 20:
         yield Line((Piece(ui("bundle.more_left_out", language, count=manifest.num_left_out - 20), "dim"),))

@@ -162,10 +162,9 @@ def _run(
     layout = _layout(args)
     notes = (*layout.notes, *_share_bindings(layout))
     if not layout.acts:
-        sys.stderr.write(
-            f"allready {command}: local rank {layout.local_rank}: "
-            f"local rank 0 checks for node {layout.launch.node_rank}\n"
-        )
+        values = {"rank": layout.local_rank, "node": layout.launch.node_rank}
+        text = usage_text("local rank {rank}: local rank 0 checks for node {node}", **values)
+        sys.stderr.write(f"allready {command}: {text}\n")
         return EXIT_HEALTHY
     configure_logging(args.verbose)
     request = ask(args, layout)

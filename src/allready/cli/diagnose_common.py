@@ -11,6 +11,7 @@ from allready.cli.main import exit_code_of
 from allready.errors import StatedError, UsageError
 from allready.model.events import troubled
 from allready.model.fill import said
+from allready.text.usage import usage_text
 
 if TYPE_CHECKING:
     from allready.cli.diagnose_judge import Question
@@ -59,9 +60,8 @@ def report_on(
     report, after = judge_readings(readings, question, started=started)
     if not is_readable(readings):
         what = ", ".join(sorted({r.source.kind for r in readings}))
-        sys.stderr.write(
-            f"allready diagnose: nothing to read a verdict from in the input (found: {what or 'nothing'})\n"
-        )
+        text = usage_text("nothing to read a verdict from in the input (found: {kinds})", kinds=what or "-")
+        sys.stderr.write(f"allready diagnose: {text}\n")
     if args.trace:
         from allready.evidence.trace import write_trace
 

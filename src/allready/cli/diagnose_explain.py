@@ -26,6 +26,7 @@ from allready.signatures import Signature, of_line
 from allready.signatures.conditions import hint_of
 from allready.text.catalog import choose_language, say, say_phrase
 from allready.text.ui import ui
+from allready.text.usage import usage_text
 
 SCHEMA = "allready.explain/1"
 MAX_LINES = 1_000
@@ -50,7 +51,7 @@ def explain(args: argparse.Namespace) -> int:
     text = _lines(args.explain_line)
     lines = [block for block in blocks_of(text) if any(line.strip() for line in block)]
     if not lines:
-        sys.stderr.write("allready diagnose: --explain-line was given no text, or only blanks\n")
+        sys.stderr.write(f"allready diagnose: {usage_text('--explain-line was given no text, or only blanks')}\n")
     explained = [masked_all(_meaning_of_block(block)) for block in lines]
     verdict = verdict_of(text)
     stacks = () if verdict is not None else tuple(masked_all(stacks_of(text)))

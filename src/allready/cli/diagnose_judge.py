@@ -20,11 +20,13 @@ from allready.model import (
     Difference,
     Fleet,
     NotChecked,
+    Phrase,
     Report,
     RunEvidence,
     Status,
     UncheckedKind,
 )
+from allready.model.fill import phrase_of, said
 from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
@@ -34,6 +36,11 @@ INPUT = "input"
 MAX_NOTES = 50
 MAX_REPORTS_MEMORY_BYTES = 160 << 20
 """What the saved reports in the input may take together."""
+
+_TOO_MUCH = "{source}: with the reports before it, it would take too much memory"
+_INPUTS = "{source}: a report of `allready {command}`; its inputs tell more"
+_EARLIER = "{num} reports of earlier `allready run` in the input are not judged"
+_MORE_SOURCES = "and {num} more sources that could not be read whole"
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -111,7 +118,7 @@ class Saved(Struct, frozen=True, kw_only=True):
 
     check: Report | None = None
     runs: tuple[Report, ...] = ()
-    refused: tuple[str, ...] = ()
+    refused: tuple[Phrase, ...] = ()
 
     @property
     def has_ended_well(self) -> bool:
@@ -125,31 +132,31 @@ def saved_reports(readings: Sequence[Reading]) -> Saved:
 
     checks: list[Report] = []
     runs: list[Report] = []
-    refused = []
+    refused: list[Phrase] = []
     left_bytes = MAX_REPORTS_MEMORY_BYTES
     for reading in readings:
         for packed in reading.reports:
             text = zlib.decompress(packed)
             needs_bytes = memory_bytes(text)
             if needs_bytes > left_bytes:
-                refused.append(f"{reading.source.path}: with the reports before it, it would take too much memory")
+                refused.append(said(_TOO_MUCH, source=reading.source.path))
                 continue
             left_bytes -= needs_bytes
             try:
                 report = decode(text)
             except UsageError as error:
-                refused.append(f"{reading.source.path}: {error}")
+                refused.append(said("{source}: {why}", source=reading.source.path, why=phrase_of(error)))
                 continue
             if report.command == "check":
                 checks.append(report)
             elif report.command == "run":
                 runs.append(report)
             else:
-                refused.append(f"{reading.source.path}: a report of `allready {report.command}`; its inputs tell more")
+                refused.append(said(_INPUTS, source=reading.source.path, command=report.command))
     newest = max(runs, key=_end_s, default=None)
     job = [r for r in runs if newest is not None and _end_s(r) >= _start_s(newest) and _start_s(r) <= _end_s(newest)]
     if len(job) < len(runs):
-        refused.append(f"{len(runs) - len(job)} reports of earlier `allready run` in the input are not judged")
+        refused.append(said(_EARLIER, num=len(runs) - len(job)))
     return Saved(
         check=max(checks, key=lambda r: r.started, default=None),
         runs=tuple(sorted(job, key=lambda r: (-len(r.world.nodes), r.started))),
@@ -233,8 +240,9 @@ def _open_in(checked: Report) -> tuple[NotChecked, ...]:
     return (not_checked(INPUT, reason(UncheckedKind.CHECK_ENDED, status=checked.status)),)
 
 
-def notes(readings: Sequence[Reading]) -> list[str]:
+def notes(readings: Sequence[Reading]) -> list[Phrase]:
     """What could not be read, or only in part, in the order of the input."""
-    problems = [f"{r.source.path}: {r.source.problem}" for r in readings if r.source.problem]
-    more = len(problems) - MAX_NOTES
-    return problems if more <= 0 else [*problems[:MAX_NOTES], f"and {more:,} more sources that could not be read whole"]
+    bad = [r.source for r in readings if r.source.problem]
+    found = [said("{source}: {why}", source=s.path, why=s.problems or s.problem) for s in bad[:MAX_NOTES]]
+    more = len(bad) - len(found)
+    return [*found, said(_MORE_SOURCES, num=f"{more:,}")] if more else found

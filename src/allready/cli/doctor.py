@@ -16,7 +16,7 @@ from allready.cli.options import add_both_spellings, add_common, configure_loggi
 from allready.cli.overdue import OverdueError, end_at_once, ended_within, no_end_now
 from allready.cli.promise import DEADLINE_S, MARGIN_S, PROLOG_S, begun_s, overdue, slowness
 from allready.errors import UsageError
-from allready.text.usage import choose_language
+from allready.text.usage import choose_language, error_text, usage_text
 
 if TYPE_CHECKING:
     from allready.facts.apart import Reader
@@ -162,7 +162,7 @@ def _one_line(args: argparse.Namespace, reader: "Reader | None") -> int:
                 raise
             from allready.report.safe import plain
 
-            sys.stderr.write(f"allready doctor: {plain(str(error), most=2000)}\n")
+            sys.stderr.write(f"allready doctor: {plain(error_text(error), most=2000)}\n")
     report = judge([facts], None)
     no_end_now()
     if args.format == "nagios":
@@ -212,7 +212,7 @@ def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        sys.stderr.write(f"{text}allready doctor: standard output: {error.strerror}\n")
+        sys.stderr.write(f"{text}allready doctor: {usage_text('standard output')}: {error.strerror}\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer is written at the end
 
 

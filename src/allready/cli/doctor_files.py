@@ -58,41 +58,41 @@ def load(option: str, path: str) -> NodeFacts:
     if body.get("schema") == SCHEMA:
         facts = json_report.decode(data).facts
         if not facts:
-            raise _unfit(option, path, "this report has no facts")
+            raise _unfit(option, path, UsageError("this report has no facts"))
         found: Any = facts[min(facts)]
     elif body.get("schema") == FACTS_SCHEMA:
         found = body.get("facts")
     else:
-        raise _unfit(option, path, f"neither {FACTS_SCHEMA} nor {SCHEMA}")
+        raise _unfit(option, path, UsageError("neither {one} nor {other}", one=FACTS_SCHEMA, other=SCHEMA))
     try:
         return from_json(found)
     except ExchangeError as error:
-        raise _unfit(option, path, str(error)) from error
+        raise _unfit(option, path, error) from error
 
 
 def _of_bundle(option: str, path: str) -> bytes:
     try:
         facts = read_bundle(path).facts
     except BundleError as error:
-        raise _unfit(option, path, str(error)) from error
+        raise _unfit(option, path, error) from error
     if facts is None:
-        raise _unfit(option, path, "this bundle has no facts")
+        raise _unfit(option, path, UsageError("this bundle has no facts"))
     return facts
 
 
 def _decoded(option: str, path: str, data: bytes) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
-        raise _unfit(option, path, f"larger than {MAX_BYTES >> 20} MiB")
+        raise _unfit(option, path, UsageError("larger than {limit} MiB", limit=MAX_BYTES >> 20))
     try:
         body = decode_within(MAX_MEMORY_BYTES, data)
     except TooLargeError as error:
-        raise _unfit(option, path, str(error)) from error
+        raise _unfit(option, path, error) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _unfit(option, path, f"this is not JSON ({error})") from error
+        raise _unfit(option, path, UsageError("this is not JSON ({error})", error=error)) from error
     if not isinstance(body, dict):
-        raise _unfit(option, path, "the JSON is not an object")
+        raise _unfit(option, path, UsageError("the JSON is not an object"))
     return body
 
 
-def _unfit(option: str, path: str, why: str) -> UsageError:
+def _unfit(option: str, path: str, why: Exception) -> UsageError:
     return UsageError("{option} {path}: no facts of a machine: {why}", option=option, path=path, why=why)

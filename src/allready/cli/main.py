@@ -70,7 +70,9 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         # CPython notes an interrupt that passes through an evaluated text (a namedtuple's, in an import), and would end
         # by the signal in place of the exit code; the next such text takes the note back.
         eval("0")  # noqa: S307
-        sys.stderr.write("allready: interrupted\n")
+        from allready.text.usage import usage_text
+
+        sys.stderr.write(f"allready: {usage_text('interrupted')}\n")
         is_job = from_command(sys.argv[1:] if argv is None else argv)[:1] == ["run"]
         return 128 + (error.args[0] if error.args else SIGINT) if is_job else EXIT_UNCHECKED
 
@@ -114,7 +116,7 @@ def _run(name: str, arguments: list[str], language: str, asked: str | None) -> i
 
     from allready.cli.parser import localize, parser_of
     from allready.errors import AllreadyError, UsageError
-    from allready.text.usage import choose_language, speak, usage_text
+    from allready.text.usage import choose_language, error_text, speak, usage_text
 
     parser = parser_of(name, *COMMANDS[name])
     if language != "en":
@@ -128,7 +130,7 @@ def _run(name: str, arguments: list[str], language: str, asked: str | None) -> i
         sys.stderr.write(f"allready {name}: {usage_text(error.template, **error.values)}\n")
         return EXIT_USAGE
     except AllreadyError as error:
-        sys.stderr.write(f"allready {name}: {error}\n")
+        sys.stderr.write(f"allready {name}: {error_text(error)}\n")
         return EXIT_UNCHECKED
     except BrokenPipeError:  # the reader of our output went away, for example `| head`
         import os

@@ -14,8 +14,7 @@ from typing import Any
 
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.errors import UsageError
-
-EXTRA = "the package mcp is not installed; install it with: pip install 'allready[mcp]'"
+from allready.text.usage import usage_text
 
 EPILOG = """\
   allready mcp --root /logs --root ~/runs        serve; tools read files below these folders only
@@ -45,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--root {path}: this is no folder", path=root)
     found = _server_classes()
     if found is None:
-        sys.stderr.write(f"allready mcp: {EXTRA}\n")
+        text = usage_text("the package mcp is not installed; install it with: pip install 'allready[mcp]'")
+        sys.stderr.write(f"allready mcp: {text}\n")
         return EXIT_UNCHECKED
     from allready.cli.mcp_tools import DESCRIPTION, Tools
 

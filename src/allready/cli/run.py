@@ -23,6 +23,7 @@ from allready.launch.schedulers import BINDING_LAUNCHERS
 from allready.report.safe import encodable, plain
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
+from allready.text.usage import usage_text
 
 if TYPE_CHECKING:
     from allready.agent.coordinator import JobEnd
@@ -67,6 +68,12 @@ def run(args: argparse.Namespace) -> int:
         return _run(args, interrupts)
 
 
+def _no_part(why: str) -> int:
+    """This process does nothing in the job, and that is in order."""
+    sys.stderr.write(f"allready run: {why}\n")
+    return EXIT_HEALTHY
+
+
 def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from allready.launch.flags import request_from
 
@@ -85,8 +92,9 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         cpus, notes = task_bindings.share(tasks, os.environ, nproc=request.nproc_per_node)
         request = replace(request, rank_cpus=cpus, notes=(*request.notes, *notes))
     if not request.acts:
-        sys.stderr.write(f"allready run: local rank {request.local_rank}: local rank 0 runs the job for this node\n")
-        return EXIT_HEALTHY
+        return _no_part(
+            usage_text("local rank {rank}: local rank 0 runs the job for this node", rank=request.local_rank)
+        )
     from allready.agent.entry import Job, default_report_dir, is_excluded
     from allready.agent.folder import ReportFolder
     from allready.cli.run_show import RunShow
@@ -99,8 +107,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
         request = with_preset(request, request.preset, os.environ)
     if request.excluded_nodes and is_excluded(request):
-        sys.stderr.write(f"allready run: this node ({socket.gethostname()}) takes no part: --exclude-nodes\n")
-        return EXIT_HEALTHY
+        return _no_part(usage_text("this node ({name}) takes no part: --exclude-nodes", name=socket.gethostname()))
     token = token_from(request.token_file, os.environ)
     folder = ReportFolder(
         Path(request.report_dir) if request.report_dir else default_report_dir(request.job_id, request.log_base),

@@ -23,7 +23,7 @@ from allready.report.live import LiveNarrator
 from allready.report.safe import plain
 from allready.report.spare_room import SpareRoom
 from allready.report.words import sentence, t, why_not_checked
-from allready.text.catalog import choose_language
+from allready.text.catalog import choose_language, say_note, say_phrase
 from allready.text.reasons import not_checked, reason
 from allready.text.ui import ui
 
@@ -92,7 +92,8 @@ class RunShow:
     def say(self, note: Note) -> None:
         """A line of ours that stays."""
         if not self._args.quiet:
-            self._write(ui(note.key, self._language, **note.values))
+            reasons = {name: say_note(reason, self._language) for name, reason in note.reasons.items()}
+            self._write(ui(note.key, self._language, **note.values, **reasons))
 
     def _write(self, text: str) -> None:
         try:
@@ -162,12 +163,12 @@ class RunShow:
     def _why(self, end: JobEnd) -> str:
         """The verdict's sentence where there is one, but of a job that was stopped; else what interrupted it, or the
         sentence of the record."""
-        is_stopped = end.job.outcome is EndCause.STOPPED and self._language == "en"
+        is_stopped = end.job.outcome is EndCause.STOPPED
         if end.report.verdict is not None and not is_stopped:
             return sentence(end.report, self._language)
         if end.report.status is Status.INTERRUPTED and end.report.verdict is None and end.report.not_checked:
             return why_not_checked(end.report.not_checked[0], self._language)
-        return end.why or "-"
+        return say_phrase(end.why, self._language) if end.why is not None else "-"
 
     def begin(self, nproc: int) -> None:
         """The first line: how large the job is, where its report will be, how to look at it meanwhile."""

@@ -6,6 +6,7 @@ from allready.evidence.reading import Reading
 from allready.model import Death, NodeEvidence, Origin, ProcessRecord, RankStatus, SourceRecord
 from allready.model.events import troubled
 from allready.model.fill import said
+from allready.model.process import OUT_OF_MEMORY
 
 _decoder = msgspec.json.Decoder(NodeEvidence)
 
@@ -65,7 +66,7 @@ def _death(rank: RankStatus, evidence: NodeEvidence, label: str, first_s: float 
         pid=rank.pid,
         signal=rank.signal,
         exit_code=rank.exit_code,
-        text=f"killed by {rank.signal}, by the kernel for lack of memory" if rank.oom_killed else "",
+        text=OUT_OF_MEMORY if rank.oom_killed else "",
         time_s=rank.ended_s,
         # The agent sends SIGTERM to the others once a rank of its node failed.
         by_launcher=rank.signal == "SIGTERM" and is_later,

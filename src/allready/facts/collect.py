@@ -23,7 +23,8 @@ from allready.facts.tasks import Task
 from allready.facts.timekeeping import collect_time
 from allready.facts.transport import collect_transport
 from allready.facts.usage import collect_usage
-from allready.model import FactMissing, HostsLine, LaunchFacts, NameFacts, NodeFacts, NotApplicable
+from allready.model import FactMissing, HostsLine, LaunchFacts, NameFacts, NodeFacts, NotApplicable, Phrase
+from allready.model.fill import phrase_of, texts
 
 RESOLVER_S = 3.0  # longer than a healthy DNS needs; the resolver's own limit is 5 s per server and try
 FIREWALL_S = 2.0
@@ -121,17 +122,17 @@ def collect_names(host: Host, master_name: str, *, timeout_s: float) -> NameFact
     master = Task(lambda: _resolved(host, master_name, timeout_s), "master-name")
     own_addresses, own_error = _resolved(host, own_name, timeout_s)
     master_addresses, master_error = master.result(timeout_s=timeout_s + 1.0)
+    errors = {"own_error": own_error, "master_error": master_error}
     return NameFacts(
         own_name=own_name,
         own_addresses=own_addresses,
         master_name=master_name,
         master_addresses=master_addresses,
-        own_error=own_error,
         own_lines=tuple(hosts_lines(host, own_name))[:MAX_ADDRESSES],
         master_lines=tuple(hosts_lines(host, master_name))[:MAX_ADDRESSES],
-        master_error=master_error,
         order=_order(host),
         **_resolver(host),
+        **texts(**{name: error for name, error in errors.items() if error is not None}),
     )
 
 
@@ -167,8 +168,8 @@ def hosts_lines(host: Host, name: str) -> Iterator[HostsLine]:
             yield HostsLine(line=place, address=address[:64])
 
 
-def _resolved(host: Host, name: str, timeout_s: float) -> tuple[tuple[str, ...], str | None]:
+def _resolved(host: Host, name: str, timeout_s: float) -> tuple[tuple[str, ...], Phrase | None]:
     try:
         return host.resolve(name, timeout_s=timeout_s)[:MAX_ADDRESSES], None
     except FactUnavailable as error:
-        return (), str(error)
+        return (), phrase_of(error)

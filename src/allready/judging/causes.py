@@ -7,8 +7,9 @@ from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.model import CRASHES, Culprits, Death, Evidence, Hit, Role, RunEvidence, Severity, clock_time
+from allready.model.fill import NOBODY, named_by
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures import of_line
 from allready.signatures.watchdog import TIMEOUTS
@@ -229,5 +230,9 @@ def called(death: Death) -> str:
     """`rank 2 (pid 1234)`, `local rank 0 on gpu01`, `pid 77`: as far as it is known."""
     names = {"rank": death.rank, "local rank": None if death.rank is not None else death.local_rank, "pid": death.pid}
     parts = [f"{name} {number}" for name, number in names.items() if number is not None]
-    where = f" on {death.node or death.host}" if death.rank is None and (death.node or death.host) else ""
-    return (parts[0] + (f" ({parts[1]})" if len(parts) > 1 else "") if parts else "a process") + where
+    name = parts[0] + (f" ({parts[1]})" if len(parts) > 1 else "") if parts else NOBODY
+    where = death.node or death.host if death.rank is None else ""
+    if not where:
+        return name
+    on = said("{name} on {host}", name=name, host=where) if parts else said("a process on {host}", host=where)
+    return named_by(on)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from allready.judging.layers import Layer
+from allready.judging.stated import said
 from allready.model import (
     ENDING_SIGNALS,
     AttemptEnd,
@@ -20,9 +21,13 @@ from allready.model import (
     EndKind,
     Event,
     FaultClass,
+    Finding,
+    Loss,
     Origin,
+    Phrase,
     ProcessEnd,
     Role,
+    RunNote,
     Severity,
     Verdict,
 )
@@ -82,11 +87,12 @@ def end_of_attempt(
     ranks: Iterable[ProcessEnd],
     *,
     clock_offsets_s: Mapping[int, float] = MappingProxyType({}),
-    lost_nodes: Mapping[int, str] = MappingProxyType({}),
+    lost_nodes: Mapping[int, Loss] = MappingProxyType({}),
     stopped_by: str = "",
     problem: str = "",
     problem_kind: str = "",
     verdict: Verdict | None = None,
+    finding: Finding | None = None,
 ) -> AttemptEnd:
     """How the attempt ended, by the reports of all nodes.
 
@@ -95,7 +101,7 @@ def end_of_attempt(
         lost_nodes: node -> why its connection ended.
         stopped_by: "user" (a signal to the agent), "hang" (on our judge's word, as the user had asked), "".
         problem, problem_kind: of the `AttemptResult`, where ranks could not be started.
-        verdict: of the report at that moment.
+        verdict, finding: of the report at that moment; the finding is what the verdict was made of.
     """
     ranks = tuple(ranks)
     failed = sorted(
@@ -106,25 +112,29 @@ def end_of_attempt(
     cause = _cause(failed, sure)
     is_own = cause is not None and cause.cause not in _CONSEQUENCES
     if stopped_by == "user":
-        end, reason = EndCause.STOPPED, "stopped by a signal to the launcher"
+        end, reason = EndCause.STOPPED, said("stopped by a signal to the launcher")
     elif stopped_by == "hang":
-        sentence = verdict.sentence if verdict is not None else "it made no progress"
-        end, reason = EndCause.HUNG, f"stopped because it hung: {sentence}"
+        words = said("it made no progress") if verdict is None else verdict.sentence
+        end, reason = EndCause.HUNG, said("stopped because it hung: {what}", what=words)
     elif lost_nodes and not is_own:
         node = min(lost_nodes)
-        end, reason = EndCause.NODE_LOST, f"node {node} was lost: {lost_nodes[node]}"
+        end, reason = EndCause.NODE_LOST, said("node {node} was lost: {loss}", node=node, loss=lost_nodes[node].phrase)
     elif ranks and not problem and all(r.cause is EndCause.SUCCESS for r in ranks):
-        end, reason = EndCause.SUCCESS, f"all {len(ranks)} ranks ended with exit code 0"
+        end, reason = EndCause.SUCCESS, said("all {num} ranks ended with exit code 0", num=len(ranks))
     elif sure is not None and sure.fault_class in _BY_CLASS and not is_own:
-        end, reason = _BY_CLASS[sure.fault_class], sure.sentence
+        end, reason = _BY_CLASS[sure.fault_class], said("{what}", what=sure.sentence)
     elif cause is not None:
         end, reason = cause.cause, _sentence(cause)
     elif problem:
-        end, reason = _BY_PROBLEM.get(problem_kind, EndCause.UNKNOWN), problem
+        end, reason = _BY_PROBLEM.get(problem_kind, EndCause.UNKNOWN), said("{problem}", problem=problem)
     else:
-        end, reason = EndCause.UNKNOWN, "some ranks ended without an explanation"
+        end, reason = EndCause.UNKNOWN, said("some ranks ended without an explanation")
     return AttemptEnd(
-        end=end, reason=reason, first=failed[0] if failed else None, cause=cause, lost_nodes=tuple(sorted(lost_nodes))
+        end=end,
+        reason=RunNote(phrase=reason, about=finding if verdict is not None and "what" in reason.values else None),
+        first=failed[0] if failed else None,
+        cause=cause,
+        lost_nodes=tuple(sorted(lost_nodes)),
     )
 
 
@@ -135,9 +145,11 @@ def _cause(failed: Sequence[ProcessEnd], verdict: Verdict | None) -> ProcessEnd 
     return known[0] if known else None
 
 
-def _sentence(cause: ProcessEnd) -> str:
-    how = f"signal {cause.signal}" if cause.signal else f"exit code {cause.exit_code}"
-    return f"rank {cause.rank} ended with {how}" + (f": {cause.text}" if cause.text else "")
+def _sentence(cause: ProcessEnd) -> Phrase:
+    values = {"rank": cause.rank, "text": cause.text or None}
+    if cause.signal:
+        return said("rank {rank} ended with signal {signal}[[: {text}]]", signal=cause.signal, **values)
+    return said("rank {rank} ended with exit code {code}[[: {text}]]", code=cause.exit_code, **values)
 
 
 def _explain(end: ProcessEnd, tail: bytes, error: str) -> tuple[EndCause, str, str | None]:

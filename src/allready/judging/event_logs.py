@@ -7,7 +7,10 @@ from msgspec.structs import replace
 
 from allready.evidence.event_log import event_lags
 from allready.judging.run_signs import WAITED
-from allready.model import Death, Event, EventLog, Lag, RuntimeFailure
+from allready.judging.stated import said
+from allready.model import Death, Event, EventLog, Lag, Phrase, RuntimeFailure
+
+_WENT_ON = "after a failure the group of ranks {ranks} went on from step {step}"
 
 
 class JoinedEventLogs(Struct, frozen=True, kw_only=True):
@@ -22,7 +25,7 @@ class JoinedEventLogs(Struct, frozen=True, kw_only=True):
     lags: tuple[Lag, ...] = ()
     ended_well: frozenset[int] = frozenset()
     formed_s: float | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Phrase, ...] = ()
 
 
 def join_event_logs(logs: Sequence[EventLog]) -> JoinedEventLogs:
@@ -56,7 +59,7 @@ def later_than_recovery(
     said_s += [d.time_s for d in deaths if d.is_collective_error and d.time_s is not None]
     if max(said_s, default=formed_s) <= formed_s:
         return joined_logs, events, deaths
-    note = f"{len(joined_logs.failures)} failures before had been recovered from"
+    note = said("{num} failures before had been recovered from", num=len(joined_logs.failures))
     return (
         replace(joined_logs, failures=(), notes=(*joined_logs.notes, note)),
         tuple(e for e in events if e.signature not in WAITED or (e.time_s or formed_s) > formed_s),
@@ -64,13 +67,13 @@ def later_than_recovery(
     )
 
 
-def _notes(logs: Sequence[EventLog], epochs: Sequence[int]) -> list[str]:
+def _notes(logs: Sequence[EventLog], epochs: Sequence[int]) -> list[Phrase]:
     formed = [event for log in logs for event in log.formed]
     found = []
     if len(epochs) > 1:
-        found.append(f"{len(epochs)} failures are in the event logs; the last one is judged")
+        found.append(said("{num} failures are in the event logs; the last one is judged", num=len(epochs)))
     if formed:
         last = max(formed, key=lambda event: event.time_s)
         ranks = ", ".join(map(str, last.members))
-        found.append(f"after a failure the group of ranks {ranks} went on from step {max(last.steps)}")
+        found.append(said(_WENT_ON, ranks=ranks, step=max(last.steps)))
     return found

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from allready.judging.addresses import is_within, on_link, parse, parse_network, unseen_nodes
+from allready.judging.stated import evidence_of, said
 from allready.judging.values import NodeCommand
 from allready.model import DropRule, Evidence, FirewallFacts, NetFacts, RollCall
 
@@ -112,8 +113,8 @@ def filter_evidence(firewall: FirewallFacts | None, node: int) -> tuple[Evidence
     """The rules that drop packets on `node`, as its tool prints them."""
     if firewall is None:
         return ()
-    source = f"packet filter ({firewall.tool or '?'})"
-    return tuple(Evidence(source=source, node_rank=node, text=rule.text) for rule in firewall.drops[:8])
+    source = said("packet filter ({tool})", tool=firewall.tool or "?")
+    return tuple(evidence_of(source, rule.text, node_rank=node) for rule in firewall.drops[:8])
 
 
 def single_hosts(networks: Iterable[str]) -> Iterator[str]:

@@ -5,7 +5,8 @@ from statistics import median
 
 from msgspec import Struct
 
-from allready.model import BenchPoint, CollectiveRun, Collectives
+from allready.judging.stated import said
+from allready.model import BenchPoint, CollectiveRun, Collectives, Phrase
 
 TRANSPORTS: Mapping[str, str] = {
     "NCCL_P2P_DISABLE": "P2P",
@@ -27,7 +28,7 @@ class Without(Struct, frozen=True, kw_only=True):
     variable: str
     value: str
     ratio: float | None
-    detail: str = ""  # why it failed
+    detail: str | Phrase = ""  # why it failed
 
     @property
     def setting(self) -> str:
@@ -103,12 +104,16 @@ def _busbw(run: CollectiveRun, like: BenchPoint) -> float | None:
     return (next(found, None) or None) if run.bad is None else None
 
 
+def how_it_went(run: CollectiveRun, otherwise: Phrase) -> Phrase:
+    """`sweep hung`: the stage that ended a run."""
+    return said("{stage} {outcome}", stage=run.bad.name, outcome=run.bad.outcome) if run.bad else otherwise
+
+
 def _without(variable: str, run: CollectiveRun, point: BenchPoint, usual: float) -> Without:
     busbw = _busbw(run, point)
-    bad = run.bad
     return Without(
         variable=variable,
         value=run.extra_env.get(variable, ""),
         ratio=None if busbw is None else busbw / usual,
-        detail="" if busbw is not None else f"{bad.name} {bad.outcome}" if bad is not None else "not measured",
+        detail="" if busbw is not None else how_it_went(run, said("not measured")),
     )

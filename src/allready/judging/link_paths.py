@@ -23,7 +23,7 @@ from allready.judging.link_ends import (
 from allready.judging.link_idle import is_stale, is_undecided
 from allready.judging.stated import said
 from allready.model import Live, PathSize, Phrase
-from allready.model.fill import joined
+from allready.model.fill import joined, named_by
 
 
 def down_links(live: Live, node: int) -> tuple[str, ...]:
@@ -233,8 +233,8 @@ def _common_end(pairs: Iterable[tuple[int, int]], num_nodes: int) -> tuple[int, 
 
 
 def node_name(live: Live, node: int) -> str:
-    """`node 2 (gpu02)`; neutral enough for every language."""
-    return f"node {node_label(live, node)}"
+    """`node 2 (gpu02)`."""
+    return named_by(said("node {node}", node=node_label(live, node)))
 
 
 def node_label(live: Live, node: int) -> str:

@@ -32,7 +32,7 @@ from allready.model import (
     RunEvidence,
     SourceRecord,
 )
-from allready.model.process import ENDING_SIGNALS
+from allready.model.process import ENDING_SIGNALS, OUT_OF_MEMORY
 
 TOGETHER_S = 0.3
 """Ends this close to each other are reported together; a peer feels another's end later than this, or by its words."""
@@ -76,7 +76,7 @@ def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
         pid=rank.pid,
         signal=rank.signal,
         exit_code=rank.exit_code,
-        text="memory limit of its control group (oom_kill)" if rank.oom_killed else "",
+        text=OUT_OF_MEMORY if rank.oom_killed else "",
         time_s=None if rank.ended_s is None else rank.ended_s - offset_s,
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from allready.judging.stated import said
+from allready.judging.stated import Text, said
 from allready.model import HostsLine, Phrase
 
 
@@ -11,7 +11,7 @@ def hosts_lines(lines: Iterable[HostsLine], addresses: Collection[str]) -> str |
     return ", ".join(str(one.line) for one in lines if one.address in addresses) or None
 
 
-def resolved(name: str, addresses: Sequence[str], lines: Iterable[HostsLine], error: str = "") -> Phrase:
+def resolved(name: str, addresses: Sequence[str], lines: Iterable[HostsLine], error: Text = "") -> Phrase:
     """What a name resolves to, with the lines of the hosts file that say so.
 
     lines: that the hosts file has for this name; none where another source of the resolver gave the addresses.

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from allready.judging.stated import said
 from allready.model import Phrase, ranges
-from allready.model.fill import NOBODY, Several, joined
+from allready.model.fill import NOBODY, Several, joined, named_by
 
 MAX_NAMED = 3
 """So many ranks are named each with its process."""
@@ -20,10 +20,13 @@ class Place(Struct, frozen=True):
     host: str = ""
     pid: int | None = None
 
-    def __str__(self) -> str:
-        """`gpu04, pid 1037`, `node 1`."""
-        where = self.host or ("" if self.node is None else f"node {self.node}")
-        return ", ".join((*((where,) if where else ()), *(() if self.pid is None else (f"pid {self.pid}",))))
+    def of_rank(self, rank: int) -> str:
+        """`rank 2 (gpu04, pid 1037)`, `rank 2 (node 1)`."""
+        if not self.host and self.node is not None:
+            form = "rank {rank} (node {node}[[, pid {pid}]])"
+            return named_by(said(form, rank=rank, node=self.node, pid=self.pid))
+        where = ", ".join(part for part in (self.host, "" if self.pid is None else f"pid {self.pid}") if part)
+        return f"rank {rank} ({where})" if where else f"rank {rank}"
 
 
 def ranks_at(ranks: Iterable[int], places: Mapping[int, Place]) -> str:
@@ -33,23 +36,27 @@ def ranks_at(ranks: Iterable[int], places: Mapping[int, Place]) -> str:
         return NOBODY
     known = [places[r] for r in named if r in places]
     if len(named) <= MAX_NAMED and any(place.pid is not None for place in known):
-        return joined([f"rank {r}" + (f" ({at})" if (at := str(places.get(r, Place()))) else "") for r in named])
-    text = f"rank {ranges(named)}" + (f" ({where})" if (where := _nodes(known)) else "")
-    return Several(text) if len(named) > 1 else text
+        return joined([places.get(r, Place()).of_rank(r) for r in named])
+    where, are_names = _nodes(known)
+    is_several = len(named) > 1
+    if where and not are_names:
+        form = "rank {ranks} (node {nodes})"
+        return named_by(said(form, ranks=ranges(named), nodes=where), is_several=is_several)
+    text = f"rank {ranges(named)}" + (f" ({where})" if where else "")
+    return Several(text) if is_several else text
 
 
-def _nodes(places: Iterable[Place]) -> str:
-    """Hosts; numbers of nodes where one has no name, or several have the same."""
+def _nodes(places: Iterable[Place]) -> tuple[str, bool]:
+    """Hosts, and True; numbers of nodes where one has no name, or several have the same."""
     known = list(places)
     if all(place.node is None for place in known):
-        return _first(sorted({place.host for place in known if place.host}))
+        return _first(sorted({place.host for place in known if place.host})), True
     hosts = {place.node: place.host for place in known if place.node is not None}
     order = sorted(node for node in hosts if node is not None)
     named = [hosts[node] for node in order]
     are_names = all(named) and len(set(named)) == len(named)
     shown = named if are_names else [str(node) for node in order]
-    text = _first(shown)
-    return text if are_names or not text else f"node {text}"
+    return _first(shown), are_names
 
 
 def _first(nodes: list[str]) -> str:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from allready import __version__
 from allready.judging.arbiter import is_error
-from allready.model import Finding, NotChecked, Report, Status, Verdict, World
+from allready.model import Finding, NotChecked, Phrase, Report, RunNote, Status, Verdict, World
+from allready.model.fill import in_english
 
 
 def status_of(findings: Sequence[Finding], unchecked_necessary: Sequence[NotChecked], *, waiting: bool) -> Status:
@@ -78,6 +79,12 @@ def keep_first_detection(new: Verdict | None, old: Verdict | None) -> Verdict | 
     return replace(new, detected_time=old.detected_time, detect_s=old.detect_s)
 
 
+def noted(notes: Sequence[Phrase | RunNote]) -> dict[str, Any]:
+    """The fields of a report that have these notes."""
+    found = tuple(note if isinstance(note, RunNote) else RunNote(phrase=note) for note in notes)
+    return {"notes": tuple(in_english(note.phrase) for note in found), "noted": found}
+
+
 class ReportBuilder:
     """Makes the reports of one command, one after another while evidence comes in.
 
@@ -105,6 +112,7 @@ class ReportBuilder:
         verdict: Verdict | None,
         findings: Sequence[Finding],
         not_checked: Sequence[NotChecked] = (),
+        notes: Sequence[Phrase | RunNote] = (),
         **parts: Any,
     ) -> Report:
         """One report.
@@ -116,6 +124,7 @@ class ReportBuilder:
             verdict: the finding that stands; None while nothing does.
             findings: all, in the order of the arbiter.
             not_checked: what could not be looked at.
+            notes: see `Report.noted`.
             parts: further fields of `Report`, by name.
         """
         return Report(
@@ -128,5 +137,6 @@ class ReportBuilder:
             verdict=verdict,
             findings=tuple(findings),
             not_checked=tuple(not_checked),
+            **noted(notes),
             **parts,
         )

@@ -17,8 +17,8 @@ from allready.judging.majority import is_minority
 from allready.judging.processes import overcome
 from allready.judging.registry import RULES, Applies, Need, Rule, placeholders
 from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
-from allready.judging.stated import stated
-from allready.model.fill import NOBODY, placeholders_of
+from allready.judging.stated import said, stated
+from allready.model.fill import NOBODY, named_by, placeholders_of
 from allready.signatures import Signature, load
 from allready.signatures.conditions import CULPRITS, hint_of
 from allready.text.steps import resolved
@@ -138,7 +138,7 @@ def _of_variables(
     late = [node for node in accused_nodes if node not in wrote]
     for node in late[:MAX_EVIDENCE] if variables else ():
         yield stated(
-            f"node {node}",
+            said("node {node}", node=node),
             "nothing shows what {name} does there; most launchers give all nodes one environment",
             name=variables[0],
         )
@@ -170,7 +170,7 @@ def _machine(origin: model.Origin, run: model.RunEvidence) -> str:
     if origin.host and (len(nodes) < 2 or number is None):
         return origin.host
     names = {known: name for name, known in run.node_numbers.items()}
-    return names.get(number, f"node {number}") if number is not None else origin.node or "?"
+    return names.get(number) or named_by(said("node {node}", node=number)) if number is not None else origin.node or "?"
 
 
 OF_ONE_CALL = ("op", "seq")

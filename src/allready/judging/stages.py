@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from allready.judging.majority import is_minority
-from allready.model import SweepPosition
+from allready.model import Phrase, SweepPosition
 from allready.model.operations import OWN_STAGES, SWEEPS
 from allready.signatures.peers import has_lost_or_missed_peer
 
@@ -42,9 +42,15 @@ class RankRecord(Struct):
     pid: int = 0
     exit_code: int | None = None
     signal: str | None = None
-    unknown: str | None = None  # why nothing more is known of it: its node is lost
+    unknown: str | Phrase | None = None  # why nothing more is known of it: its node is lost
     done: bool = False
-    details: dict[int, str] = {}
+    details: dict[int, str | Phrase] = {}
+    said: Phrase | None = None  # the error, where its words are ours
+
+    @property
+    def words(self) -> str | Phrase:
+        """Why it failed."""
+        return self.unknown or self.said or self.error or ""
 
 
 class RunRecord(Struct):
@@ -70,7 +76,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     stage: int = 0  # index; of a failure the judge finds it
     ranks: tuple[int, ...] = ()
     size_bytes: int | None = None
-    detail: str = ""
+    detail: str | Phrase = ""
     culprits: tuple[int, ...] = ()  # first causes first; empty when no rank can be singled out
     entered: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
@@ -122,13 +128,13 @@ def causes(record: RunRecord) -> tuple[RankRecord, ...]:
     )
 
 
-def _failure(record: RunRecord) -> tuple[int, tuple[int, ...], str]:
+def _failure(record: RunRecord) -> tuple[int, tuple[int, ...], str | Phrase]:
     """Stage, culprits and words of a run in which ranks failed."""
     stopped = [r for r in record.ranks.values() if r.stopped_since is not None and r.failed_at is None]
     blamed = causes(record) or stopped  # else none: all that failed complain of others, as after a broken network
     shown = blamed or record.failed
     stage = min(r.failed_stage if r.failed_at is not None else max(0, r.entered) for r in shown)
-    return stage, tuple(r.rank for r in blamed), shown[0].unknown or shown[0].error or ""
+    return stage, tuple(r.rank for r in blamed), shown[0].words
 
 
 def _has_lost_peer(rank: RankRecord) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from allready.errors import LabError
+from allready.errors import LabError, StatedError
 from allready.lab import holders, hosts
 from allready.lab.faults.base import Effect, Filter, Links, Tmpfs
 from allready.lab.network import HUB, INTERFACE, LabView, Op
@@ -24,10 +24,11 @@ def run_tool(argv: Sequence[str], text: str = "") -> str:
     try:
         done = run_command(argv, timeout_s=TIMEOUT_S, given=text.encode(), env=environ, cwd="/")
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LabError(f"{argv[0]}: {error}") from error
+        raise LabError("{program}: {error}", program=argv[0], error=error) from error
     out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     if done.returncode != 0 and not out:
-        raise LabError(f"{Path(argv[0]).name}: {' '.join(err.split()) or f'exit code {done.returncode}'}")
+        why = " ".join(err.split()) or StatedError("exit code {code}", code=done.returncode)
+        raise LabError("{program}: {error}", program=Path(argv[0]).name, error=why)
     return out
 
 
@@ -49,9 +50,9 @@ def netlink_answer(text: str) -> list[str]:
     try:
         answer: dict[str, Any] = json.loads(text)
     except ValueError as error:
-        raise LabError(f"the lab's netlink process gave no answer: {text[:200]!r}") from error
+        raise LabError("the lab's netlink process gave no answer: {text}", text=repr(text[:200])) from error
     if "error" in answer:
-        raise LabError(f"cannot change the lab's network: {answer['error']}")
+        raise LabError("cannot change the lab's network: {error}", error=answer["error"])
     return [str(text) for text in answer.get("skipped", [])]
 
 

@@ -15,9 +15,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from allready.errors import LabError
+from allready.errors import LabError, StatedError
 from allready.proc.kill import kill_all, reap
 from allready.proc.process import ProcessId, identify
+
+_NOT_INSTALLED = "{name} is not installed; install it with: apt-get install {package} (or dnf install {package})"
 
 END_TIMEOUT_S = 5.0
 _SBIN = "/usr/sbin:/sbin:/usr/bin:/bin"
@@ -37,9 +39,7 @@ def tool(name: str, package: str) -> str:
     """Path of a program, also when PATH lacks the sbin folders."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{_SBIN}")
     if found is None:
-        raise LabError(
-            f"{name} is not installed; install it with: apt-get install {package} (or dnf install {package})"
-        )
+        raise LabError(_NOT_INSTALLED, name=name, package=package)
     return found
 
 
@@ -59,7 +59,7 @@ class Holder:
             self.pid = os.posix_spawn(argv[0], list(argv), environ, file_actions=actions, setsid=True)
         except OSError as error:
             self.close()
-            raise LabError(f"cannot start {argv[0]}: {error.strerror}") from error
+            raise LabError("cannot start {program}: {error}", program=argv[0], error=error.strerror) from error
         finally:
             os.close(stdin)
             os.close(stdout)
@@ -74,9 +74,8 @@ class Holder:
             piece = os.read(self._answer, 4096)
             if not piece:
                 reason = " ".join(text.decode(errors="replace").split())
-                raise LabError(
-                    f"this machine refuses a namespace of the lab: {reason or 'no reason given'}{_forbidden()}"
-                )
+                why = reason or StatedError("no reason given")
+                raise LabError("this machine refuses a namespace of the lab: {why}{more}", why=why, more=_forbidden())
             text += piece
         process = identify(self.pid)
         if process is None:
@@ -131,7 +130,7 @@ def into(pid: int, user_namespace: bool, *kinds: str) -> list[str]:
     return [tool("nsenter", "util-linux"), *keep, *(f"--{kind}=/proc/{pid}/ns/{files[kind]}" for kind in wanted)]
 
 
-def user_namespaces_forbidden() -> str:
+def user_namespaces_forbidden() -> StatedError | str:
     """The kernel settings that forbid user namespaces to ordinary users, as half a sentence; empty when none does."""
     found = _set_to(
         {
@@ -140,17 +139,17 @@ def user_namespaces_forbidden() -> str:
             "kernel.apparmor_restrict_unprivileged_userns": "1",
         }
     )
-    return f"; user namespaces are forbidden by {found}: run as root" if found else ""
+    return StatedError("; user namespaces are forbidden by {settings}: run as root", settings=found) if found else ""
 
 
-def _forbidden() -> str:
+def _forbidden() -> StatedError | str:
     """The kernel settings that forbid the other namespaces to all users: there the kernel reports "No space left"."""
     found = _set_to({f"user.max_{kind}_namespaces": "0" for kind in ("net", "mnt", "uts")})
-    return f"; namespaces are forbidden by {found}" if found else ""
+    return StatedError("; namespaces are forbidden by {settings}", settings=found) if found else ""
 
 
 def _set_to(settings: dict[str, str]) -> str:
-    """Those of the kernel settings that have the given value, as "name = value and ..."."""
+    """Those of the kernel settings that have the given value, as "name = value, ..."."""
     found = []
     for name, value in settings.items():
         try:
@@ -159,7 +158,7 @@ def _set_to(settings: dict[str, str]) -> str:
             continue  # this kernel does not have the setting
         if text == value:
             found.append(f"{name} = {value}")
-    return " and ".join(found)
+    return ", ".join(found)
 
 
 def needs_user_namespace() -> bool:

@@ -22,6 +22,8 @@ from allready.lab.record import ActiveFault, Record
 from allready.proc.kill import end_child
 from allready.proc.process import identify, is_running
 
+_NOT_WHOLE = "the lab {name} is not whole; remove it with: allready lab down --name {name}"
+
 Stream = int | IO[Any] | None
 
 
@@ -133,7 +135,9 @@ class Lab:
     def _whole(self, folder: Path) -> Record:
         found = record.read(folder)
         if found is None or not found.ready or not all(is_running(p) for p in found.holders):
-            raise LabError(f"the lab {self.name!r} is not whole; remove it with: allready lab down --name {self.name}")
+            raise LabError(
+                "the lab {name} is not whole; remove it with: allready lab down --name {name}", name=self.name
+            )
         return found
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from allready.errors import LabError
+from allready.errors import LabError, StatedError
 from allready.lab import effects, holders, record
 from allready.lab.hosts import render
 from allready.lab.network import LabView, build
@@ -51,7 +51,8 @@ def make(folder: Path, name: str, view: LabView, user_namespace: bool | None) ->
         try:
             own = msgspec.structs.replace(own, hub=hub.wait_ready(deadline))
         except LabError as error:
-            raise LabError(f"{error}{holders.user_namespaces_forbidden() if own.user_namespace else ''}") from error
+            more = holders.user_namespaces_forbidden() if own.user_namespace else ""
+            raise LabError("{error}{more}", error=error, more=more) from error
         record.write(folder, own)
         hub.confirm()
         with subprocess.Popen(  # starts Python and its imports while the nodes come up
@@ -72,7 +73,8 @@ def make(folder: Path, name: str, view: LabView, user_namespace: bool | None) ->
             finally:
                 netlink.kill()
     if not answer:
-        raise LabError(f"the lab's netlink process failed: {' '.join(errors.split())[-300:] or 'it was killed'}")
+        why = " ".join(errors.split())[-300:] or StatedError("it was killed")
+        raise LabError("the lab's netlink process failed: {why}", why=why)
     if effects.netlink_answer(answer):  # the kernel has IPv6 switched off: the lab is one without
         own = msgspec.structs.replace(own, subnet6="")
         effects.write_hosts(own, folder, ())
@@ -83,7 +85,7 @@ def _need_pidfds() -> None:
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
-        raise LabError(f"pidfd_open: {error.strerror}; the lab needs Linux 5.3 or newer") from error
+        raise LabError("pidfd_open: {error}; the lab needs Linux 5.3 or newer", error=error.strerror) from error
 
 
 def _make_nodes(folder: Path, own: Record, view: LabView, stack: contextlib.ExitStack, deadline: float) -> Record:
@@ -164,4 +166,4 @@ def belonging_to(leaders: Iterable[ProcessId], namespaces: frozenset[int]) -> se
 def _end(found: set[ProcessId]) -> None:
     if stuck := kill_all(found, timeout_s=END_TIMEOUT_S):
         pids = ", ".join(str(pid) for pid in sorted(process.pid for process in stuck))
-        raise LabError(f"processes of the lab cannot be killed (uninterruptible sleep?): {pids}")
+        raise LabError("processes of the lab cannot be killed (uninterruptible sleep?): {pids}", pids=pids)

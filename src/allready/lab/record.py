@@ -23,6 +23,10 @@ import msgspec
 from allready.errors import DeadlineExceeded, LabError, UsageError
 from allready.proc.process import ProcessId, is_running, namespace
 
+_NOT_OURS = "{folder} must be a folder of this user with mode 0700; move it away and try again"
+_ELSEWHERE = "the lab {name} belongs to another container (PID namespace): use it from there"
+_OTHER_VERSION = "{folder}/record.json was written by another version of allready (format {version})"
+
 VERSION = 1
 LOCK_TIMEOUT_S = 20.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
@@ -90,7 +94,9 @@ def _make_state_dir(state_dir: Path) -> None:
 def _check_owner(state_dir: Path) -> None:
     info = state_dir.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
-        raise LabError(f"{state_dir} must be a folder of this user with mode 0700; move it away and try again")
+        raise LabError(
+            "{folder} must be a folder of this user with mode 0700; move it away and try again", folder=state_dir
+        )
 
 
 def names(state_dir: Path) -> list[str]:
@@ -115,11 +121,13 @@ def read(folder: Path) -> Record | None:
     try:
         record = msgspec.json.decode(data, type=Record)
     except msgspec.DecodeError as error:
-        raise LabError(f"{folder}/record.json is not a record of a lab: {error}") from error
+        raise LabError("{folder}/record.json is not a record of a lab: {error}", folder=folder, error=error) from error
     if record.version != VERSION:
-        raise LabError(f"{folder}/record.json was written by another version of allready (format {record.version})")
+        raise LabError(_OTHER_VERSION, folder=folder, version=record.version)
     if record.boot_id == boot_id() and record.pid_namespace != namespace("self", "pid"):
-        raise LabError(f"the lab {record.name!r} belongs to another container (PID namespace): use it from there")
+        raise LabError(
+            "the lab {name} belongs to another container (PID namespace): use it from there", name=record.name
+        )
     return record
 
 
@@ -150,7 +158,7 @@ def create(state_dir: Path, name: str) -> Path:
                 name=name,
             ) from error
         return state_dir / name
-    raise LabError(f"{state_dir} keeps disappearing")
+    raise LabError("{folder} keeps disappearing", folder=state_dir)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from msgspec import Struct
 from allready.launch.outcome import Outcome
 from allready.launch.request import Backoff
 from allready.model import AttemptRecord, EndCause
+from allready.model.fill import in_english
 from allready.redaction import masked_all
 from allready.report.safe import safe_json
 
@@ -63,7 +64,7 @@ class Attempts:
             end=_iso(ended_s),
             duration_s=round(max(0.0, ended_s - started_s), 3),
             outcome=outcome.end,
-            reason=outcome.reason,
+            reason=in_english(outcome.reason.phrase),
             exit_code=outcome.exit_code,
             num_nodes=num_nodes,
             world_size=world_size,

@@ -1,10 +1,13 @@
 """What the user asked `allready run` to do, after flags, configuration file and environment were put together."""
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 
 from msgspec import Struct
+
+from allready.model import RunNote
 
 ON_HANG = ("report", "abort", "restart")
 DEFAULT_WAIT_S = 600.0
@@ -50,10 +53,11 @@ class Backoff(Struct, frozen=True, kw_only=True):
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """One line for the user about his orders: `allready.text.ui(key, lang, **values)`."""
+    """One line for the user about his orders: `text.catalog.ui_note` says it."""
 
     key: str
     values: dict[str, str] = {}
+    reasons: Mapping[str, RunNote] = {}  # further values, said in the reader's language
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):

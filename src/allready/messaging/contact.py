@@ -40,7 +40,8 @@ from allready.messaging.wire import (
     to_json,
     unsealed,
 )
-from allready.model import MasterContactFacts, PortHolder, RollCall, TokenGap
+from allready.model import MasterContactFacts, Phrase, PortHolder, RollCall, TokenGap
+from allready.model.fill import phrase_of, said, texts
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
 RETRY_S = 0.4
@@ -98,7 +99,10 @@ class Contact:
         self._nearby: tuple[tuple[int, str], ...] | None = None
         self.refusal: Refusal | None = None
         self.facts = MasterContactFacts(
-            outcome="not_tried", master_addr=hello.master_addr, master_port=master_port, detail="no attempt ended yet"
+            outcome="not_tried",
+            master_addr=hello.master_addr,
+            master_port=master_port,
+            **texts(detail=said("no attempt ended yet")),
         )
 
     @property
@@ -115,7 +119,7 @@ class Contact:
         try:
             self._addresses = await self._resolve(self._hello.master_addr)
         except FactUnavailable as error:
-            self._set("unresolved", detail=str(error))
+            self._set("unresolved", detail=phrase_of(error))
             return None
         worst: MasterContactFacts | None = None
         for address in self._addresses:
@@ -132,7 +136,7 @@ class Contact:
         self,
         outcome: str,
         *,
-        detail: str = "",
+        detail: str | Phrase = "",
         address: str | None = None,
         service: str | None = None,
         rejected_by: str | None = None,
@@ -141,7 +145,7 @@ class Contact:
         self.facts = replace(
             self.facts,
             outcome=outcome,
-            detail=detail,
+            **texts(detail=detail),
             addresses=self._addresses,
             address=address,
             service=service,
@@ -166,13 +170,13 @@ class Contact:
             # The kernel gives up on a neighbour that does not answer ARP only after 3 s; its table says so earlier.
             device = unanswered_arp(address)
             if device is not None:
-                detail = f"no answer to ARP on {device} (EHOSTUNREACH)"
+                detail = said("no answer to ARP on {device} (EHOSTUNREACH)", device=device)
                 self._set("no_route", detail=detail, address=address, error="EHOSTUNREACH")
                 return None
             await self._call(address, "silent", timeout_s=0.6)
             self._set(
                 "loopback" if self._misnamed(address) else "silent",
-                detail=f"no answer to a TCP connection within {CONNECT_S} s",
+                detail=said("no answer to a TCP connection within {seconds} s", seconds=CONNECT_S),
                 address=address,
             )
             return None
@@ -288,9 +292,9 @@ class Contact:
 
     def _set_refused(self, refusal: Refusal, here: dict[str, Any], address: str) -> None:
         self.refusal = refusal
-        detail = refusal.reason
+        detail: str | Phrase = refusal.reason
         if refusal.reason == "job_id_differs" or refusal.holder is not None:
-            detail = f"{refusal.reason}: node 0 has job id {here.get('job_id')!r}"
+            detail = said("{why}: node 0 has job id {job}", why=refusal.reason, job=repr(here.get("job_id")))
         outcome = "rejected" if detail == refusal.reason else "other_job"
         self._set(outcome, detail=detail, address=address)
         self.facts = replace(self.facts, holder=refusal.holder)
@@ -299,7 +303,11 @@ class Contact:
         try:
             service = await identify(address, self._port, timeout_s=IDENTIFY_S)
         except (OSError, TimeoutError):
-            self._set("refused", detail=f"the connection was accepted, then it broke: {error}", address=address)
+            self._set(
+                "refused",
+                detail=said("the connection was accepted, then it broke: {error}", error=error),
+                address=address,
+            )
             return
         self._set_service(address, service)
 

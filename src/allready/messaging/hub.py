@@ -35,6 +35,7 @@ from allready.messaging.wire import (
     to_json,
 )
 from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall, TokenGap
+from allready.model.fill import said, texts
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +154,11 @@ class Hub:
     def note_half_open(self, addresses: Sequence[str]) -> None:
         """Record remote addresses whose SYN arrived and whose handshake does not complete."""
         for address in addresses:
-            self._note(Caller(kind="half_open", address=address, detail="SYN received, our answer not acknowledged"))
+            self._note(
+                Caller(
+                    kind="half_open", address=address, **texts(detail=said("SYN received, our answer not acknowledged"))
+                )
+            )
 
     def note_rival(self, roll: RollCall, address: str = "") -> None:
         """Record that another node 0 refused us at the master's `address`: its claim clashes with ours.
@@ -345,18 +350,24 @@ class Hub:
                         break
                     greeting += more
                 if greeting != GREETING:
-                    detail = f"sent {greeting[:16]!r}" if greeting else "closed without sending anything"
-                    self._note(Caller(kind="stranger", address=address, detail=detail))
+                    words = (
+                        said("sent {bytes}", bytes=repr(greeting[:16]))
+                        if greeting
+                        else said("closed without sending anything")
+                    )
+                    self._note(Caller(kind="stranger", address=address, **texts(detail=words)))
                     return None
                 self._note_sign_of_lost(address)
                 kind, body = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
         except TimeoutError:
-            self._note(Caller(kind="stranger", address=address, detail=f"sent nothing for {_GREETING_S:.0f} s"))
+            words = said("sent nothing for {seconds} s", seconds=f"{_GREETING_S:.0f}")
+            self._note(Caller(kind="stranger", address=address, **texts(detail=words)))
             return None
         except ExchangeError:
             return None  # a node of ours that only asked who is here (identify)
         if kind != "hello":
-            self._note(Caller(kind="stranger", address=address, detail=f"greeted, then sent {kind[:16]!r}"))
+            words = said("greeted, then sent {kind}", kind=repr(kind[:16]))
+            self._note(Caller(kind="stranger", address=address, **texts(detail=words)))
             return None
         try:
             hello = msgspec.convert(body, Hello)

@@ -132,7 +132,9 @@ def _read(path: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UsageError(
-                "--token-file {path}: no token can be read: {reason}", path=path, reason="it is no regular file"
+                "--token-file {path}: no token can be read: {reason}",
+                path=path,
+                reason=UsageError("it is no regular file"),
             )
         data = os.read(descriptor, _MAX_BYTES + 1)
     except OSError as error:
@@ -145,7 +147,9 @@ def _read(path: str) -> bytes:
                 os.close(descriptor)
     if len(data) > _MAX_BYTES:
         raise UsageError(
-            "--token-file {path}: no token can be read: {reason}", path=path, reason=f"more than {_MAX_BYTES} bytes"
+            "--token-file {path}: no token can be read: {reason}",
+            path=path,
+            reason=UsageError("more than {num} bytes", num=_MAX_BYTES),
         )
     return data
 
@@ -159,7 +163,7 @@ def _first_line() -> bytes:
                 raise UsageError(
                     "--token-file {path}: no token can be read: {reason}",
                     path="-",
-                    reason=f"nothing came for {_STDIN_S:.0f} s",
+                    reason=UsageError("nothing came for {seconds} s", seconds=f"{_STDIN_S:.0f}"),
                 )
             byte = os.read(0, 1)
             if not byte:

@@ -3,6 +3,7 @@
 Units are in the names.  Absent values are None ("not known"), never 0.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -57,13 +58,14 @@ class NameFacts(Struct, frozen=True, kw_only=True):
     master_name: str
     master_addresses: tuple[str, ...]  # what MASTER_ADDR resolves to here; () when it does not
     own_error: str | None = None
-    master_error: str | None = None  # the resolver's words
+    master_error: str | None = None  # why it does not resolve
     own_lines: tuple[HostsLine, ...] = ()  # of /etc/hosts
     master_lines: tuple[HostsLine, ...] = ()
     order: tuple[str, ...] = ()  # in which the resolver asks for hosts, by nsswitch.conf: files, dns, myhostname
     servers: tuple[str, ...] = ()  # of DNS, by resolv.conf
     search: tuple[str, ...] = ()  # domains that are tried behind a short name
     num_dots: int | None = None  # fewer dots than this make a name short; None: as usual, 1
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what the errors say, as data
 
 
 class Interface(Struct, frozen=True, kw_only=True):
@@ -690,6 +692,7 @@ class MasterContactFacts(Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     address: str | None = None  # the one tried last
     detail: str = ""
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `detail` says, as data
     error: str | None = None  # the connection's errno by name, ECONNREFUSED, where the kernel gave one
     loss: Loss | None = None  # lost: how
     service: str | None = None

@@ -12,7 +12,7 @@ word in capitals for what is not known (`nc -vz HOST PORT`), as people name what
 """
 
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from allready.model.finding import Phrase, Remedy, RemedyStep
@@ -39,10 +39,39 @@ class Several(str):
     __slots__ = ()
 
 
+class Named(str):
+    """A value that names something with a word of ours, in English; `phrase` says it in other languages."""
+
+    __slots__ = ("phrase",)
+    phrase: Phrase
+
+
+class SeveralNamed(Named, Several):
+    """The same, of more than one."""
+
+    __slots__ = ()
+
+
+def named_by(phrase: Phrase, *, is_several: bool = False) -> Named:
+    """The name that a phrase says."""
+    name = (SeveralNamed if is_several else Named)(in_english(phrase))
+    name.phrase = phrase
+    return name
+
+
 def joined(names: Sequence[str], separator: str = ", ") -> str:
     """The names in one text, which is `Several` where they are."""
+    if any(isinstance(name, Named) for name in names):
+        return _joined_phrase(names, separator)
     text = separator.join(names)
     return Several(text) if len(names) > 1 else text
+
+
+def _joined_phrase(names: Sequence[str], separator: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    parts = {f"n{at}": name.phrase if isinstance(name, Named) else name for at, name in enumerate(names)}
+    return named_by(Phrase(separator.join(f"{{{key}}}" for key in parts), parts), is_several=True)
 
 
 def agreeing(template: str, values: Mapping[str, object]) -> str:
@@ -62,8 +91,8 @@ def phrases_of(values: Mapping[str, object]) -> dict[str, tuple[Phrase, ...]]:
     """The values that are a phrase, or several."""
     found: dict[str, tuple[Phrase, ...]] = {}
     for name, value in values.items():
-        if isinstance(value, Phrase):
-            found[name] = (value,)
+        if isinstance(value, Phrase | Named):
+            found[name] = (value if isinstance(value, Phrase) else value.phrase,)
         elif isinstance(value, tuple) and value and all(isinstance(part, Phrase) for part in value):
             found[name] = value
     return found
@@ -74,6 +103,34 @@ def said(form: str, **values: object) -> Phrase:
     plain = {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
     phrases = {name: parts[0] if len(parts) == 1 else parts for name, parts in phrases_of(values).items()}
     return Phrase(form, {**plain, **phrases})
+
+
+def with_values(phrase: Phrase, change: Callable[[str], str]) -> Phrase:
+    """The phrase with each of its values, also of the phrases inside, as `change` makes it."""
+
+    def changed(value: "str | Phrase | tuple[Phrase, ...]") -> "str | Phrase | tuple[Phrase, ...]":
+        if isinstance(value, str):
+            return change(value)
+        return with_values(value, change) if isinstance(value, Phrase) else tuple(with_values(v, change) for v in value)
+
+    return Phrase(phrase.form, {name: changed(value) for name, value in phrase.values.items()})
+
+
+class HasPhrases(Protocol):
+    """A struct with texts of which some are phrases of ours, by the names of the fields that have them in English."""
+
+    @property
+    def phrases(self) -> Mapping[str, tuple[Phrase, ...]]: ...
+
+
+def texts(**given: "str | Phrase | tuple[Phrase, ...]") -> dict[str, Any]:
+    """The fields of such a struct: those given in English, and `phrases`."""
+    return {**{name: in_english(text) for name, text in given.items()}, "phrases": phrases_of(given)}
+
+
+def words_of(struct: HasPhrases, name: str) -> "str | tuple[Phrase, ...]":
+    """What such a field says, to be said on in any language."""
+    return struct.phrases.get(name) or getattr(struct, name) or ""
 
 
 @runtime_checkable

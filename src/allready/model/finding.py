@@ -195,6 +195,16 @@ class Finding(Struct, frozen=True, kw_only=True):
     remedies: tuple[Remedy, ...] = ()
 
 
+class RunNote(Struct, frozen=True, kw_only=True):
+    """Something about a run as a whole, beside the findings.
+
+    `about`: a finding that is over; its message is the value `what` of the phrase.
+    """
+
+    phrase: Phrase
+    about: Finding | None = None
+
+
 class UncheckedKind(StrEnum):
     """Why something was not checked; `allready.text.reasons` has a sentence for each, with the values it needs."""
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from allready.model.facts import Loss
+from allready.model.finding import Phrase
 from allready.model.live import Live
 from allready.model.process import ProcessState
 
@@ -99,6 +100,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     detail: str = ""
     tcp: str = ""  # of a datagram caller: what becomes of its TCP connection, as in MasterContactFacts
     hears_us: bool | None = None  # datagram callers say whether our datagrams reach them
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `detail` says, as data
 
 
 class RollCall(Struct, frozen=True, kw_only=True):
@@ -207,6 +209,7 @@ class RankState(Struct, frozen=True, kw_only=True):
     stack: tuple[str, ...] = ()  # innermost first: "file:line function"
     error: str | None = None  # last line of the exception, if it ended by one
     is_store_unreachable: bool = False  # that error: it gets no connection to rank 0's store
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `step` and `error` say, as data
 
 
 class SweepPosition(Struct, frozen=True, kw_only=True):
@@ -241,6 +244,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     detail: str = ""
     ranks: tuple[RankState, ...] = ()  # of the ranks that did not enter, or failed; of all when all entered
     stuck_s: float | None = None  # since the last sign of progress, or the first failure, when the run was judged
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what its texts say, as data
     culprits: tuple[int, ...] = ()  # ranks that stopped it, first causes first; (): none can be singled out
 
 

@@ -4,6 +4,8 @@ from enum import StrEnum, nonmember
 
 from msgspec import Struct
 
+from allready.model.finding import RunNote
+
 
 class ProcessState(StrEnum):
     """What a process does now, from its state letter in /proc and, once it has ended, from its exit status."""
@@ -153,15 +155,19 @@ def signal_number(name: str | None) -> int:
         return int(digits) if digits.isdecimal() else 0
 
 
+OUT_OF_MEMORY = "memory limit of its control group (oom_kill)"
+"""Text of a process that the kernel killed; `text/zh_CN/rules/words.toml` has it in Chinese."""
+
+
 class AttemptEnd(Struct, frozen=True, kw_only=True):
     """How an attempt ended.
 
     `first`: the rank that failed first by the clock; `cause`: the one that explains the others, mostly the same.
-    `reason`: one English sentence for the record.
+    `reason`: one sentence, said by `text.catalog.say_note`.
     """
 
     end: EndCause
-    reason: str
+    reason: RunNote
     first: ProcessEnd | None = None
     cause: ProcessEnd | None = None
     lost_nodes: tuple[int, ...] = ()

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from allready.model.course import JobCourse
-from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked, Remedy
+from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked, Remedy, RunNote
 from allready.model.job import Collectives, Reachability, RollCall, World
 from allready.model.process import EndCause
 from allready.model.run_summary import RunSummary
@@ -88,4 +88,5 @@ class Report(Struct, frozen=True, kw_only=True):
     summary: RunSummary | None = field(default=None, name="ruins")
     job: JobOutcome | None = None  # of `run`, once the job is over
     course: JobCourse | None = None  # of `run`, as far as operations were recorded
-    notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces
+    notes: tuple[str, ...] = ()  # English: what was left out or could not be compared, what the job got over
+    noted: tuple[RunNote, ...] = ()  # the same as data, in the same order; empty in reports of earlier versions

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from allready.model.call_site import CallSite
 from allready.model.events import Event, Origin, SourceRecord
+from allready.model.finding import Phrase
 from allready.model.runtime import Misfit, RuntimeFailure
 
 
@@ -508,4 +509,4 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     closing: Closing | None = None
     kinds: frozenset[str] = frozenset()  # kinds of sources that were read
     last_time_s: float | None = None  # of any line: when the evidence ends
-    notes: tuple[str, ...] = ()  # what was left out or could not be compared, and why
+    notes: tuple[Phrase, ...] = ()  # what was left out or could not be compared, and why

@@ -19,11 +19,13 @@ from allready.report.words import (
     SYMBOLS,
     culprits,
     grouped,
+    last_step,
     members,
     not_checked_groups,
     notes,
     other_findings,
     phrase,
+    process_state,
     reach_lines,
     remedies,
     roll_lines,
@@ -37,7 +39,7 @@ from allready.report.words import (
     where,
     why_not_checked,
 )
-from allready.text.catalog import remedy_parts, say_evidence, say_source
+from allready.text.catalog import remedy_parts, say_evidence, say_source, say_text
 
 MAX_EVIDENCE = 8
 MAX_MATRIX = 16
@@ -70,7 +72,7 @@ def compose(
     if report.collectives is not None and report.collectives.prediction is not None:
         yield from prediction.compose(report.collectives.prediction, language)
     yield from _not_checked(report, language, verbose)
-    if verbose and (shown := notes(report)):
+    if verbose and (shown := notes(report, language)):
         yield Gap()
         yield from (dim(plain(n), lead=t("notes", language), indent=0) for n in shown)
     if files:
@@ -226,7 +228,9 @@ def _stages(report: Report, language: str, verbose: int) -> Iterator[Block]:
         names = ("stage_name", "stage_outcome", "stage_duration", "stage_entered", "stage_finished")
         yield grid([t(n, language) for n in names], rows, right={2})
         for state in bad.ranks[: MAX_EVIDENCE if not verbose else None] if bad is not None else ():
-            words = [state.state, state.step, state.error or state.signal or state.wchan or ""]
+            error = say_text(state, "error", language)
+            why = error or state.signal or state.wchan or ""
+            words = [process_state(state, language), last_step(state, language), why]
             text = plain(" · ".join(w for w in words if w), most=400)
             yield line(text, lead=f"rank {state.rank}", style="bold", indent=2)
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.json_bounds import TooLargeError, decode_within
-from allready.model import SCHEMA, Evidence, Finding, NotChecked, Report, Status
+from allready.model import SCHEMA, Evidence, Finding, NotChecked, Phrase, Report, Status
 from allready.model.fill import MAX_PHRASE_DEPTH, phrases_of
 from allready.report.safe import safe_json
 from allready.text.surrogates import to_json
@@ -66,7 +66,8 @@ def decode(data: bytes) -> Report:
     report = _converted(body)
     shown = (item for found in report.findings for item in found.evidence)
     every: tuple[Finding | Evidence | NotChecked, ...] = (*report.findings, *shown, *report.not_checked)
-    if any(map(_is_deep, every)):
+    phrases = [phrase for item in every for some in item.phrases.values() for phrase in some]
+    if _are_deep([*phrases, *(note.phrase for note in report.noted)]):
         raise UsageError("not a report: phrases inside of phrases are nested too deeply")
     return report
 
@@ -81,9 +82,8 @@ def _converted(body: dict[str, Any]) -> Report:
         raise UsageError("incomplete report: {error}", error=error) from error
 
 
-def _is_deep(item: Finding | Evidence | NotChecked) -> bool:
-    """Whether its phrases, the only values that may be nested at will, are nested more than ours ever are."""
-    now = [phrase for some in item.phrases.values() for phrase in some]
+def _are_deep(now: list[Phrase]) -> bool:
+    """Whether phrases, the only values that may be nested at will, are nested more than ours ever are."""
     for _ in range(MAX_PHRASE_DEPTH):
         now = [inner for phrase in now for some in phrases_of(phrase.values).values() for inner in some]
     return bool(now)

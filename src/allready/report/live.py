@@ -11,6 +11,7 @@ from typing import Self, TextIO
 
 from allready.report.safe import encodable, plain, shorten
 from allready.report.terminal import is_terminal, wants_colour
+from allready.text.catalog import say_value
 from allready.text.ui import ui
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class LiveNarrator:
 
     def _text(self, key: str, values: dict[str, object]) -> str:
         try:
-            text = ui(key, self._language, **values)
+            text = ui(key, self._language, **{n: say_value(v, self._language) for n, v in values.items()})
         except (KeyError, ValueError, IndexError):
             # A missing text must not end a check that works.
             log.exception("no text for %s", key)

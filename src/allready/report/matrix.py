@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from allready import units
-from allready.model import DatagramProbe, PathProbe, Reachability
+from allready.model import DatagramProbe, PathProbe, Phrase, Reachability
+from allready.model.fill import said
 from allready.report.safe import plain
+from allready.text.catalog import say_value
 
 OUTCOMES = ("ok", "not_run", "error", "refused", "stuck", "no_route", "filtered")
 """From harmless to worst: what a cell shows when the paths of one direction ended differently."""
@@ -34,7 +36,11 @@ class Cell(Struct, frozen=True):
     outcome: str
     rtt_s: float | None
     throughput_gb_per_s: float | None
-    detail: str  # English, neutral; made harmless
+    details: tuple[Phrase, ...]
+
+    def detail(self, language: str) -> str:
+        """What is worth saying, in one line."""
+        return plain(str(say_value(self.details, language) if self.details else ""), most=1200)
 
     @property
     def letter(self) -> str:
@@ -156,38 +162,48 @@ def _cell(pair: tuple[int, int], tried: list[PathProbe], datagrams: list[Datagra
     worst = max((known(p.outcome) for p in tried), key=OUTCOMES.index)
     rtt_s = min((p.rtt_s for p in tried if p.rtt_s is not None), default=None)
     rate = max((p.throughput_gb_per_s for p in tried if p.throughput_gb_per_s is not None), default=None)
-    return Cell(*pair, worst, rtt_s, rate, _detail(tried, datagrams, rtt_s, rate))
+    return Cell(*pair, worst, rtt_s, rate, _details(tried, datagrams, rtt_s, rate))
 
 
-def _detail(tried: list[PathProbe], datagrams: list[DatagramProbe], rtt_s: float | None, rate: float | None) -> str:
-    parts = [path_detail(p) for p in tried if p.outcome != "ok"][:8]
+def _details(
+    tried: list[PathProbe], datagrams: list[DatagramProbe], rtt_s: float | None, rate: float | None
+) -> tuple[Phrase, ...]:
+    parts = [_of_path(p) for p in tried if p.outcome != "ok"][:8]
     num_ok = sum(p.outcome == "ok" for p in tried)
     if num_ok:
-        speed = f", rtt {units.time(rtt_s)}" if rtt_s is not None else ""
-        speed += f", {units.bandwidth_with_unit(rate)}" if rate is not None else ""
-        kinds = ", ".join(sorted({p.kind for p in tried if p.outcome == "ok"}))
-        parts.append(f"{num_ok} ok ({kinds}){speed}")
-    parts += [text for text in map(datagram_detail, datagrams) if text]
-    return plain("; ".join(parts), most=1200)
+        parts.append(
+            said(
+                "{num} ok ({kinds})[[, rtt {rtt}]][[, {rate}]]",
+                num=num_ok,
+                kinds=", ".join(sorted({p.kind for p in tried if p.outcome == "ok"})),
+                rtt=None if rtt_s is None else units.time(rtt_s),
+                rate=None if rate is None else units.bandwidth_with_unit(rate),
+            )
+        )
+    return (*parts, *(found for probe in datagrams if (found := _of_datagrams(probe)) is not None))
 
 
-def path_detail(path: PathProbe) -> str:
-    """One path in neutral words: `data 10.0.0.2:40001 stuck at 9000 B, passed 64 1400 B`."""
-    text = f"{path.kind} {path.address}:{path.port} {path.outcome}"
-    if path.stuck_bytes is not None:
-        text += f" at {path.stuck_bytes} B"
-    if path.passed_bytes and path.outcome != "ok":
-        text += f", passed {' '.join(map(str, path.passed_bytes))} B"
-    if path.src_address:
-        text += f", from {path.src_address}"
-    return f"{text} ({path.detail})" if path.detail else text
+def _of_path(path: PathProbe) -> Phrase:
+    """`data 10.0.0.2:40001 stuck at 9000 B, passed 64 1400 B`."""
+    return said(
+        "{of} {address}:{port} {outcome}[[ at {stuck} B]][[, passed {passed} B]][[, from {source}]][[ ({detail})]]",
+        of=path.kind,
+        address=path.address,
+        port=path.port,
+        outcome=path.outcome,
+        stuck=path.stuck_bytes,
+        passed=" ".join(map(str, path.passed_bytes)) or None,
+        source=path.src_address or None,
+        detail=path.detail or None,
+    )
 
 
-def datagram_detail(probe: DatagramProbe) -> str:
-    """What was lost on the way, in neutral words; empty when everything sent was received."""
+def _of_datagrams(probe: DatagramProbe) -> Phrase | None:
+    """What was lost on the way; None when everything sent was received."""
     lost = [n for n in probe.sent_bytes if n not in probe.received_bytes and n not in probe.too_big_bytes]
     if not lost:
-        return ""
+        return None
     if len(lost) == len(probe.sent_bytes):
-        return f"UDP {probe.address}: nothing arrived"
-    return f"UDP {probe.address}: {' '.join(map(str, lost))} B lost, smaller ones arrived"
+        return said("UDP {address}: nothing arrived", address=probe.address)
+    sizes = " ".join(map(str, lost))
+    return said("UDP {address}: {sizes} B lost, smaller ones arrived", address=probe.address, sizes=sizes)

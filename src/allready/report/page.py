@@ -222,4 +222,4 @@ def _cell(cell: Cell | None, *, wide: bool) -> dict[str, str] | None:
         return None
     css = "o-ok" if cell.outcome == "ok" else "o-bad" if cell.bad else "o-off"
     text = units.time(cell.rtt_s) if wide and cell.outcome == "ok" and cell.rtt_s is not None else cell.letter
-    return {"css": css, "text": text, "detail": f"{cell.src} → {cell.dst}: {cell.outcome}; {cell.detail}"}
+    return {"css": css, "text": text, "detail": f"{cell.src} → {cell.dst}: {cell.outcome}; {cell.detail('en')}"}

@@ -28,6 +28,7 @@ from allready.report.run_words import (
     text_of,
 )
 from allready.report.safe import plain, shorten
+from allready.text.catalog import label_of
 from allready.text.ui import ui
 
 MAX_BANDS = 16
@@ -190,6 +191,11 @@ def _clocks(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]
         yield line(Piece(text, "dim"), lead=lead, style="bold")
 
 
+def difference_name(what: str, language: str, most: int = 100) -> str:
+    """What differs: a variable, a library, or one of our own words."""
+    return plain(label_of("what", what, language), most=most)
+
+
 def area_word(area: str, language: str) -> str:
     """In which respect two runs differ."""
     return r(f"area_{area}", language) if area in AREAS else plain(area, most=40)
@@ -210,7 +216,7 @@ def _differences(summary: RunSummary, language: str, verbose: int) -> Iterator[B
     rows = (
         (
             area_word(d.area, language),
-            Piece(plain(d.what, most=60), "bold"),
+            Piece(difference_name(d.what, language, most=60), "bold"),
             Piece(shorten(plain(d.good), most), "good"),
             Piece(shorten(plain(d.bad), most), "bad" if d.weight > 1 else "warn" if d.weight else ""),
             shorten(ranges(d.ranks), 24) or r("everywhere", language),

@@ -13,7 +13,7 @@ from allready.report.bench import best as best_point
 from allready.report.matrix import Matrix
 from allready.report.run_words import ended
 from allready.report.safe import plain
-from allready.text.catalog import remedy_text, say, say_remedies
+from allready.text.catalog import label_of, remedy_text, say, say_note, say_remedies, say_text
 from allready.text.reasons import say_reason
 from allready.text.ui import ui
 
@@ -76,21 +76,33 @@ def size_text(report: model.Report, language: str) -> str:
     return t("comma", language).join(size_of_world(report, language))
 
 
-def stage_detail(stage: model.StageResult) -> str:
-    """Where in a sweep a stage ended, and what its ranks reported; neutral in language."""
-    at = [units.size(stage.size_bytes)] if stage.size_bytes is not None else []
-    at += [f"iteration {stage.iteration}"] if stage.iteration is not None else []
-    return plain(" · ".join([*at, stage.detail] if stage.detail else at), most=600)
+def stage_detail(stage: model.StageResult, language: str) -> str:
+    """Where in a sweep a stage ended, and what its ranks reported."""
+    parts = [units.size(stage.size_bytes)] if stage.size_bytes is not None else []
+    parts += [t("iteration", language, number=stage.iteration)] if stage.iteration is not None else []
+    parts += [say_text(stage, "detail", language)] if stage.detail else []
+    return plain(" · ".join(parts), most=600)
 
 
 def has_details(run: model.CollectiveRun) -> bool:
     """Whether any stage has one."""
-    return any(map(stage_detail, run.stages))
+    return any(stage_detail(stage, "en") for stage in run.stages)
 
 
-def how_it_ended(state: model.RankState) -> str:
+def process_state(state: model.RankState, language: str) -> str:
+    """What the process did."""
+    return plain(label_of("state", state.state, language), most=60)
+
+
+def last_step(state: model.RankState, language: str) -> str:
+    """The last thing that the rank had reported."""
+    return plain(say_text(state, "step", language), most=200)
+
+
+def how_it_ended(state: model.RankState, language: str) -> str:
     """Error, signal, exit code and kernel function of a rank, as far as known."""
-    how = [state.error, state.signal, None if state.exit_code is None else f"exit {state.exit_code}", state.wchan]
+    code = None if state.exit_code is None else t("exit_code", language, number=state.exit_code)
+    how = [say_text(state, "error", language), state.signal, code, state.wchan]
     return plain(" · ".join(h for h in how if h), most=1000)
 
 
@@ -313,16 +325,26 @@ def roll_lines(report: model.Report, language: str) -> tuple[str, ...]:
             why=why,
         )
         for c in roll.claims
-        if (why := plain(c.refused or ""))
+        if (why := plain(label_of("why", c.refused or "", language)))
     ]
     if refused:
         texts.append(t("roll_refused", language, who=_some(refused, language)))
     if roll.lost:
         texts.append(t("roll_lost", language, who=plain(world.labels(roll.lost))))
     if roll.callers:
-        callers = [plain(f"{c.address} {c.kind} {c.detail}".strip(), most=120) for c in roll.callers]
+        callers = [_caller(c, language) for c in roll.callers]
         texts.append(t("roll_callers", language, who=_some(callers, language)))
     return tuple(texts)
+
+
+def refused(claim: model.Claim, language: str) -> str:
+    """Why node 0 refused a node."""
+    return plain(label_of("why", claim.refused or "", language), most=80)
+
+
+def _caller(caller: model.Caller, language: str) -> str:
+    kind, detail = label_of("caller", caller.kind, language), say_text(caller, "detail", language)
+    return plain(f"{caller.address} {kind} {detail}".strip(), most=120)
 
 
 def typical_arrival_s(roll: model.RollCall) -> float:
@@ -374,8 +396,13 @@ def where(nodes: Sequence[int | None], language: str) -> str:
     return t("comma", language).join(named)
 
 
-def notes(report: model.Report) -> tuple[str, ...]:
+def notes(report: model.Report, language: str) -> tuple[str, ...]:
     """The notes, without those that stand with their source as well."""
     sources = report.summary.sources if report.summary is not None else ()
     shown = {f"{source.path}: {source.problem}" for source in sources}
-    return tuple(note for note in report.notes if note not in shown)
+    known = report.noted if len(report.noted) == len(report.notes) else (None,) * len(report.notes)
+    return tuple(
+        text if note is None else say_note(note, language)
+        for text, note in zip(report.notes, known, strict=True)
+        if text not in shown
+    )

@@ -14,12 +14,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import Evidence, Finding, NotChecked, Phrase, Remedy, RemedyStep
-from allready.model.fill import MAX_PHRASE_DEPTH, NOBODY, chosen, fill, fill_place, in_english, phrases_of, steps_of
+from allready.model import Evidence, Finding, NotChecked, Phrase, Remedy, RemedyStep, RunNote
+from allready.model.fill import (
+    MAX_PHRASE_DEPTH,
+    NOBODY,
+    HasPhrases,
+    chosen,
+    fill,
+    fill_place,
+    in_english,
+    phrases_of,
+    steps_of,
+)
 from allready.text.forms import evidence_forms as evidence_forms
+from allready.text.language import choose_language as choose_language
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, table, ui
-from allready.text.usage import choose_language as choose_language
 
 LANGUAGES = ("en", "zh")
 _NOBODY = {"zh": "某个进程"}
@@ -121,6 +131,11 @@ def words(language: str) -> Mapping[str, Mapping[str, str]]:
     return found
 
 
+def label_of(name: str, value: str, language: str) -> str:
+    """A value called `name` that is an enumeration's word in `language`; any other as it is."""
+    return words(language).get(name, {}).get(value, value)
+
+
 def in_words(values: Mapping[str, str], language: str) -> Mapping[str, str]:
     """The values with those that are an enumeration's word in `language`; names, numbers and quotations stay.  Several
     words, and a word of ours where else a quotation stands, are phrases."""
@@ -142,12 +157,21 @@ def source_name(source: str, language: str) -> str:
 
 @functools.cache
 def _own_words(language: str) -> Mapping[str, str]:
-    """What other tables have of phrases: reasons of absence, and what a process does as the table of ranks names it."""
+    """What other tables have of phrases: reasons of absence, what a process does as the table of ranks names it, and
+    what ended a job."""
     if language == "en":
         return {}
-    theirs = table(language, "run_summary")
-    doing = {en: theirs[key] for key, en in table("en", "run_summary").items() if key in theirs}
-    return {**words(language)["reason"], **words(language)["why"], **doing}
+    areas = ("run", "run_summary")
+    short = {
+        en: table(language, a)[key] for a in areas for key, en in table("en", a).items() if key in table(language, a)
+    }
+    return {**words(language)["reason"], **words(language)["why"], **short}
+
+
+def ui_phrase(key: str, **values: str) -> Phrase:
+    """A text of `text.ui` of an area that `_own_words` has, to be said in the language of who reads the report."""
+    area, name = key.split(".", 1)
+    return Phrase(table("en", area)[name], values)
 
 
 def _form(english: str, language: str) -> str | None:
@@ -171,6 +195,28 @@ def say_evidence(item: Evidence, language: str) -> str:
 def say_phrase(phrase: Phrase, language: str) -> str:
     """A phrase that this program made, in `language`; English where that lacks it."""
     return in_english(phrase) if language == "en" else joined_or("", (phrase,), language) or in_english(phrase)
+
+
+def say_value(value: object, language: str) -> object:
+    """A value of a text: a phrase, or several, are said, any other stands as it is."""
+    some = phrases_of({"value": value}).get("value", ())
+    return ui("report.semicolon", language).join(say_phrase(phrase, language) for phrase in some) if some else value
+
+
+def say_note(note: RunNote, language: str) -> str:
+    """A note about a run; a finding that it is about is said as in the report itself."""
+    if language == "en" or note.about is None:
+        return say_phrase(note.phrase, language)
+    return say_phrase(
+        replace(note.phrase, values={**note.phrase.values, "what": say(note.about, "message", language)}), language
+    )
+
+
+def say_text(struct: HasPhrases, name: str, language: str) -> str:
+    """What a field says that may be made of phrases of ours, in `language`."""
+    text: str = getattr(struct, name) or ""
+    phrases = struct.phrases.get(name)
+    return joined_or(text, phrases, language) if phrases else text
 
 
 def joined_or(english: str, phrases: Iterable[Phrase], language: str) -> str:

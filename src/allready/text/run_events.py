@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from allready.model import GroupPosition, Happening, RunEvent
+from allready.text.catalog import label_of
 from allready.text.ui import ui
 
 
@@ -21,7 +22,7 @@ def say_event(event: RunEvent, language: str, *, of_group: bool = False) -> str:
         case Happening.LOGGED:
             return event.text
         case Happening.DIED:
-            how = event.text or event.signal or ""
+            how = label_of("how", event.text, language) or event.signal or ""
             if not how and event.exit_code is not None:
                 how = _t("exit_code", language, number=event.exit_code)
             return _t("by_launcher", language, how=how) if event.by_launcher else how
@@ -36,7 +37,8 @@ def say_position(position: GroupPosition, language: str) -> str:
         parts.append(_t("completed", language, number=position.completed))
     if position.waits is not None:
         parts.append(say_event(position.waits, language))
-    return ", ".join([*parts, position.error] if position.error else parts)
+    parts += [label_of("how", position.error, language)] if position.error else []
+    return _t("clause", language).join(parts)
 
 
 def say_positions(positions: Iterable[GroupPosition], language: str) -> dict[str, str]:

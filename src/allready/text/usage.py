@@ -4,20 +4,9 @@ English stands where it is used, as with gettext; `zh_CN/cli/*.toml` has the Chi
 """
 
 import functools
-import os
 from collections.abc import Iterable, Sequence
 
-
-def choose_language(asked: str | None, environ: dict[str, str] | None = None) -> str:
-    """The language of people-facing text: `asked`, else ALLREADY_LANG, LC_ALL, LC_MESSAGES, LANG, else English."""
-    if asked:
-        return asked
-    environ = dict(os.environ) if environ is None else environ
-    for name in ("ALLREADY_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
-        value = environ.get(name)
-        if value:
-            return "zh" if value.lower().startswith("zh") else "en"
-    return "en"
+from allready.text.language import choose_language as choose_language
 
 
 def language_of(arguments: Sequence[str]) -> str:
@@ -60,10 +49,23 @@ def usage_text(template: str, **values: object) -> str:
     return translated.format(**known) if known else translated
 
 
+def error_text(error: BaseException) -> str:
+    """What an error says, in the process's language where its message is one of ours."""
+    template = getattr(error, "template", None)
+    if template is None:
+        return getattr(error, "strerror", None) or str(error)
+    return usage_text(template, **getattr(error, "values", {}))
+
+
 def _said(value: object) -> object:
-    """A value that is an error with a message of its own says that."""
-    template = getattr(value, "template", None)
-    return value if template is None else usage_text(template, **getattr(value, "values", {}))
+    """A value that is an error with a message of its own says that; a phrase, or several, are said."""
+    if isinstance(value, BaseException):
+        return error_text(value)
+    if isinstance(value, str | int | float):
+        return value
+    from allready.text.catalog import say_value  # seldom needed
+
+    return say_value(value, _language)
 
 
 def _reason(template: str) -> str:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from allready.messaging import wire
 from allready.messaging.channel import convert
 from allready.model import DatagramProbe, Fleet, PathProbe, Reachability, Report, World, WorldNode
+from allready.model.fill import in_english
 from allready.preflight.check import thinning
 from allready.preflight.check.report_series import ReportSeries, plain
 from allready.preflight.check.thinning import thin
@@ -57,7 +58,8 @@ def test_a_small_job_is_left_as_it_is() -> None:
 
 @pytest.mark.thorough
 def test_the_good_are_bounded_and_the_counts_stay_right(large: Reachability) -> None:
-    thinned, [note] = thin(large)
+    thinned, [phrase] = thin(large)
+    note = in_english(phrase)
     assert len(thinned.paths) <= thinning.MAX_GOOD
     assert len(thinned.datagrams) <= thinning.MAX_GOOD
     assert str(len(large.paths)) in note

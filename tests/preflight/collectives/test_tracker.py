@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.judging.stages import Ending, judge
-from allready.model import NcclChoice, SweepPosition
+from allready.model import NcclChoice, Phrase, SweepPosition
 from allready.preflight.collectives.spec import STAGES, RunSpec
 from allready.preflight.collectives.tracker import StageTracker
 from allready.preflight.collectives.wire import Progress, RankEvent
@@ -115,7 +115,7 @@ def test_a_stopped_rank_is_blamed_after_two_seconds_and_a_brief_stop_is_nothing(
     assert play.after(5.0) is None
     play.event(1, "stopped")
     ending = play.ends_after(2.1)
-    assert (ending.outcome, ending.culprits, ending.detail) == ("hung", (1,), "stopped")
+    assert (ending.outcome, ending.culprits, ending.detail) == ("hung", (1,), Phrase("stopped"))
 
 
 def test_a_stopped_rank_that_is_through_is_not_blamed() -> None:

@@ -2,6 +2,7 @@ import pytest
 
 from allready.judging.engine import judge
 from allready.model import Severity
+from allready.model.fill import in_english
 from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 
@@ -19,7 +20,7 @@ def test_names_the_killed_rank_and_not_those_that_echo_it() -> None:
     )
     [hit] = check("COL002", fleet(2, collectives=stopped_at(failed))).hits
     assert (hit.culprits.ranks, hit.culprits.nodes) == ((2,), (1,))
-    assert hit.values["how"] == "SIGKILL"
+    assert in_english(hit.values["how"]) == "SIGKILL"
     assert [f.code for f in judge(fleet(2, collectives=stopped_at(failed)))[0]] == ["COL002"]
 
 
@@ -32,7 +33,7 @@ def test_says_that_the_kernel_ran_out_of_memory() -> None:
 def test_an_early_end_without_a_word_is_a_death_too() -> None:
     failed = stage("gloo_barrier", "failed", state(1, "exited", exit_code=0), entered=(0, 2, 3))
     [hit] = check("COL002", fleet(2, collectives=stopped_at(failed))).hits
-    assert (hit.culprits.ranks, hit.values["how"]) == ((1,), "exit 0")
+    assert (hit.culprits.ranks, in_english(hit.values["how"])) == ((1,), "exit code 0")
 
 
 def test_a_bus_error_leaves_the_verdict_to_a_full_dev_shm() -> None:

@@ -1,6 +1,7 @@
 from typing import Any
 
 from allready.model import Confidence, FaultClass
+from allready.model.fill import in_english
 from tests.cases import cases
 from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
@@ -32,7 +33,7 @@ def test_shows_where_the_late_rank_is() -> None:
     late = state(1, wchan="futex_wait", stack=("/app/data.py:12 load", "/app/train.py:40 main"))
     hung = stage("nccl_small", "hung", late, entered=(0, 2, 3))
     [hit] = check("COL007", fleet(2, collectives=stopped_at(hung))).hits
-    assert hit.values["doing"] == "sleeping, cpu 0.00 s/s, wchan futex_wait, /app/data.py:12 load"
+    assert in_english(hit.values["doing"]) == "sleeping, CPU 0.00 s/s, wchan futex_wait, /app/data.py:12 load"
     assert any("/app/train.py:40 main" in e.text for e in hit.evidence)
 
 

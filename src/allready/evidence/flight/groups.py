@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from allready.evidence.flight.names import operation_name
 from allready.evidence.reading import FlightDump, FlightRing, FlightShape
-from allready.model import ranges
+from allready.model import Phrase, ranges
+from allready.model.fill import said
 
 WORLD_LABEL = "default_pg"
 RATIO_ENTRIES = 200
@@ -15,6 +16,10 @@ MAX_MEMBERSHIPS = 1 << 20  # members of all groups together
 APART_NS = 600 * 10**9
 APART = 50
 """Operations that ranks of one run may be apart: as many as a process launches before it has to wait."""
+
+_OF_NO_RANK = "{source}: belongs to no known rank, so it was not compared with the others"
+_OLDER = "{source}: an older dump of rank {rank}, not compared with the others"
+_OF_ANOTHER_RUN = "{source}: ends long before the other dumps begin, so it is of another run"
 
 
 class Group(Struct, kw_only=True):
@@ -50,23 +55,23 @@ class Group(Struct, kw_only=True):
         return self.label == WORLD_LABEL or (self.name == "0" and not self.label)
 
 
-def by_rank(dumps: Iterable[FlightDump]) -> tuple[dict[int, FlightDump], list[str]]:
+def by_rank(dumps: Iterable[FlightDump]) -> tuple[dict[int, FlightDump], list[Phrase]]:
     """One dump for each rank: the one with the newest entries.  Notes say what was left out."""
     chosen: dict[int, FlightDump] = {}
-    notes = []
+    notes: list[Phrase] = []
     for dump in dumps:
         if dump.rank is None:
-            notes.append(f"{dump.origin.source}: belongs to no known rank, so it was not compared with the others")
+            notes.append(said(_OF_NO_RANK, source=dump.origin.source))
             continue
         other = chosen.get(dump.rank)
         if other is not None:
             older = min(dump, other, key=_newness)
-            notes.append(f"{older.origin.source}: an older dump of rank {dump.rank}, not compared with the others")
+            notes.append(said(_OLDER, source=older.origin.source, rank=dump.rank))
             chosen[dump.rank] = dump if older is other else other
         else:
             chosen[dump.rank] = dump
     for rank in _stale(chosen):
-        notes.append(f"{chosen[rank].origin.source}: ends long before the other dumps begin, so it is of another run")
+        notes.append(said(_OF_ANOTHER_RUN, source=chosen[rank].origin.source))
         del chosen[rank]
     return dict(sorted(chosen.items())), notes
 

@@ -9,7 +9,7 @@ from allready.evidence.flight.pairs import pairs_of
 from allready.evidence.flight.progress import progress_of
 from allready.evidence.flight.tracks import Track, tracks_of
 from allready.evidence.reading import FlightDump
-from allready.model import GroupProgress, Mismatch
+from allready.model import GroupProgress, Mismatch, Phrase
 
 
 class FlightJoin(Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class FlightJoin(Struct, frozen=True, kw_only=True):
     groups: list[tuple[Group, Mapping[int, Track]]] = []
     progress: list[GroupProgress] = []
     unmet: dict[str, list[Mismatch]] = {}
-    notes: tuple[str, ...] = ()
+    notes: tuple[Phrase, ...] = ()
 
 
 def join_dumps(dumps: Sequence[FlightDump]) -> FlightJoin:

@@ -74,7 +74,9 @@ class Driver:
                     group.rmdir()
                 except OSError as error:
                     if time.monotonic() > deadline:
-                        raise LabError(f"{group} cannot be removed: {error.strerror}") from error
+                        raise LabError(
+                            "{group} cannot be removed: {error}", group=group, error=error.strerror
+                        ) from error
                     time.sleep(0.05)
 
     def _later(self, delay_s: float, call: Callable[[], None]) -> None:
@@ -149,7 +151,7 @@ class Driver:
 
     def _apply(self, fault: NetFault, truth: Injected | None, times: int = 1) -> None:
         if self._lab is None:
-            raise LabError(f"fault {fault.fault.kind} needs a lab")
+            raise LabError("fault {kind} needs a lab", kind=fault.fault.kind)
         details: dict[str, Any] = {"step": truth.step if truth else None, "host": "lab"}
         now_s = time.time()
         self._applied[fault.id] = self._lab.apply(fault.fault)

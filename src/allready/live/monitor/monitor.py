@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
 from allready import __version__, model
 from allready.evidence.digest import digest
 from allready.judging.conclude import Conclusion, Known, Running, conclude
@@ -18,6 +20,7 @@ from allready.live.monitor.job_state import LATE_LOG_S, JobState
 from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
+from allready.model.fill import said
 from allready.redaction import masked_all
 from allready.text.reasons import not_checked, reason
 
@@ -52,6 +55,10 @@ REPEAT_S = 5.0
 """A verdict whose words changed, and nothing else, is reported again after this."""
 SILENT_S = 2.5
 MAX_NOTES = 20
+_OVER = {
+    "recovered": "from {began} to {ended}: {what} -- then the job recovered",
+    "went on": "from {began} to {ended}: {what} -- then the job went on by itself",
+}
 MAX_KEPT = 64
 
 
@@ -95,7 +102,7 @@ class Judge:
         self._rhythms: dict[str, float] = {}
         self._measured: float | None = None
         self._hang_after_s = HANG_FLOOR_S
-        self._notes: list[str] = []
+        self._notes: list[model.RunNote] = []
         self._published: object = None
         self._published_at = 0.0
         self._is_news = True
@@ -161,7 +168,7 @@ class Judge:
         if not 0 < before < self._epoch:  # less: the script has begun with the library anew
             return
         if self._standing.is_fault:
-            self._notes.append(self._end_of(wall_s, "then the job recovered"))
+            self._notes.append(self._end_of(wall_s, "recovered"))
         self._forget()
         self._board.forget_answers(before=self._number + 1)
         self._pace.begin_anew()
@@ -400,20 +407,21 @@ class Judge:
         standing = self._standing
         may_be_over = self._suspicion is None and standing.is_fault and not standing.lasts
         is_over_it = may_be_over and self._goes_on(is_over=is_over)
-        note = self._end_of(wall_s, "then the job went on by itself") if is_over_it else None
+        note = self._end_of(wall_s, "went on") if is_over_it else None
         running = Running(standing=standing, wall_s=wall_s, visible_s=visible_of(run), is_over_it=is_over_it)
         done = conclude(findings, Known(rules=standing.rules, running=running))
         if note is not None and not standing.is_fault:
             self._notes.append(note)
         return done
 
-    def _end_of(self, wall_s: float, how: str) -> str:
+    def _end_of(self, wall_s: float, how: str) -> model.RunNote:
         """What stands, as a note on what is over."""
         standing = self._standing
         assert standing.finding is not None
         began = datetime.fromtimestamp(standing.since_s or wall_s, UTC).isoformat(timespec="seconds")
         ended = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds")
-        return f"from {began} to {ended}: {standing.finding.message} -- {how}"
+        over = replace(standing.finding, evidence=())
+        return model.RunNote(phrase=said(_OVER[how], began=began, ended=ended, what=over.message), about=over)
 
     def _goes_on(self, *, is_over: bool) -> bool:
         """Whether the job got over what was wrong: a rank lives and nothing is suspected, or all ended well."""

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from allready import units
 from allready.model import GroupMark, NodeStatus, RankStatus, Report, ranges
-from allready.model.finding import Phrase
-from allready.text.catalog import say_phrase
+from allready.text.catalog import say_value
 from allready.text.ui import ui
 
 NETWORK_KEPT_S = 10.0
@@ -62,8 +61,7 @@ class Remark(Struct, frozen=True, kw_only=True):
 
     def text(self, language: str) -> str:
         """In the reader's language; values may be hostile."""
-        values = {n: say_phrase(v, language) if isinstance(v, Phrase) else v for n, v in self.values.items()}
-        return ui(f"watch.{self.key}", language, **values)
+        return ui(f"watch.{self.key}", language, **{n: say_value(v, language) for n, v in self.values.items()})
 
 
 class WatchState(Struct, frozen=True, kw_only=True):

@@ -8,16 +8,22 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from allready.model import DatagramProbe, PathProbe, Reachability
+from allready.model import DatagramProbe, PathProbe, Phrase, Reachability
+from allready.model.fill import said
 
 MAX_GOOD = 8_192
 MAX_BAD = 16_384  # more are only seen where nearly everything is filtered, and then show nothing new
 MAX_EXTREMES = 256
 
+_LISTED = (
+    "of {paths} paths that were tried {paths_kept} are listed here, of {datagrams} datagram probes {datagrams_kept}; "
+    "every one was judged"
+)
+
 Way = tuple[int, int]
 
 
-def thin(reach: Reachability) -> tuple[Reachability, tuple[str, ...]]:
+def thin(reach: Reachability) -> tuple[Reachability, tuple[Phrase, ...]]:
     """The evidence for the report, and the note about what is not in it.
 
     All paths in trouble stay (but for the absurd case), with the slowest of the others, one for every direction as far
@@ -28,9 +34,12 @@ def thin(reach: Reachability) -> tuple[Reachability, tuple[str, ...]]:
     left_out = len(reach.paths) - len(kept)
     if not left_out and len(datagrams) == len(reach.datagrams):
         return reach, ()
-    note = (
-        f"of {len(reach.paths)} paths that were tried {len(kept)} are listed here, of {len(reach.datagrams)} datagram "
-        f"probes {len(datagrams)}; every one was judged"
+    note = said(
+        _LISTED,
+        paths=len(reach.paths),
+        paths_kept=len(kept),
+        datagrams=len(reach.datagrams),
+        datagrams_kept=len(datagrams),
     )
     worst_of_kept = {(p.src, p.dst) for p in kept}
     unlisted = {way: bad for way, bad in _worst(reach.paths).items() if way not in worst_of_kept}

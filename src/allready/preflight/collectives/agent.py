@@ -14,6 +14,7 @@ from msgspec.structs import asdict, replace
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import Narrator, NodeSide, convert
 from allready.model import SweepPosition
+from allready.model.fill import said
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.order_check import MAX_RANKS, refuse_nonsense
 from allready.preflight.collectives.process import RankProcess
@@ -121,8 +122,8 @@ class _Part:
             try:
                 process.start(module, environ, orders)
             except OSError as error:
-                process.error = f"the process cannot be started: {error}"
-                self._report(rank, "gone", text=process.error)
+                process.error = said("the process cannot be started: {error}", error=error)
+                self._report(rank, "gone", **wire.told(process.error))
 
     async def serve(self) -> tuple[str, Any] | None:
         publisher = asyncio.create_task(self._publish())
@@ -254,9 +255,8 @@ class _Part:
 
     def _take_end(self, local_rank: int) -> None:
         process = self.ranks[local_rank]
-        self._report(
-            process.rank, "gone", exit_code=process.exit_code, signal=process.signal_name, text=process.error or ""
-        )
+        words = wire.told(process.error or "")
+        self._report(process.rank, "gone", exit_code=process.exit_code, signal=process.signal_name, **words)
 
     def _sample_positions(self) -> tuple[SweepPosition, ...]:
         now = time.monotonic()

@@ -15,7 +15,8 @@ from allready.judging.link_paths import broken_in
 from allready.judging.rank_traffic import RankTraffic, link_findings
 from allready.judging.stages import Ending, judge
 from allready.messaging.channel import LOST, HubSide, Narrator, convert
-from allready.model import CollectiveRun, Live, ProcessState, RankState, StageResult, World, WorldNode, ranges
+from allready.model import CollectiveRun, Live, Phrase, ProcessState, RankState, StageResult, World, WorldNode, ranges
+from allready.model.fill import said, texts
 from allready.model.operations import SWEEPS
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.spec import SEARCHES, RunSpec
@@ -31,7 +32,7 @@ _STOP_WHEN_CANCELLED_S = 2.0
 _SAY_WAITING_AFTER_S = 1.0
 _SAY_EVERY_S = 0.25
 _MAX_STATES = 64
-_NOT_REACHED = "not reached"
+_NOT_REACHED = said("not reached")
 _UNACKNOWLEDGED = "data between the nodes goes unacknowledged"
 _TOO_SLOW = "data between the nodes moves too slowly"
 _SHAPES: Mapping[str, type[wire.Progress | wire.Examined | wire.Traffic | wire.Stopped]] = {
@@ -58,7 +59,7 @@ async def conduct(hub: HubSide, spec: RunSpec, narrator: Narrator) -> Collective
 
 def _never_started(spec: RunSpec, absent: list[int]) -> CollectiveRun:
     """No rank is started when a node is missing: the ranks could only wait for it."""
-    detail = f"node {ranges(absent)} is not connected"
+    detail = said("node {nodes} is not connected", nodes=ranges(absent))
     tracker = StageTracker(spec, 0.0)
     for node_rank in absent:
         tracker.lose(node_rank, detail, 0.0)
@@ -78,19 +79,18 @@ def _never_started(spec: RunSpec, absent: list[int]) -> CollectiveRun:
 
 
 def _stage(spec: RunSpec, name: str, outcome: str, **more: Any) -> StageResult:
-    usual = {"deadline_s": spec.whole_deadline_s(name), "duration_s": 0.0}
+    usual = {"deadline_s": spec.whole_deadline_s(name), "duration_s": 0.0, **texts(detail=more.pop("detail", ""))}
     return StageResult(name=name, outcome=outcome, **(usual | more))
 
 
-def _unknown(rank: int, node_rank: int, spec: RunSpec, why: str, step: str = "") -> RankState:
+def _unknown(rank: int, node_rank: int, spec: RunSpec, why: str | Phrase, step: str | Phrase = "") -> RankState:
     return RankState(
         rank=rank,
         node_rank=node_rank,
         local_rank=rank - spec.ranks_of[node_rank][0],
         pid=None,
-        step=step,
         state=ProcessState.UNKNOWN,
-        error=why,
+        **texts(step=step, error=why),
     )
 
 
@@ -242,7 +242,9 @@ class _Run:
     def _take(self, node_rank: int, kind: str, body: Any) -> None:
         if kind == LOST:
             self._nodes.discard(node_rank)
-            self._tracker.lose(node_rank, f"node {node_rank} is lost: {body}", time.monotonic())
+            self._tracker.lose(
+                node_rank, said("node {node} is lost: {loss}", node=node_rank, loss=body.phrase), time.monotonic()
+            )
             return
         if node_rank not in self._spec.nproc:
             return
@@ -272,7 +274,7 @@ class _Run:
             self._traffic.take(node_rank, message.history, message.evidence, time.monotonic())
         else:
             self._nodes.discard(node_rank)
-            self._tracker.lose(node_rank, f"node {node_rank} has ended its part", time.monotonic())
+            self._tracker.lose(node_rank, said("node {node} has ended its part", node=node_rank), time.monotonic())
             if message.left:
                 self._narrator.log("collectives.left", **self._who(message.left))
 
@@ -384,7 +386,7 @@ class _Run:
                 stages.append(_stage(spec, name, "ok", entered=all_ranks, finished=all_ranks, **more))
             elif index < ending.stage:
                 late = [r.rank for r in tracker.ranks.values() if r.finished < index]
-                detail = f"rank {ranges(late)} was not through when the run ended"
+                detail = said("rank {ranks} was not through when the run ended", ranks=ranges(late))
                 stages.append(_stage(spec, name, "skipped", detail=detail))
             else:
                 stages.append(_stage(spec, name, "skipped", detail=_NOT_REACHED))
@@ -421,7 +423,7 @@ class _Run:
             finished=ending.finished,
             size_bytes=ending.size_bytes,
             iteration=ending.iteration,
-            detail=ending.detail,
+            **texts(detail=ending.detail),
             ranks=tuple(self._state(r) for r in self._shown(ending)),
             culprits=ending.culprits,
             stuck_s=self._stuck_s,
@@ -438,8 +440,8 @@ class _Run:
         rank = self._tracker.ranks[number]
         if rank.unknown is None and number in self._states:
             return self._states[number]
-        step = f"entered {self._spec.stages[rank.entered]}" if rank.entered >= 0 else ""
-        why = rank.unknown or f"the agent of node {rank.node_rank} did not answer"
+        step = said("entered {stage}", stage=self._spec.stages[rank.entered]) if rank.entered >= 0 else ""
+        why = rank.unknown or said("the agent of node {node} did not answer", node=rank.node_rank)
         return _unknown(number, rank.node_rank, self._spec, why, step)
 
 

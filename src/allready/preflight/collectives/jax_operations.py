@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from allready.model import Phrase
+from allready.model.fill import said
 from allready.model.operations import OPERATIONS, Operation
 from allready.preflight.collectives.nccl_calls import Calls
-from allready.preflight.collectives.operations import Weights
+from allready.preflight.collectives.operations import WRONG, Weights
 
 AXIS = "all"
+_OTHER_SHAPE = "{got} elements instead of {expected}"
 
 
 class JaxDevices:
@@ -99,7 +102,7 @@ class JaxOperation:
         """The input has its values already; there is no result yet."""
         self._result = None
 
-    def check(self) -> tuple[int, str]:
+    def check(self) -> tuple[int, str | Phrase]:
         """How many elements of the result are wrong, and words about the first."""
         np, weights = self._devices.numpy, self._weights
         if self.operation.name == "all_gather":
@@ -109,15 +112,13 @@ class JaxOperation:
             expected = self._values(self._count, weights.sum)
         got = self._devices.own_part(self._result)
         if got.shape != expected.shape:
-            return max(got.size, expected.size), f"{got.shape} elements instead of {expected.shape}"
+            return max(got.size, expected.size), said(_OTHER_SHAPE, got=got.shape, expected=expected.shape)
         wrong = np.flatnonzero(got != expected)
         if not len(wrong):
             return 0, ""
         at = int(wrong[0])
-        return len(wrong), (
-            f"{len(wrong)} of {got.size} elements are wrong; first wrong element {at}: "
-            f"{got[at].item()!r} instead of {expected[at].item()!r}"
-        )
+        values = {"got": repr(got[at].item()), "expected": repr(expected[at].item())}
+        return len(wrong), said(WRONG, num=len(wrong), all=got.size, at=at, **values)
 
     def settle(self) -> None:
         """Nothing: the input is never written."""

@@ -3,18 +3,18 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from allready.messaging.any_port import any_port
+from allready.model.fill import said
 from allready.model.operations import SWEEPS
 from allready.preflight.collectives.jax_operations import JaxDevices, JaxOperation, shard_map
-from allready.preflight.collectives.rank_side import RankSide, WrongResultError
+from allready.preflight.collectives.rank_side import Note, RankSide, WrongResultError
 from allready.preflight.collectives.sweep import Sweep
 
 WIDE = frozenset({"float64", "int64"})
-
-Note = Callable[[str], None]
+_DEVICES = "{platform}: {local} of {everywhere} devices here"
+_WRONG_SUM = "psum over {num} devices gave {got} instead of {expected}"
 
 
 class JaxRank:
@@ -55,7 +55,7 @@ class JaxRank:
         local, everywhere = len(jax.local_devices()), len(jax.devices())
         if jax.process_count() != side.orders.world_size:
             raise RuntimeError(f"jax counts {jax.process_count()} processes instead of {side.orders.world_size}")
-        note(f"{jax.devices()[0].platform}: {local} of {everywhere} devices here")
+        note(said(_DEVICES, platform=jax.devices()[0].platform, local=local, everywhere=everywhere))
 
     def psum(self, note: Note) -> None:
         import numpy as np
@@ -76,8 +76,8 @@ class JaxRank:
         for shard in summed.addressable_shards:
             got = float(np.asarray(shard.data).reshape(-1)[0])
             if got != expected:
-                raise WrongResultError(f"psum over {len(devices)} devices gave {got!r} instead of {expected!r}")
-        note(f"{len(devices)} devices")
+                raise WrongResultError(said(_WRONG_SUM, num=len(devices), got=repr(got), expected=repr(expected)))
+        note(said("{num} devices", num=len(devices)))
 
     def sweep(self, note: Note, stage: str) -> None:
         """One operation at all sizes; timed by this process's clock, from the call until the result is there."""

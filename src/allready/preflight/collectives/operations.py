@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from allready.model import Phrase
+from allready.model.fill import said
 from allready.model.operations import OPERATIONS, Operation
 from allready.preflight.collectives.nccl_calls import Calls
 
 _CHUNK = 2**20  # elements; bounds the memory of a check
 _ROOT = 0
+WRONG = "{num} of {all} elements are wrong; first wrong element {at}: {got} instead of {expected}"
 _EXACT = {  # up to here every whole number is one of the type
     "float32": 2**24, "float64": 2**53, "float16": 2**11, "bfloat16": 2**8, "int8": 2**7 - 1, "uint8": 2**8 - 1,
     "int32": 2**31 - 1, "int64": 2**63 - 1,
@@ -49,9 +52,10 @@ class Pattern:
         for _, part, base in self._chunks(tensor, first):
             part.copy_(base).mul_(self.own if weight is None else weight)
 
-    def check(self, tensor: Any, weight: int | None = None, first: int = 0) -> tuple[int, str]:
+    def check(self, tensor: Any, weight: int | None = None, first: int = 0) -> tuple[int, str | Phrase]:
         """How many elements are not `weight` (the sum over all ranks) times the values, and words about the first."""
-        num_errors, words = 0, ""
+        num_errors = 0
+        first_wrong: dict[str, object] = {}
         weight = self.sum if weight is None else weight
         for start, part, base in self._chunks(tensor, first):
             expected = base * weight
@@ -59,9 +63,9 @@ class Pattern:
             here = int(wrong.sum().item())
             if here and not num_errors:
                 at = int(wrong.nonzero()[0].item())
-                words = f"first wrong element {start + at}: {part[at].item()!r} instead of {expected[at].item()!r}"
+                first_wrong = {"at": start + at, "got": repr(part[at].item()), "expected": repr(expected[at].item())}
             num_errors += here
-        return num_errors, f"{num_errors} of {tensor.numel()} elements are wrong; {words}" if num_errors else ""
+        return num_errors, said(WRONG, num=num_errors, all=tensor.numel(), **first_wrong) if num_errors else ""
 
 
 class Buffers:
@@ -153,7 +157,7 @@ class RankOperation:
         if self.operation.name != "broadcast" or self._rank == _ROOT:
             self._pattern.fill(self._in)
 
-    def check(self) -> tuple[int, str]:
+    def check(self) -> tuple[int, str | Phrase]:
         """How many elements of the result are wrong, and words about the first."""
         pattern, rank, n = self._pattern, self._rank, self._world_size
         match self.operation.name:

@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from allready.model import ProcessState, RankState
+from allready.model import Phrase, ProcessState, RankState
+from allready.model.fill import said, texts
 from allready.model.operations import SWEEPS
 from allready.preflight.collectives.nccl_words import NcclWords
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
@@ -26,6 +27,8 @@ from allready.proc.cgroup import CgroupFiles, cgroup_files, num_oom_kills, read_
 from allready.proc.exec_shim import shim_command
 from allready.proc.process import ended_child, has_handler, maps_of, read_stat, wchan_of
 
+_STEPS = {"entered": "entered {stage}", "finished": "finished {stage}"}
+_OUT_OF_MEMORY = "out of memory: the kernel killed {num} process(es) in this cgroup"
 _TAIL_BYTES = 64 * 1024
 _LONGEST_LINE_BYTES = 256 * 1024
 _STACK_WAIT_S = 0.4
@@ -50,8 +53,8 @@ class RankProcess:
         self.rank = rank
         self.local_rank = local_rank
         self.pid: int | None = None
-        self.step = "not started"
-        self.error: str | None = None
+        self.step = said("not started")
+        self.error: str | Phrase | None = None
         self.position: tuple[int, int, int, int] | None = None
         self.is_stopped = False
         self.ended = False
@@ -100,7 +103,7 @@ class RankProcess:
             self.close()
             raise
         self.pid = self._process.pid
-        self.step = "started"
+        self.step = said("started")
         self._cgroup = cgroup_files(os.getpid(), read_mounts())
         self._oom_kills = num_oom_kills(self._cgroup)
         for fd in (progress_rank, control_rank, output_rank, stack_rank):
@@ -162,15 +165,14 @@ class RankProcess:
             node_rank=node_rank,
             local_rank=self.local_rank,
             pid=self.pid,
-            step=self.last_step(),
             state=state,
             exit_code=self.exit_code,
             signal=self.signal_name,
             cpu_s=None if self.ended else self._cpu_of_last_second(),
             wchan=where,
             stack=stack,
-            error=self.error,
             is_store_unreachable=self._is_store_unreachable,
+            **texts(step=self.last_step(), **({} if self.error is None else {"error": self.error})),
         )
 
     def signal_group(self, number: int) -> None:
@@ -214,12 +216,12 @@ class RankProcess:
             self._cell.close()
             self._cell = None
 
-    def last_step(self) -> str:
-        """The last thing it reported, in a few English words."""
+    def last_step(self) -> Phrase:
+        """The last thing it reported, in a few words."""
         if self._in_sweep and self.position is not None:
             _, size_bytes, entered, done = self.position
-            ended = " done" if done >= entered else ""
-            return f"size {size_bytes} iteration {entered}{ended}"
+            form = "size {size} iteration {iteration} done" if done >= entered else "size {size} iteration {iteration}"
+            return said(form, size=size_bytes, iteration=entered)
         return self.step
 
     def _cpu_of_last_second(self) -> float | None:
@@ -253,7 +255,7 @@ class RankProcess:
         if self.signal_name == "SIGKILL" and self._oom_kills is not None:
             now = num_oom_kills(self._cgroup)
             if now is not None and now > self._oom_kills:
-                self.error = f"out of memory: the kernel killed {now - self._oom_kills} process(es) in this cgroup"
+                self.error = said(_OUT_OF_MEMORY, num=now - self._oom_kills)
 
     def _read_output(self) -> None:
         while chunk := self._read(self._output):
@@ -296,13 +298,13 @@ class RankProcess:
         except (msgspec.DecodeError, ValueError):
             return  # user code may print anywhere; only our lines count
         if line.event in {"entered", "finished"}:
-            self.step = f"{line.event} {line.stage}"
+            self.step = said(_STEPS[line.event], stage=line.stage)
             self._in_sweep = line.stage in SWEEPS and line.event == "entered"
         elif line.event == "error":
-            self.error, self._error_stack, self._has_failed = line.text, line.stack, True
+            self.error, self._error_stack, self._has_failed = line.words, line.stack, True
             self._is_store_unreachable = line.is_store_unreachable
         elif line.event == "wrong":
-            self.error = line.text
+            self.error = line.words
         self._on_line(line)
 
     def _pipe(self) -> tuple[int, int]:

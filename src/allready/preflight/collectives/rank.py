@@ -11,11 +11,12 @@ import os
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
 from allready.messaging.any_port import any_port
+from allready.model.fill import said
 from allready.model.operations import OPERATIONS, SWEEPS
 from allready.preflight.collectives.gpu_driver import GpuDriver
 from allready.preflight.collectives.local import measure
@@ -24,7 +25,7 @@ from allready.preflight.collectives.nccl_calls import Place
 from allready.preflight.collectives.nccl_library import Communicator, NcclLibrary
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 from allready.preflight.collectives.operations import BOTH_FORMS, Buffers, Pattern, RankOperation
-from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError
+from allready.preflight.collectives.rank_side import Note, RankSide, StoreUnreachableError, WrongResultError
 from allready.preflight.collectives.sweep import Sweep
 from allready.proc.cgroup import Held
 from allready.units import size
@@ -32,8 +33,7 @@ from allready.units import size
 _WITHOUT_SWEEP_BYTES = 64 * 2**20
 _SMALL_BYTES = 4096
 _PROBE_S = 15.0
-
-Note = Callable[[str], None]
+_NO_STORE = "the store of rank 0 cannot be reached at {address}:{port}: {why}"
 
 
 class TorchRank:
@@ -102,7 +102,7 @@ class TorchRank:
         self.buffers = Buffers(self.torch, self.device, orders.dtype, size_bytes, needs_two=needs_two)
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
-        note(f"{size(size_bytes)} on {self.device}")
+        note(said("{size} on {device}", size=size(size_bytes), device=self.device))
 
     def store_(self, note: Note) -> None:
         """Connect to the TCPStore of rank 0, at the address that the user gave."""
@@ -137,13 +137,14 @@ class TorchRank:
             timeout=timedelta(seconds=self.side.orders.backend_timeout_s),
         )
         self.dist.barrier()
-        note("1 rank" if self.side.orders.world_size == 1 else f"{self.side.orders.world_size} ranks")
+        num_ranks = self.side.orders.world_size
+        note(said("1 rank") if num_ranks == 1 else said("{num} ranks", num=num_ranks))
 
     def nccl_init(self, note: Note) -> None:
         """NCCL connects all ranks with each other, now and not at the first collective."""
         if self.side.orders.path == "nccl":
             self.communicator = self._connect()
-            note(f"NCCL {self.communicator.library.version()}, called without torch")
+            note(said("NCCL {version}, called without torch", version=self.communicator.library.version()))
             return
         options: dict[str, Any] = {"backend": "nccl", "timeout": timedelta(seconds=self.side.orders.backend_timeout_s)}
         eager = "device_id" in inspect.signature(self.dist.new_group).parameters
@@ -191,14 +192,14 @@ class TorchRank:
         held = Held()
         done, planned = self._meetings().pairs()
         self._tell_held(held)
-        note(f"{done} rounds" if done == planned else f"{done} of {planned} rounds")
+        note(said("{done} of {planned} rounds", done=done, planned=planned))
 
     def bisect(self, note: Note) -> None:
         """Halves of halves, until the members that are slow are known."""
         held = Held()
         num_rounds = self._meetings().bisect()
         self._tell_held(held)
-        note(f"{num_rounds} rounds")
+        note(said("{num} rounds", num=num_rounds))
 
     def _meetings(self) -> Meetings:
         return Meetings(self.torch, self.dist, self.side, self.store, self.device)
@@ -254,7 +255,7 @@ def _reach(address: str, port: int) -> None:
             pass
     except OSError as error:
         why = error.strerror or str(error) or type(error).__name__
-        raise StoreUnreachableError(f"the store of rank 0 cannot be reached at {address}:{port}: {why}") from error
+        raise StoreUnreachableError(said(_NO_STORE, address=address, port=port, why=why)) from error
 
 
 def main(argv: list[str]) -> NoReturn:

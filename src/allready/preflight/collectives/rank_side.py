@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from allready.preflight.collectives.wire import POSITION, RankOrders
+from allready.model import Phrase
+from allready.model.fill import in_english
+from allready.preflight.collectives.wire import POSITION, RankOrders, told
 from allready.proc.cell import CellWriter
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
@@ -24,13 +26,24 @@ STACK_SIGNAL = signal.SIGRTMIN + 7
 
 _MAX_TEXT = 2000
 
+Note = Callable[[str | Phrase], None]
+"""Takes what is worth showing of a stage."""
+
 
 class WrongResultError(Exception):
-    """A collective gave a wrong result."""
+    """A collective gave a wrong result; `words` are about the first."""
+
+    def __init__(self, words: str | Phrase) -> None:
+        super().__init__(in_english(words))
+        self.words = words
 
 
 class StoreUnreachableError(ConnectionError):
-    """A rank gets no connection to rank 0's store."""
+    """A rank gets no connection to rank 0's store; `words` name the address and the kernel's reason."""
+
+    def __init__(self, words: str | Phrase) -> None:
+        super().__init__(in_english(words))
+        self.words = words
 
 
 class RankSide:
@@ -51,7 +64,7 @@ class RankSide:
 
     def send(self, event: str, **fields: Any) -> None:
         """Report one `wire.RankLine`."""
-        line = (json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n").encode()
+        line = msgspec.json.encode({"event": event, "at": time.monotonic(), **fields}) + b"\n"
         while line:  # a signal may cut a long one short
             line = line[os.write(self._progress, line) :]
 
@@ -71,18 +84,18 @@ class RankSide:
         return int(json.loads(line)["port"])
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[Callable[[str], None]]:
+    def stage(self, name: str) -> Iterator[Note]:
         """One stage: reports entry and end; yields a function that takes a detail worth showing."""
-        detail = [""]
+        detail: list[str | Phrase] = [""]
 
-        def note(text: str) -> None:
-            detail[0] = text[:_MAX_TEXT]
+        def note(words: str | Phrase) -> None:
+            detail[0] = words
 
         self.send("entered", stage=name, number=os.getpid())
         yield note
-        self.send("finished", stage=name, text=detail[0])
+        self.send("finished", stage=name, **told(detail[0]))
 
-    def run(self, stages: dict[str, Callable[[Callable[[str], None]], None]]) -> NoReturn:
+    def run(self, stages: dict[str, Callable[[Note], None]]) -> NoReturn:
         """Do the ordered stages; report how it ends; end the process.  Never returns."""
         name = ""
         try:
@@ -91,12 +104,12 @@ class RankSide:
                 with self.stage(name) as note:
                     stages[name](note)
         except WrongResultError as error:
-            self.send("wrong", stage=name, text=str(error)[:_MAX_TEXT], num_errors=1)
+            self.send("wrong", stage=name, **told(error.words), num_errors=1)
         except BaseException as error:  # noqa: BLE001 - reported, then this process ends
             traceback.print_exc()
             is_unreachable = isinstance(error, StoreUnreachableError)
-            text = str(error) if is_unreachable else last_line(error)
-            self.send("error", stage=name, text=text, stack=frames(error), is_store_unreachable=is_unreachable)
+            words = error.words if isinstance(error, StoreUnreachableError) else last_line(error)
+            self.send("error", stage=name, **told(words), stack=frames(error), is_store_unreachable=is_unreachable)
             self._end(1)
         self.send("done")
         while self._control.readline():  # stay: an early end would appear as a lost connection to the others

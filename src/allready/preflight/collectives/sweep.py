@@ -20,11 +20,13 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import asdict
 
-from allready.model import spread_of
+from allready.model import Phrase, spread_of
+from allready.model.fill import said
 from allready.model.operations import Operation
 from allready.preflight.collectives.budget import SweepBudget
 from allready.preflight.collectives.nccl_calls import Calls
 from allready.preflight.collectives.rank_side import RankSide
+from allready.preflight.collectives.wire import told
 
 # A single operation, waited for, seems to take up to ten times as long as one of many (the wait, ranks out of step), so
 # these are far above what they are meant for.  One mark within 20 operations of 40 us made them 4 % slower (4 x H200).
@@ -53,7 +55,7 @@ class Measured(Protocol):
     def fill(self) -> None:
         """Values whose result is known."""
 
-    def check(self) -> tuple[int, str]:
+    def check(self) -> tuple[int, str | Phrase]:
         """How many elements of the result are wrong, and words about the first."""
 
     def settle(self) -> None:
@@ -75,7 +77,7 @@ class Form(NamedTuple):
     time_s: float
     times_s: list[float]
     num_errors: int
-    words: str
+    words: str | Phrase
     last: int  # iteration
 
 
@@ -117,11 +119,14 @@ class Sweep:
             self._one_size(size_bytes, budget, began, is_first=number == 0)
         return len(self.sizes), budget.elapsed_s
 
-    def words(self, num_sizes: int) -> str:
+    def words(self, num_sizes: int) -> Phrase:
         """How much of it was done, for the stage's note."""
         num_asked = len(self.sizes)
-        among = "" if num_sizes == num_asked else f" of {num_asked}"
-        return "1 size" if num_asked == 1 else f"{num_sizes}{among} sizes"
+        if num_asked == 1:
+            return said("1 size")
+        if num_sizes == num_asked:
+            return said("{num} sizes", num=num_sizes)
+        return said("{num} of {asked} sizes", num=num_sizes, asked=num_asked)
 
     def _one_size(self, size_bytes: int, budget: SweepBudget, began: float, *, is_first: bool) -> None:
         form = self._one_form(self._operation, size_bytes, budget, began, 0, is_first=is_first)
@@ -135,7 +140,7 @@ class Sweep:
             time_s=form.time_s,
             iterations=len(form.times_s),
             num_errors=form.num_errors,
-            text=form.words or (other.words if other is not None else ""),
+            **told(form.words or (other.words if other is not None else "")),
             **self._single(form, other),
             **({} if other is None else {"other_time_s": other.time_s, "other_errors": other.num_errors}),
         )

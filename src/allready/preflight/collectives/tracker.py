@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from allready.judging.bandwidth import straggler
 from allready.judging.stages import Ending, RankRecord, RunRecord, causes, has_entered, operation_of
-from allready.model import BenchForm, BenchPoint, GroupPoint, NcclChoice, NcclDiagnostic, PairPoint
+from allready.model import BenchForm, BenchPoint, GroupPoint, NcclChoice, NcclDiagnostic, PairPoint, Phrase
+from allready.model.fill import in_english, said
 from allready.model.operations import OPERATIONS, OWN_STAGES, SWEEPS, Operation
 from allready.preflight.collectives.spec import SEARCHES, RunSpec
 from allready.preflight.collectives.wire import Progress, RankEvent
@@ -83,7 +84,7 @@ class StageTracker:
                 rank.position = position
                 self._moved = now
 
-    def lose(self, node_rank: int, why: str, now: float) -> None:
+    def lose(self, node_rank: int, why: str | Phrase, now: float) -> None:
         """A node's connection broke: nothing more will be known of its ranks."""
         for rank in self.ranks.values():
             if rank.node_rank == node_rank and rank.unknown is None and not rank.gone:
@@ -147,7 +148,7 @@ class StageTracker:
         failures = [r.failed_at for r in self.ranks.values() if r.failed_at is not None and r.unknown is None]
         return max(0.0, now - (min(failures) if failures else self._moved))
 
-    def detail(self, stage: int) -> str:
+    def detail(self, stage: int) -> str | Phrase:
         """What the lowest rank reported about a stage."""
         return next((r.details[stage] for r in self.ranks.values() if r.details.get(stage)), "")
 
@@ -245,7 +246,7 @@ class StageTracker:
                 rank.pid = event.number or rank.pid
                 if event.event == "finished" and rank.finished == stage - 1:
                     rank.finished = stage
-                    rank.details[stage] = event.text
+                    rank.details[stage] = event.words
                     self._finished_by[stage] += 1
                     self._advance(at)
                 self._moved = max(self._moved, at)
@@ -255,14 +256,14 @@ class StageTracker:
                 self._take_own(rank, event)
                 self._moved = max(self._moved, at)
             case "wrong":
-                rank.is_wrong, rank.error = True, event.text
+                rank.is_wrong, rank.error, rank.said = True, event.text, event.said
                 rank.failed_stage = rank.entered
             case "error":
-                rank.error, rank.is_store_unreachable = event.text, event.is_store_unreachable
+                rank.error, rank.said, rank.is_store_unreachable = event.text, event.said, event.is_store_unreachable
                 self._fail(rank, at)
             case "gone":
                 if not rank.done:
-                    rank.error = rank.error or event.text or None
+                    rank.error, rank.said = (rank.error, rank.said) if rank.error else (event.text or None, event.said)
                     self._fail(rank, at)
                 rank.gone, rank.exit_code, rank.signal = True, event.exit_code, event.signal
             case "stopped":
@@ -306,7 +307,8 @@ class StageTracker:
             event = replace(event, times_s=(), other_times_s=())
         self._points.setdefault((stage, event.size_bytes), {})[rank.rank] = event
         if _num_wrong(event):
-            rank.error = rank.error or f"size {event.size_bytes}: {event.text}"
+            words = said("size {size}: {what}", size=event.size_bytes, what=event.words)
+            rank.error, rank.said = rank.error or in_english(words), rank.said or words
 
     def _fail(self, rank: RankRecord, at: float) -> None:
         if rank.failed_at is None:
@@ -329,7 +331,7 @@ class StageTracker:
             return Ending(outcome="done")
         (stage, size_bytes), by_rank = bad[0], self._points[bad[0]]
         saw = tuple(sorted(r for r, p in by_rank.items() if _num_wrong(p)))
-        return Ending(outcome="wrong", stage=stage, ranks=saw, size_bytes=size_bytes, detail=by_rank[saw[0]].text)
+        return Ending(outcome="wrong", stage=stage, ranks=saw, size_bytes=size_bytes, detail=by_rank[saw[0]].words)
 
     def _wrong(self) -> Ending | None:
         """A stage whose result was wrong, once every rank of it has reported it or finished it."""
@@ -339,7 +341,7 @@ class StageTracker:
         stage = wrong[0].failed_stage
         if any(r.finished < stage and not r.is_wrong and r.failed_at is None for r in self.ranks.values()):
             return None
-        return Ending(outcome="wrong", stage=stage, ranks=tuple(r.rank for r in wrong), detail=wrong[0].error or "")
+        return Ending(outcome="wrong", stage=stage, ranks=tuple(r.rank for r in wrong), detail=wrong[0].words)
 
     def _failed(self, now: float) -> Ending | None:
         times = [r.failed_at for r in self.ranks.values() if r.failed_at is not None]
@@ -365,7 +367,7 @@ class StageTracker:
             return None
         # The stage that the others wait in: the first that the stopped ranks have not finished.
         stage = min(min(r.finished + 1 for r in stopped), len(self._stages) - 1)
-        return Ending(outcome="hung", stage=stage, ranks=tuple(r.rank for r in stopped), detail="stopped")
+        return Ending(outcome="hung", stage=stage, ranks=tuple(r.rank for r in stopped), detail=said("stopped"))
 
     def _hung(self, now: float) -> Ending | None:
         stage = self.current

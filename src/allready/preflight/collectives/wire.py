@@ -1,6 +1,7 @@
 """What travels: rank -> agent (JSON lines, progress cell), agent <-> hub (bodies of messages)."""
 
 import struct
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,9 +13,11 @@ from allready.model import (
     NodeEvidence,
     NodeStatus,
     PairPoint,
+    Phrase,
     RankState,
     SweepPosition,
 )
+from allready.model.fill import in_english
 
 START = "collectives.start"
 PORT = "collectives.port"
@@ -86,6 +89,11 @@ class RunMessage(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
 
 
+def told(words: str | Phrase) -> dict[str, Any]:
+    """The fields of a `RankLine` that have these words."""
+    return {"text": in_english(words), "said": words if isinstance(words, Phrase) else None}
+
+
 class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
@@ -97,6 +105,7 @@ class RankLine(Struct, frozen=True, kw_only=True):
     at: float = 0.0
     stage: str = ""
     text: str = ""
+    said: Phrase | None = None  # the text, where it is one of ours
     stack: tuple[str, ...] = ()
     number: int = 0  # port; of entered, the process id
     size_bytes: int = 0
@@ -115,6 +124,11 @@ class RankLine(Struct, frozen=True, kw_only=True):
     speeds: dict[str, float] = {}  # a rank's own copies: name -> GB/s
     held_share: float | None = None  # of the time of its own copies or of a search, a CPU quota held it back
     is_store_unreachable: bool = False  # an error: it gets no connection to rank 0's store
+
+    @property
+    def words(self) -> str | Phrase:
+        """The text, as data where it is one of ours."""
+        return self.said or self.text
 
 
 class RankEvent(RankLine, frozen=True, kw_only=True, omit_defaults=True):

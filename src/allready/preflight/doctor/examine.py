@@ -156,4 +156,6 @@ def _towards(facts: NodeFacts, address: str) -> NodeFacts:
     names = facts.names
     if not isinstance(names, NameFacts):
         return facts
-    return replace(facts, names=replace(names, master_name=address, master_addresses=(address,), master_error=None))
+    return replace(
+        facts, names=replace(names, master_name=address, master_addresses=(address,), master_error=None, phrases={})
+    )

@@ -2,7 +2,8 @@ from collections.abc import Iterator
 
 from allready.judging.isolation import isolated
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, Confidence, Evidence, FaultClass, Hit, Severity
+from allready.judging.stated import evidence_of
+from allready.model import Collectives, Confidence, FaultClass, Hit, Severity
 from allready.units import size
 
 
@@ -43,9 +44,8 @@ def transports_compared(collectives: Collectives) -> Iterator[Hit]:
             "failing": ", ".join(w.transport for w in found.failing()) or "-",
         },
         evidence=tuple(
-            Evidence(
-                source=w.setting,
-                text=w.detail if w.ratio is None else f"{w.ratio * found.busbw_gb_per_s:.4g} GB/s, {w.ratio:.0%}",
+            evidence_of(
+                w.setting, w.detail if w.ratio is None else f"{w.ratio * found.busbw_gb_per_s:.4g} GB/s, {w.ratio:.0%}"
             )
             for w in found.tried
         ),

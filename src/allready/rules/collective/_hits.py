@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.judging.stage_states import Blame, Kind, culprits, waiting_class
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.judging.values import grouped, on_nodes, rank_labels, stage_label
+from allready.model.fill import in_english, words_of
 
 
 def hit_of(blamed: Blame, world: model.World, **changes: Any) -> model.Hit:
@@ -23,7 +24,7 @@ def hit_of(blamed: Blame, world: model.World, **changes: Any) -> model.Hit:
     usual: dict[str, object] = {
         "stage": stage_label(blamed.stage),
         "ranks": rank_labels(world, blamed.states),
-        "error": (blamed.states[0].error or "")[:400],
+        "error": words_of(blamed.states[0], "error"),
         "nodes": on_nodes(world, _nodes(world, blamed.states)),
     }
     known: dict[str, Any] = {"culprits": culprits(blamed, world), "evidence": evidence(blamed.stage, blamed.states)}
@@ -40,7 +41,7 @@ def hits_of_late(blamed: Blame, world: model.World, **values: object) -> Iterato
             fault_class=fault_class,
             confidence=sure if blamed.stage.entered or blamed.kind is Kind.SLOW_ALONE else model.Confidence.POSSIBLE,
             deadline_s=f"{blamed.stage.deadline_s:.0f}",
-            doing="; ".join(dict.fromkeys(doing(s) for s in states[:4])),
+            doing=tuple({in_english(words): words for words in map(doing, states[:4])}.values()),
             pids=pids(states[:1]),
             **values,
         )
@@ -51,13 +52,16 @@ def _nodes(world: model.World, states: Iterable[model.RankState]) -> list[int]:
     return [n for n in places if n is not None]
 
 
-def doing(state: model.RankState) -> str:
-    """What the process was doing, neutral in language: `sleeping, wchan do_poll, train.py:12 load`."""
-    parts = [state.signal or (f"exit {state.exit_code}" if state.exit_code is not None else state.state)]
-    parts += [f"cpu {state.cpu_s:.2f} s/s"] if state.cpu_s is not None else []
-    parts += [f"wchan {state.wchan}"] if state.wchan not in {None, "", "0"} else []
-    parts += [state.stack[0]] if state.stack else []
-    return ", ".join(parts)
+def doing(state: model.RankState) -> model.Phrase:
+    """What the process was doing: `sleeping, CPU 0.02 s/s, wchan do_poll, train.py:12 load`."""
+    ended = said("exit code {code}", code=state.exit_code) if state.exit_code is not None else None
+    return said(
+        "{state}[[, CPU {cpu} s/s]][[, wchan {wchan}]][[, {frame}]]",
+        state=state.signal or ended or state.state,
+        cpu=None if state.cpu_s is None else f"{state.cpu_s:.2f}",
+        wchan=state.wchan if state.wchan not in {None, "", "0"} else None,
+        frame=state.stack[0] if state.stack else None,
+    )
 
 
 def evidence(
@@ -66,14 +70,14 @@ def evidence(
     """The stage's own line, then one for each rank: last step, state, innermost frames, last line of the error."""
     lines = [
         stated(
-            f"stage {stage.name}",
+            said("stage {stage}", stage=stage.name),
             "{outcome} after {seconds} s, deadline {deadline} s; entered {entered}, finished {finished}[[; {detail}]]",
             outcome=stage.outcome,
             seconds=f"{stage.duration_s:.1f}",
             deadline=f"{stage.deadline_s:.0f}",
             entered=list(stage.entered)[:64],
             finished=list(stage.finished)[:64],
-            detail=stage.detail or None,
+            detail=words_of(stage, "detail") or None,
         )
     ]
     lines += [
@@ -81,10 +85,10 @@ def evidence(
             f"rank {state.rank}",
             "{step}; {doing}[[; stack: {frames}]][[; {error}]]",
             node_rank=state.node_rank if state.node_rank >= 0 else None,
-            step=state.step,
+            step=words_of(state, "step"),
             doing=doing(state),
             frames=" < ".join(state.stack[:5]) if len(state.stack) > 1 else None,
-            error=state.error or None,
+            error=words_of(state, "error") or None,
         )
         for state in list(states)[:most]
     ]

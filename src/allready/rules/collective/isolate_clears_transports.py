@@ -1,9 +1,10 @@
 from collections.abc import Iterator
 
-from allready.judging.isolation import variable_of
+from allready.judging.isolation import how_it_went, variable_of
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import evidence_of, said
 from allready.judging.values import stage_label
-from allready.model import Collectives, Evidence, FaultClass, Hit, Severity
+from allready.model import Collectives, FaultClass, Hit, Severity
 from allready.rules.collective.isolate_names_transport import passes
 
 
@@ -34,8 +35,5 @@ def isolate_clears_transports(collectives: Collectives) -> Iterator[Hit]:
         return
     yield Hit(
         values={"stage": stage_label(stage), "tried": ", ".join(f"{v}=1" for v in tried)},
-        evidence=tuple(
-            Evidence(source=run.label, text=f"{run.bad.name} {run.bad.outcome}" if run.bad else "not finished")
-            for run in tried.values()
-        ),
+        evidence=tuple(evidence_of(run.label, how_it_went(run, said("not finished"))) for run in tried.values()),
     )

@@ -1,8 +1,9 @@
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.isolation import TRANSPORTS, variable_of
+from allready.judging.isolation import TRANSPORTS, how_it_went, variable_of
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import evidence_of, said
 from allready.judging.values import stage_label
 
 _CLASSES = {
@@ -65,13 +66,8 @@ def isolate_names_transport(collectives: model.Collectives, world: model.World) 
             "transports": ", ".join(TRANSPORTS.get(v, v) for v in passed),
         },
         evidence=tuple(
-            model.Evidence(
-                source=run.label,
-                text="passes"
-                if passes(run, stage)
-                else f"{run.bad.name} {run.bad.outcome}"
-                if run.bad
-                else "did not reach that stage",
+            evidence_of(
+                run.label, said("passes") if passes(run, stage) else how_it_went(run, said("did not reach that stage"))
             )
             for run in tried.values()
         ),

@@ -2,7 +2,9 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.judging.stage_states import Kind, blame_first_run
-from allready.model import Collectives, FaultClass, Hit, RankState, RemedyStep, Severity, World
+from allready.judging.stated import said
+from allready.model import Collectives, FaultClass, Hit, Phrase, RankState, RemedyStep, Severity, World
+from allready.model.fill import in_english, words_of
 from allready.rules.collective._hits import hit_of
 
 
@@ -43,10 +45,11 @@ def rank_died(collectives: Collectives, world: World) -> Iterator[Hit]:
         found,
         world,
         severity=Severity.ERROR if by_bus_error else None,
-        how="; ".join(dict.fromkeys(_how(s) for s in found.states)),
+        how=tuple({in_english(how): how for how in map(_how, found.states)}.values()),
     )
 
 
-def _how(state: RankState) -> str:
-    how = state.signal or (f"exit {state.exit_code}" if state.exit_code is not None else state.state)
-    return f"{how}: {state.error[:200]}" if state.error else how
+def _how(state: RankState) -> Phrase:
+    ended = said("exit code {code}", code=state.exit_code) if state.exit_code is not None else None
+    error = words_of(state, "error") or None
+    return said("{state}[[: {error}]]", state=state.signal or ended or state.state, error=error)

@@ -4,7 +4,9 @@ from allready.judging.majority import is_minority
 from allready.judging.rank_traffic import carries_data
 from allready.judging.registry import Layer, Rule
 from allready.judging.stage_states import Blame, Kind, blame_first_run
-from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, StageResult, World
+from allready.judging.stated import said
+from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Phrase, Severity, StageResult, World
+from allready.model.fill import words_of
 from allready.rules.collective._hits import hit_of
 
 
@@ -43,7 +45,7 @@ def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
     nodes = {world.node_of(r) for r in found.run.ranks} - {None}
     between_nodes = len(nodes) > 1
     on_gpus = found.run.backend == "nccl" and not between_nodes
-    stated = [s.error for s in found.states if s.error]
+    stated = [words_of(s, "error") for s in found.states if s.error]
     in_store = found.stage.name == "store"
     yield hit_of(
         found,
@@ -52,16 +54,16 @@ def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
         confidence=Confidence.LIKELY if between_nodes else Confidence.POSSIBLE,
         culprits=_cut_off(found, world) if in_store else Culprits(),
         num_ranks=len(found.run.ranks),
-        how=stated[0][:300] if stated else _how_long(found.stage),
+        how=stated[0] if stated else _how_long(found.stage),
         backend=found.run.backend,
         num_nodes=max(1, len(nodes)),
     )
 
 
-def _how_long(stage: StageResult) -> str:
+def _how_long(stage: StageResult) -> Phrase:
     """`hung, 20 s`: for how long nothing moved, at most until the deadline."""
     still_s = stage.deadline_s if stage.stuck_s is None else min(stage.stuck_s, stage.deadline_s)
-    return f"{stage.outcome}, {still_s:.0f} s"
+    return said("{outcome}, {seconds} s", outcome=stage.outcome, seconds=f"{still_s:.0f}")
 
 
 def _cut_off(found: Blame, world: World) -> Culprits:

@@ -8,8 +8,12 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.stall import WAITING
-from allready.model import Confidence, Culprits, Death, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.judging.stated import said, stated
+from allready.model import Confidence, Culprits, Death, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.model.call_site import CallSite
+from allready.model.fill import named_by
+
+_THERE = "rank {rank} at {site}: {what}"
 
 SAME_MOMENT_S = 60.0
 """Ranks that wait for each other give up within the time-out of the one that came last; the rest is another matter."""
@@ -68,7 +72,7 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
         values={"who": who(run, shown), "site": places[shown[0]].line, "other": places[min(others)].line},
         confidence=Confidence.LIKELY if is_everybody else Confidence.POSSIBLE,
         evidence=tuple(
-            Evidence(source=p.source, text=f"rank {r} at {p.site}: {p.text[:300]}", time=clock_time(p.time_s))
+            stated(p.source, _THERE, time=clock_time(p.time_s), rank=r, site=p.site, what=p.text[:300])
             for r, p in sorted(places.items())[:8]
         ),
         fault_time=clock_time(min(times, default=None)),
@@ -87,7 +91,7 @@ class _Place(Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        return f"{self.call} at {self.site}" if self.call else str(self.site)
+        return named_by(said("{call} at {site}", call=self.call, site=self.site)) if self.call else str(self.site)
 
     @property
     def function(self) -> str:

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import seen, wants_nccl
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
@@ -48,7 +49,12 @@ def too_few_gpus(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: Wo
             limited_by = f"--devices {','.join(job.devices)}"
         elif facts.visible_devices is not None:
             limited_by = f"CUDA_VISIBLE_DEVICES={facts.visible_devices}"
-        text = f"{len(facts.gpus)} GPUs, visible {list(facts.visible)}, driver {facts.driver_version}"
+        text = said(
+            "{num} GPUs, visible {visible}, driver {driver}",
+            num=len(facts.gpus),
+            visible=list(facts.visible),
+            driver=facts.driver_version,
+        )
         yield Hit(
             culprits=Culprits(nodes=(node,)),
             values={

@@ -14,6 +14,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE, grouped
+from allready.model.fill import words_of
 
 
 @Rule(
@@ -76,7 +77,7 @@ def master_absent(contact: model.PerNode[model.MasterContactFacts], case: Analys
                 node_rank=n,
                 outcome=contact[n].outcome,
                 num=contact[n].attempts,
-                detail=contact[n].detail or None,
+                detail=words_of(contact[n], "detail") or None,
             )
             for n in nodes[:MAX_EVIDENCE]
         ),

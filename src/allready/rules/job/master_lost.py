@@ -7,6 +7,7 @@ from allready.judging.master_path import losing_master_paths
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import seen
+from allready.model.fill import words_of
 
 
 @Rule(
@@ -52,7 +53,10 @@ def master_lost(contact: model.PerNode[model.MasterContactFacts], case: Analysis
         values={"nodes": case.world.labels(tuple(lost)), "address": master_endpoint(next(iter(lost.values())))},
         evidence=seen(
             "connection to node 0",
-            {r: said("{loss}", loss=c.detail if c.loss is None else c.loss.phrase) for r, c in lost.items()},
+            {
+                r: said("{loss}", loss=words_of(c, "detail") if c.loss is None else c.loss.phrase)
+                for r, c in lost.items()
+            },
         ),
     )
 

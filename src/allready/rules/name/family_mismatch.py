@@ -7,6 +7,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import grouped, seen
 from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFacts, PerNode, RemedyStep, Severity
+from allready.model.fill import words_of
 
 
 @Rule(
@@ -64,7 +65,7 @@ def family_mismatch(contact: PerNode[MasterContactFacts], case: Analysis) -> Ite
                 {
                     n: said(
                         "{detail}[[ (/etc/hosts line {lines})]]",
-                        detail=contact[n].detail or "family_mismatch",
+                        detail=words_of(contact[n], "detail") or "family_mismatch",
                         lines=lines[n],
                     )
                     for n in nodes

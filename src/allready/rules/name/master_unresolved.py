@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.stated import said
+from allready.judging.stated import Text, said
 from allready.judging.values import seen
 from allready.model import (
     Culprits,
@@ -17,6 +17,7 @@ from allready.model import (
     RemedyStep,
     Severity,
 )
+from allready.model.fill import words_of
 
 
 @Rule(
@@ -78,14 +79,19 @@ def master_unresolved(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit
             values={
                 "nodes": case.world.labels(nodes),
                 "master": master,
-                "error": error,
+                "error": _why(names[nodes[0]], error),
                 **_where_names_come_from(case, nodes),
             },
-            evidence=seen("getaddrinfo", {n: _shown(names[n], master, error) for n in nodes}),
+            evidence=seen("getaddrinfo", {n: _shown(names[n], master, _why(names[n], error)) for n in nodes}),
         )
 
 
-def _shown(names: NameFacts, master: str, error: str) -> Phrase:
+def _why(names: NameFacts, error: str) -> Text:
+    """The resolver's answer; where it was asked while node 0 was called, what came of that."""
+    return words_of(names, "master_error") or error
+
+
+def _shown(names: NameFacts, master: str, error: Text) -> Phrase:
     """The resolver's answer, and whom it asks on that node."""
     asked = ", ".join([*names.order, *names.servers])
     return said("{name}: {error}[[ (asked: {asked})]]", name=master, error=error, asked=asked or None)

@@ -7,6 +7,7 @@ from allready.judging.names import resolved
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import grouped, seen, wants_nccl
+from allready.model.fill import words_of
 from allready.model.operations import GLOO_STAGES
 from allready.text.choices import say_choice
 
@@ -80,7 +81,7 @@ def own_name_is_loopback(
             values={
                 "nodes": case.world.labels(nodes),
                 "name": ", ".join(dict.fromkeys(names[n].own_name for n in nodes[:4])),
-                "addresses": ", ".join(first.own_addresses) or first.own_error or "?",
+                "addresses": ", ".join(first.own_addresses) or words_of(first, "own_error") or "?",
                 "interface": interface,
             },
             evidence=seen(
@@ -89,7 +90,10 @@ def own_name_is_loopback(
                     n: said(
                         "{own}; Gloo takes {addresses}: {why}",
                         own=resolved(
-                            names[n].own_name, names[n].own_addresses, names[n].own_lines, names[n].own_error or ""
+                            names[n].own_name,
+                            names[n].own_addresses,
+                            names[n].own_lines,
+                            words_of(names[n], "own_error"),
                         ),
                         addresses=", ".join(transport[n].gloo.addresses),
                         why=say_choice(transport[n].gloo),
@@ -98,6 +102,10 @@ def own_name_is_loopback(
                 },
             ),
         )
+
+
+def _own(facts: model.NameFacts) -> model.Phrase:
+    return resolved(facts.own_name, facts.own_addresses, facts.own_lines, words_of(facts, "own_error"))
 
 
 def _on_one_machine(net: model.PerNode[model.NetFacts], roll: model.RollCall | None) -> bool:

@@ -13,9 +13,9 @@ from msgspec import Struct
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import MAX_PEERS, opening
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.judging.values import MAX_EVIDENCE, commands, listed
-from allready.model.fill import Several
+from allready.model.fill import named_by
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._losses import silent_by_chance
 
@@ -191,9 +191,8 @@ def arrows(links: Iterable[Link], world: model.World) -> str:
 def accused(nodes: Sequence[int], link: Link, world: model.World) -> str:
     """`node 1 (gpu01), 2 (gpu02)`; where no node explains it, the worst link."""
     if not nodes:
-        return f"link {arrows([link], world)}"
-    text = f"node {world.labels(list(nodes))}"
-    return Several(text) if len(nodes) > 1 else text
+        return named_by(said("link {link}", link=arrows([link], world)))
+    return named_by(said("node {node}", node=world.labels(list(nodes))), is_several=len(nodes) > 1)
 
 
 def common_node(bad: Iterable[Link], fine: Iterable[Link]) -> tuple[int, ...]:
@@ -292,7 +291,7 @@ def path_evidence(paths: Iterable[model.PathProbe]) -> tuple[model.Evidence, ...
         source = f"{p.src_address} -> " if p.src_address else ""  # an attempt without an answer has no address
         found.append(
             stated(
-                f"TCP probe ({p.kind}) {p.src} -> {p.dst}",
+                said("TCP probe ({of}) {src} -> {dst}", of=p.kind, src=p.src, dst=p.dst),
                 "{path} port {port}: {outcome} after {seconds} s[[, passed {passed} B]][[, stuck at {stuck} B]]"
                 "[[: {detail}]]",
                 node_rank=p.src,

@@ -4,7 +4,9 @@ from allready import model
 from allready.judging.addresses import host_is_silent, is_name, others_joined
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import grouped, seen
+from allready.model.fill import words_of
 
 
 @Rule(
@@ -56,5 +58,8 @@ def no_route(contact: model.PerNode[model.MasterContactFacts], case: Analysis) -
             fault_class=model.FaultClass.START_PATH if others_in or is_silent else None,
             confidence=model.Confidence.CERTAIN if others_in and not is_silent else model.Confidence.LIKELY,
             values={"nodes": case.world.labels(nodes), "master": master, "address": address, "detail": detail},
-            evidence=seen("attempts to reach node 0", {n: f"{address}: {contact[n].detail}" for n in nodes}),
+            evidence=seen(
+                "attempts to reach node 0",
+                {n: said("{address}: {what}", address=address, what=words_of(contact[n], "detail")) for n in nodes},
+            ),
         )

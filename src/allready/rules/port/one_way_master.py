@@ -7,6 +7,7 @@ from allready.judging.firewall import filter_evidence, own_drop
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import evidence_of, said
 from allready.judging.values import MAX_EVIDENCE, seen
+from allready.model.fill import words_of
 
 
 @Rule(
@@ -57,7 +58,7 @@ def one_way_master(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> 
             c.address: said(
                 "{address}: calls by UDP, receives no answer; TCP: {detail}",
                 address=c.address,
-                detail=c.detail or said("none"),
+                detail=words_of(c, "detail") or said("none"),
             )
             for c in deaf.values()
         }
@@ -65,7 +66,7 @@ def one_way_master(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> 
             c.address: said(
                 "{address}: {detail}",
                 address=c.address,
-                detail=c.detail or said("SYN received, handshake never completed"),
+                detail=words_of(c, "detail") or said("SYN received, handshake never completed"),
             )
             for c in callers
         }

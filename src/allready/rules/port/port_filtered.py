@@ -32,6 +32,7 @@ from allready.judging.master_path import losing_master_paths
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import MAX_EVIDENCE, seen
+from allready.model.fill import words_of
 from allready.rules.port._holder import ANSWERED
 
 
@@ -197,7 +198,7 @@ def _seen_by_node_0(roll: model.RollCall | None, found: _Found) -> None:
             node=node,
             name=caller.name or None,
             address=caller.address,
-            detail=caller.detail or said("none"),
+            detail=words_of(caller, "detail") or said("none"),
         )
         confidence = model.Confidence.CERTAIN if caller.hears_us else model.Confidence.LIKELY
         found.victims[node] = _Victim(confidence, [*seen("datagrams at node 0", {node: text})], lost)

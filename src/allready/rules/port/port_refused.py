@@ -6,6 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import grouped, seen
+from allready.model.fill import words_of
 
 
 @Rule(
@@ -83,7 +84,7 @@ def port_refused(contact: model.PerNode[model.MasterContactFacts], case: Analysi
                     n: said(
                         "{address}: {detail}, {num} attempts in {seconds} s",
                         address=endpoint(address, port),
-                        detail=contact[n].detail or said("refused"),
+                        detail=words_of(contact[n], "detail") or said("refused"),
                         num=contact[n].attempts,
                         seconds=f"{contact[n].waited_s:.1f}",
                     )

@@ -15,6 +15,7 @@ from allready.judging.firewall import filter_evidence, opening, rule_for
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import evidence_of, said
 from allready.judging.values import MAX_EVIDENCE, seen
+from allready.model.fill import words_of
 from allready.rules.port._holder import ANSWERED
 
 
@@ -59,7 +60,7 @@ def port_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
     address = next((c.address for c in rejected.values() if c.address), job.master_addr)
     rule = rule_for(own, (port, port)) if own is not None and drops_port(own, port) else None
     attempts = {
-        n: said("{detail}; datagrams {outcome}", detail=c.detail, outcome=ANSWERED[c.heard_by_datagram])
+        n: said("{detail}; datagrams {outcome}", detail=words_of(c, "detail"), outcome=ANSWERED[c.heard_by_datagram])
         for n, c in rejected.items()
     }
     calls = [

@@ -6,7 +6,9 @@ from allready import model
 from allready.judging.addresses import is_misnamed, master_endpoint
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import grouped, seen
+from allready.model.fill import words_of
 from allready.rules.port._holder import STORES, end_command, holder_text, is_taken, taken_hit
 
 
@@ -68,7 +70,16 @@ def stale_job(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> Itera
                 "end": end_command(holder, port),
             },
             evidence=seen(
-                "attempts to reach node 0", {n: f"{address}: {contact[n].outcome}, {contact[n].detail}" for n in nodes}
+                "attempts to reach node 0",
+                {
+                    n: said(
+                        "{address}: {outcome}, {what}",
+                        address=address,
+                        outcome=contact[n].outcome,
+                        what=words_of(contact[n], "detail"),
+                    )
+                    for n in nodes
+                },
             ),
         )
 

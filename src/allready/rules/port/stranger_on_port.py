@@ -1,8 +1,12 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import said, stated
 from allready.judging.values import MAX_EVIDENCE
-from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Severity
+from allready.model import FaultClass, Hit, RemedyStep, RollCall, Severity
+from allready.model.fill import words_of
+
+_NOTHING = said("sent nothing")
 
 
 @Rule(
@@ -36,7 +40,13 @@ def stranger_on_port(roll: RollCall) -> Iterator[Hit]:
         yield Hit(
             values={"num": len(strangers), "callers": shown + (", …" if len(strangers) > 4 else "")},
             evidence=tuple(
-                Evidence(source="master port", node_rank=0, text=f"{c.address}: {c.detail or 'sent nothing'}")
+                stated(
+                    "master port",
+                    "{address}: {what}",
+                    node_rank=0,
+                    address=c.address,
+                    what=words_of(c, "detail") or _NOTHING,
+                )
                 for c in strangers[:MAX_EVIDENCE]
             ),
         )

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from allready.judging.live_status import SILENT_S
 from allready.judging.majority import is_majority
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.model import Evidence, Lag, Live, ProcessState, RankStatus, RunEvidence
 
 HEAVY = 0.22
@@ -188,7 +188,7 @@ def lateness_evidence(slow: Iterable[Slow]) -> tuple[Evidence, ...]:
         for r, share in sorted(lag.waited_share.items(), key=lambda item: -item[1])[:6]:
             found.append(
                 stated(
-                    f"{lag.source}, group {lag.group}",
+                    said("{source}, group {group}", source=lag.source, group=lag.group),
                     "rank {rank}: median {late} ms late, the others waited for it {share} of the time, "
                     "in {waits} of {all} operations",
                     rank=r,

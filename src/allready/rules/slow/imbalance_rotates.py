@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.stated import stated
+from allready.judging.stated import said, stated
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity
 from allready.rules.slow._blame import blame
 from allready.rules.slow._pace import has_stopped, percent
@@ -50,7 +50,7 @@ def imbalance_rotates(case: Analysis, live: Live, run: RunEvidence) -> Iterator[
                 confidence=Confidence.LIKELY,
                 evidence=tuple(
                     stated(
-                        f"{lag.source}, group {lag.group}",
+                        said("{source}, group {group}", source=lag.source, group=lag.group),
                         "rank {rank}: waited for {share} of the time",
                         rank=r,
                         share=f"{s:.0%}",
