@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
-from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
 
 
@@ -23,7 +23,9 @@ from allready.rules.live._hits import stall_hits
             "order, a lock must not be taken twice by one thread (threading.RLock), and no thread "
             "may hold it across a collective"
         ),
-        RemedyStep(explanation="read the stacks again", where="node {on}", command="py-spy dump --pid {pid}"),
+        RemedyStep(
+            explanation="read the stacks again", each=PROCESSES, where="{on}", command="py-spy dump --pid {pid}"
+        ),
     ),
 )
 def rank_locked(case: Analysis) -> Iterator[Hit]:

@@ -10,7 +10,9 @@ from msgspec import Struct
 from allready.judging.live_status import SILENT_S
 from allready.judging.majority import is_majority
 from allready.judging.stated import stated
+from allready.judging.values import shared
 from allready.model import Evidence, Lag, Live, ProcessState, RankStatus, RunEvidence
+from allready.model.fill import UNKNOWN
 
 HEAVY = 0.22
 """Share of the time for which the others wait for one rank, from which on it is an error.  A rank that has a fifth more
@@ -170,15 +172,26 @@ def paused_share(live: Live, rank: int) -> float:
     return max([*measured[-3:], stopped if stopped < 1.0 else 0.0])
 
 
-def usual_site(live: Live, rank: int) -> str:
-    """Where its main thread was most often outside of operations; "?" when not known."""
+def usual_site(live: Live, ranks: Iterable[int]) -> str:
+    """Where their main threads were most often outside of operations; "?" when not known, or not the same line."""
+    return shared(_usual_site(live, rank) for rank in ranks) or UNKNOWN
+
+
+def _usual_site(live: Live, rank: int) -> str:
     sites = Counter(r.site for r in samples(live, rank) if r.site and r.phase != "communicating")
-    return max(sites, key=lambda site: sites[site], default="?")
+    return max(sites, key=lambda site: sites[site], default=UNKNOWN)
 
 
 def percent(share: float) -> str:
     """`24%`."""
     return f"{share:.0%}"
+
+
+def percents(shares: Iterable[float]) -> str:
+    """`24%`, or of several that differ `20-24%`."""
+    found = sorted(shares)
+    low, high = percent(found[0]), percent(found[-1])
+    return high if low == high else f"{low.removesuffix('%')}-{high}"
 
 
 def lateness_evidence(slow: Iterable[Slow]) -> tuple[Evidence, ...]:
