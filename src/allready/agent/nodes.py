@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.context import AgentState
-from allready.agent.interruption import Interruption
 from allready.errors import ExchangeError
+from allready.judging.interruption import Interruption
 from allready.messaging.channel import LOST, convert
 from allready.model import Loss, NodeEvidence, NodeStatus, ProcessState, RankStatus
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.attempt import GATHER_BEFORE_END_S
 from allready.agent.hang import is_hang
-from allready.agent.interruption import Interruption, ReportHistory, interrupted
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
 from allready.errors import ExchangeError
 from allready.judging.conclude import Known, concluded
 from allready.judging.differences import Comparison
+from allready.judging.interruption import Interruption, ReportHistory, better_of, interrupted
 from allready.judging.loading import load
 from allready.judging.stop_signals import LEAVES_WITHIN_S
 from allready.launch.outcome import Outcome, outcome_of
@@ -334,9 +334,7 @@ class Supervisor:
             if kept is not None:
                 monitor.take_evidence(kept, now)
         report = self._compared(monitor.freeze(now, began_s))
-        if report.verdict is None and before.verdict is not None:
-            return before  # the last sample shows the shutdown; what was known when the signal came still holds
-        return replace(report, roll=before.roll)
+        return better_of(before, report)
 
     async def _last_evidence(self, monitor: "Judge") -> list[NodeEvidence]:
         order = monitor.ask("the job is interrupted", with_dump=False)

@@ -12,7 +12,7 @@ from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
 from allready.judging.loading import load
 from allready.judging.mismatch import awaits_lines
-from allready.judging.report_builder import ReportBuilder
+from allready.judging.report_builder import ReportBuilder, status_of_job
 from allready.live.monitor.course import CourseBook
 from allready.live.monitor.job_state import LATE_LOG_S, JobState
 from allready.live.monitor.pace import PaceBook
@@ -349,7 +349,12 @@ class Judge:
         return self._reports.build(
             now=datetime.fromtimestamp(wall_s, UTC),
             world=world,
-            status=self._status((*crashed(unchecked), *silent), live, is_over=is_over),
+            status=status_of_job(
+                standing.finding,
+                (*crashed(unchecked), *silent),
+                over=live if is_over else None,
+                was_stopped=self._stopping is not None,
+            ),
             verdict=done.verdict,
             findings=done.findings,
             not_checked=(*silent, *unchecked),
@@ -435,22 +440,6 @@ class Judge:
             for n, age in sorted(live.heard_s.items())
             if age > SILENT_S or n in live.lost
         )
-
-    def _status(self, unchecked: Sequence[model.NotChecked], live: model.Live, *, is_over: bool) -> model.Status:
-        if self._standing.is_fault:
-            return model.Status.FAULT
-        if self._standing.finding is not None and not is_over:
-            return model.Status.WAITING
-        if is_over and self._ended_badly(live):
-            return model.Status.UNKNOWN
-        return model.Status.UNKNOWN if unchecked else model.Status.HEALTHY
-
-    def _ended_badly(self, live: model.Live) -> bool:
-        """A rank failed, it was not requested, and nothing explains it."""
-        if self._stopping is not None:
-            return False
-        ranks = live.ranks().values()
-        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in model.ENDING_SIGNALS for r in ranks)
 
 
 def visible_of(run: model.RunEvidence) -> dict[Layer | None, float]:
