@@ -82,7 +82,7 @@ class Pseudonyms:
             if _is_name(user):
                 self._names.setdefault(user, self._next_user())
 
-    def look_at(self, text: str) -> None:
+    def learn_hosts(self, text: str) -> None:
         """Take the host names that a text has, before anything is replaced."""
         for match in _HOST.finditer(text):
             self._add_host(match[match.lastindex or 0])

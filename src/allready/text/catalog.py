@@ -15,14 +15,23 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import Evidence, Finding, NotChecked, Phrase, Remedy, RemedyStep
-from allready.model.fill import MAX_PHRASE_DEPTH, NOBODY, chosen, fill, fill_place, in_english, phrases_of, steps_of
+from allready.model.fill import (
+    MAX_PHRASE_DEPTH,
+    UNNAMED_PROCESS,
+    chosen,
+    fill,
+    fill_place,
+    in_english,
+    phrases_of,
+    steps_of,
+)
 from allready.text.forms import evidence_forms as evidence_forms
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, table, ui
 from allready.text.usage import choose_language as choose_language
 
 LANGUAGES = ("en", "zh")
-_NOBODY = {"zh": "某个进程"}
+_UNNAMED_PROCESS = {"zh": "某个进程"}
 _UNKNOWN = {"zh": "未知"}
 _WORDLESS = re.compile(r"(?:\{\w+\}|[^\w{}])*")
 _NUMBERS = re.compile(r"[0-9]+(?:, [0-9]+)*")
@@ -79,8 +88,8 @@ def _fill(template: str, values: Mapping[str, str], language: str) -> str:
     known = in_words(values, language)
     template = chosen(template, known)
     for name, value in known.items():
-        template = _closed_up(template, name, _NOBODY[language] if value == NOBODY else value)
-    return fill(template, known, nobody=_NOBODY[language], unknown=_UNKNOWN[language])
+        template = _closed_up(template, name, _UNNAMED_PROCESS[language] if value == UNNAMED_PROCESS else value)
+    return fill(template, known, unnamed=_UNNAMED_PROCESS[language], unknown=_UNKNOWN[language])
 
 
 def _closed_up(template: str, name: str, value: str) -> str:
@@ -210,12 +219,12 @@ def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
     steps = steps_of(_codes(language).get(finding.code, {}))
     english = finding.remedies or (Remedy(explanation=finding.remedy),)
     try:
-        return tuple(_said(remedy, steps, with_phrases(finding, language), language) for remedy in english)
+        return tuple(_step_in(remedy, steps, with_phrases(finding, language), language) for remedy in english)
     except (KeyError, ValueError, IndexError):
         return english
 
 
-def _said(remedy: Remedy, steps: tuple[RemedyStep, ...], values: dict[str, str], language: str) -> Remedy:
+def _step_in(remedy: Remedy, steps: tuple[RemedyStep, ...], values: dict[str, str], language: str) -> Remedy:
     """One step in another language; as it is where that lacks it, or where a later version shared it."""
     if remedy.shared:
         step = written(remedy.shared, language)

@@ -246,7 +246,7 @@ class _Run:
             return
         if node_rank not in self._spec.nproc:
             return
-        self._traffic.hear(node_rank, time.monotonic())
+        self._traffic.note_message(node_rank, time.monotonic())
         try:
             self._take_own(node_rank, kind, body)
         except ExchangeError as error:

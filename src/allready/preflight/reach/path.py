@@ -247,7 +247,7 @@ class Path:
                 while not task.done() and (left_s := until - time.monotonic()) > 0:
                     await asyncio.wait({task}, timeout=left_s if pace is None else min(left_s, _MEASURE_EVERY_S))
                     if pace is not None and not task.done():
-                        pace.look()
+                        pace.check()
                 if task.done():
                     return task.result()
                 now = tcp_progress(sock)
@@ -334,7 +334,7 @@ class _Pace:
         self._before = self._state()
         self._began = time.monotonic()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise _TooSlow when the payload has kept the network busy for long."""
         before, now = self._before, self._state()
         if before is None or now is None or before.num_bytes is None or now.num_bytes is None or not now.busy_s:
