@@ -95,7 +95,7 @@ def _is_on_first_node_only(scheduler: Scheduler | None, environ: Mapping[str, st
 
 
 def _demand_step(scheduler: Scheduler, sources: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """What runs on the first node only would wait for the others in vain, unless the user has a plan of his own."""
+    """What runs on the first node only would wait for the others in vain, unless the user has a plan of their own."""
     if any(sources.get(name, "").startswith("--") for name in ("num_nodes", "node_rank")):
         return
     num_nodes = max((_whole(environ.get(v.name)) for v in scheduler.fields["num_nodes"]), default=1)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _CLOCK_SAMPLES = 7
 _SAMPLES = 3
-"""Beats ago: what came in since then came long after node 0's last message, and is no answer to ours from before."""
+"""Heartbeats ago: what came in since then came long after node 0's last message, and is no answer to an older one."""
 
 
 class Link:

@@ -160,7 +160,7 @@ def _own_words(language: str) -> Mapping[str, str]:
 
 
 def _form(english: str, language: str) -> str | None:
-    """The template in `language`; one that lacks it is the same in all."""
+    """The template in `language`; one that is nothing but values is the same in all."""
     found = evidence_forms(language).get(english) or _own_words(language).get(english)
     if found or not _WORDLESS.fullmatch(english):
         return found

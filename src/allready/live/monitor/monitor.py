@@ -126,7 +126,7 @@ class Judge:
             self._forget_if_new(attempt)
 
     def without_moved(self, evidence: model.NodeEvidence) -> model.NodeEvidence | None:
-        """An answer without its ranks that are elsewhere than in the last output; None: all of them are."""
+        """An answer without its ranks that are elsewhere than in the newest status; None: all of them are."""
         return self._board.without_moved(evidence)
 
     def lose(self, node_rank: int, loss: model.Loss, now: float) -> None:
@@ -386,8 +386,8 @@ class Judge:
         )
 
     def _has_last_words(self, now: float) -> bool:
-        """Whether ends may be reported: the ranks' last output was asked for after they ended, and others had their
-        say."""
+        """Whether ends may be reported: the ranks' last output was asked for after they ended, and others had time
+        to send theirs."""
         if self._ended_since is None or now - self._ended_since < GRACE_S:
             return False
         return all(now - since >= WORDS_S for since in self._board.ends_without_words().values())
