@@ -248,8 +248,8 @@ class NodeAgent:
         if not is_well:
             return
         # A thread of its own: one of the loop's that hangs in a file system would keep this process from ending.
-        looked = Task(sampler.observer.has_nccl_logs, "nccl-logs")
-        if not await asyncio.to_thread(looked.result, timeout_s=LAST_WORDS_S):
+        has_logs = Task(sampler.observer.has_nccl_logs, "nccl-logs")
+        if not await asyncio.to_thread(has_logs.result, timeout_s=LAST_WORDS_S):
             return
         evidence = await sampler.gather(Gather(number=self._asked, why="the ranks have ended"))
         if evidence is not None:

@@ -72,14 +72,14 @@ def moving(live: Live) -> dict[tuple[int, int], float]:
     """(from node, to node) -> bytes per second that were acknowledged between the two newest looks, where any were."""
     book, found = address_book(live), dict[tuple[int, int], float]()
     for node in live.statuses:
-        looks = snapshots(live, node)[-2:]
-        if len(looks) < 2 or looks[1].time_s <= looks[0].time_s:
+        samples = snapshots(live, node)[-2:]
+        if len(samples) < 2 or samples[1].time_s <= samples[0].time_s:
             continue
-        before = {key(row): row.bytes_acked or 0 for row in looks[0].sockets}
-        for row in looks[1].sockets:
+        before = {key(row): row.bytes_acked or 0 for row in samples[0].sockets}
+        for row in samples[1].sockets:
             other, acked = book.get(plain(row.remote), node), (row.bytes_acked or 0) - before.get(key(row), 0)
             if other != node and key(row) in before and acked > 0:
-                rate = acked / (looks[1].time_s - looks[0].time_s)
+                rate = acked / (samples[1].time_s - samples[0].time_s)
                 found[node, other] = found.get((node, other), 0.0) + rate
     return found
 

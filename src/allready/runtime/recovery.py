@@ -42,7 +42,7 @@ _KEY = "allready/hub"
 _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
 _CONNECT_S = 15.0
-_LOOK_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _GONE_S = 5.0
 """So long a rank that was started again looks for a hub, which ends soon after the last rank."""
 
@@ -525,7 +525,7 @@ def _meet(
                     log.warning("nothing to join, this process ends: the other ranks have ended (%s)", error)
                     raise SystemExit(0) from None
                 raise
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_RETRY_S)
         else:
             return secret[:_NAME_LETTERS]
 

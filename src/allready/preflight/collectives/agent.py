@@ -167,7 +167,7 @@ class _Part:
             states = await asyncio.gather(*(p.examine(self._node.node_rank) for p in asked))
             self._outbox.append((wire.EXAMINED, wire.Examined(run=self._order.run, ranks=tuple(states))))
             self._urgent.set()
-        elif kind == wire.LOOK and not self._tasks:
+        elif kind == wire.SAMPLE and not self._tasks:
             task = asyncio.create_task(self._answer_sample())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

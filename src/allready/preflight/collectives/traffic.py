@@ -22,7 +22,7 @@ from allready.proc.cgroup import cpu_pressure_share
 Answer = TypeVar("Answer")
 
 EVERY_S = 1.0
-MAX_LOOKS = 8
+MAX_SAMPLES = 8
 MAX_ROWS = 64
 SOCKETS_S = 0.5
 ASK_S = 1.5
@@ -33,7 +33,7 @@ class RankSockets:
 
     def __init__(self, node_rank: int) -> None:
         self._node_rank = node_rank
-        self._samples: deque[NodeStatus] = deque(maxlen=MAX_LOOKS)  # times on the monotonic clock
+        self._samples: deque[NodeStatus] = deque(maxlen=MAX_SAMPLES)  # times on the monotonic clock
         self._links = LinkWatch()
         self._reach = Reach()
         self._path_sizes = PathSizes()
