@@ -165,10 +165,10 @@ class Supervisor:
             if monitor is None:
                 continue
             if isinstance(item, NodeStatus):
-                if item.time_s - item.clock_offset_s <= until_s:
+                if item.by_node_0(item.time_s) <= until_s:
                     monitor.take_status(item, now, time.time())
             elif isinstance(item, NodeEvidence):
-                if item.time_s - item.status.clock_offset_s <= until_s:
+                if item.status.by_node_0(item.time_s) <= until_s:
                     monitor.take_evidence(item, now)
             elif item.node in self._nodes and until_s == float("inf"):
                 monitor.lose(item.node, item.loss, now)
@@ -359,6 +359,5 @@ def _ended_ranks(statuses: Mapping[int, NodeStatus], *, before_s: float = float(
         r.rank
         for s in statuses.values()
         for r in s.ranks
-        if r.is_gone
-        and (before_s == float("inf") or (r.ended_s is not None and r.ended_s - s.clock_offset_s < before_s))
+        if r.is_gone and (before_s == float("inf") or (r.ended_s is not None and s.by_node_0(r.ended_s) < before_s))
     }

@@ -62,7 +62,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
             return min([self.time_s, *(seen[rank] for rank in self.ranks if rank in seen)])
         ends = [
             min(
-                (status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s) - status.clock_offset_s,
+                status.by_node_0(status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s),
                 seen.get(rank.rank, float("inf")),
             )
             for status in statuses
@@ -77,7 +77,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
             for rank in status.ranks:
                 if rank.ended_s is None:
                     continue
-                after_s = rank.ended_s - status.clock_offset_s - self.time_s
+                after_s = status.by_node_0(rank.ended_s) - self.time_s
                 if after_s > -SAME_SHUTDOWN_S and rank.signal == self.signal:
                     return True
                 if 0 < after_s < (SAVED_S if rank.exit_code == 0 else FAILED_S):

@@ -186,7 +186,7 @@ def _unreached(live: Live) -> Broken | None:
         return None  # its kernel answers: the agent is slow, or cut off from node 0 only
     since_s = min(live.heard_s.get(n, 0.0) for n in silent)
     moved = [
-        g.moved_s - live.statuses[n].clock_offset_s
+        live.statuses[n].by_node_0(g.moved_s)
         for n in heard
         for r in live.statuses[n].ranks
         for g in r.groups

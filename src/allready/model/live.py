@@ -193,6 +193,10 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     num_cpus: int | None = None
     cpu_pressure_share: float | None = None  # PSI "some" over 10 s
 
+    def by_node_0(self, time_s: float) -> float:
+        """A time of this node's clock, by the clock of node 0."""
+        return time_s - self.clock_offset_s
+
 
 class ChildRow(Struct, frozen=True, kw_only=True):
     """A descendant of a rank.  role: "loader" (DataLoader worker), "compiler" or "other"."""

@@ -301,7 +301,7 @@ class Judge:
             rank.rank
             for node, status in self._board.statuses.items()
             for rank in status.ranks
-            if node not in self._board.lost and (rank.ended_s or 0.0) - status.clock_offset_s <= stopping_s
+            if node not in self._board.lost and status.by_node_0(rank.ended_s or 0.0) <= stopping_s
         }
         return any(r in own and now - since < WORDS_S for r, since in self._board.ends_without_words().items())
 

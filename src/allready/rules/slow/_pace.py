@@ -60,7 +60,7 @@ def has_stopped(live: Live) -> bool:
     if any(n in live.lost or live.heard_s.get(n, 0.0) > SILENT_S for n in statuses):
         return True
     ranks = [(s, r) for s in statuses.values() for r in s.ranks]
-    moved = [g.moved_s - s.clock_offset_s for s, r in ranks for g in r.groups if g.moved_s is not None]
+    moved = [s.by_node_0(g.moved_s) for s, r in ranks for g in r.groups if g.moved_s is not None]
     longest_s = max((r.period_s for _, r in ranks if r.period_s is not None), default=0.0)
     return not moved or live.now_s - max(moved) > max(MOVED_S, 3 * longest_s)
 
