@@ -42,7 +42,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     `heartbeat_age_s`: age of the beacon's newest record; None without a beacon.  It grows when the process is stopped
     or something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or
     two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest
-    group. `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and
+    group. `site`: innermost frame of the main thread outside the libraries, `file:line function`, and
     `site_since_s` since when (wall clock) its whole stack has been the same; `visit_since_s` since when it has been in
     the same call of a library, which may go round in it: a poll is not progress.  `epoch`: the number of the runtime
     library's present group, which grows with each that is formed; 0 without it.
