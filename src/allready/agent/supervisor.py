@@ -25,7 +25,7 @@ from allready.model import NodeEvidence, NodeStatus, Report
 from allready.preflight.check.roll_call import RollCaller
 
 if TYPE_CHECKING:
-    from allready.live.monitor.monitor import Judge
+    from allready.live.monitor.monitor import Monitor
 
 TICK_S = 0.2
 CALM_TICK_S = 0.5
@@ -51,7 +51,7 @@ class Supervisor:
         *,
         roll: RollCaller,
         table: NodeTable,
-        monitor: "Judge | None",
+        monitor: "Monitor | None",
         comparison: Comparison,
         known: Callable[[], Report],
     ) -> None:
@@ -336,7 +336,7 @@ class Supervisor:
         report = self._compared(monitor.freeze(now, began_s))
         return better_of(before, report)
 
-    async def _last_evidence(self, monitor: "Judge") -> list[NodeEvidence]:
+    async def _last_evidence(self, monitor: "Monitor") -> list[NodeEvidence]:
         order = monitor.ask("the job is interrupted", with_dump=False)
         await self._roll.hub.send(None, messages.GATHER, order)
         awaited = self._living_nodes() & set(self._roll.hub.nodes)

@@ -1,4 +1,4 @@
-"""What the judge knows of all nodes: the newest words, the last half minute, the newest answers."""
+"""What the monitor knows of all nodes: the newest statuses, the last half minute of them, the newest answers."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ MAX_HISTORY = 128
 
 @dataclass(slots=True)
 class JobState:
-    """Filled by messages, read by the judge.  Times are monotonic unless they end in `wall_s`."""
+    """Filled by messages, read by the monitor.  Times are monotonic unless they end in `wall_s`."""
 
     statuses: dict[int, NodeStatus] = field(default_factory=dict)
     heard: dict[int, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The judge: words and evidence in, reports out.  Pure: the time is passed in, nothing is sent or started here."""
+"""The monitor: statuses and evidence in, reports out.  Pure: the time is passed in, nothing is sent or started here."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -38,7 +38,7 @@ WORDS_AGAIN_S = 0.4
 LINES_AGAIN_S = 0.3
 """The second question brings dumps, which have the lines of calls: where calls differ it need not wait."""
 WORDS_S = 5.0
-"""So long the judge waits for the last output of a rank that has ended."""
+"""So long the monitor waits for the last output of a rank that has ended."""
 DOUBT_S = 2.0
 """A verdict that names no rank, or is only possible, may still be bettered by records that come."""
 GRACE_S = 0.4
@@ -55,7 +55,7 @@ MAX_NOTES = 20
 MAX_KEPT = 64
 
 
-class Judge:
+class Monitor:
     """One attempt after another of one job.
 
     Args:

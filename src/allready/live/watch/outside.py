@@ -16,7 +16,7 @@ from allready.evidence.stacks.meaning import describe
 from allready.evidence.stacks.read import read_stacks
 from allready.facts.tasks import Task
 from allready.judging.stall import WAITING
-from allready.live.monitor.monitor import Judge
+from allready.live.monitor.monitor import Monitor
 from allready.live.node.stacks import head, spy, spy_program
 from allready.model import Frame, Gather, NodeEvidence, NodeStatus, RankStatus, Report, Status, World, WorldNode
 
@@ -46,7 +46,7 @@ class OutsideJudge:
         ranks = tuple(r.rank for r in status.ranks)
         node = WorldNode(node_rank=status.node_rank, name=status.name, ranks=ranks)
         world = World(num_nodes=1, world_size=max(world_size or 0, len(ranks)), nodes=(node,))
-        self._judge = Judge(hang_after_s=None, world=world, command="watch")
+        self._judge = Monitor(hang_after_s=None, world=world, command="watch")
         self._gather = gather
         self._program = spy_program()
         self._sample: Task[Mapping[int, str]] | None = None
