@@ -465,3 +465,35 @@ def test_importing_starts_nothing(imported: dict[str, object]) -> None:
 
 def test_importing_loads_nothing_heavy(imported: dict[str, object]) -> None:
     assert imported["heavy"] == []
+
+
+PAGES = tuple(p for folder in (".", "docs", "docs/zh") for p in sorted((ROOT.parents[1] / folder).glob("*.md")))
+FILE = re.compile(r"(?<![\w/.:{*-])(?=[a-z])(\w+(?:/\w+)*/(?:\w+\.(?:py|c|toml|md)\b)?)")
+"""`judging/arbiter.py`, `lab/`; no names in capitals, and no files of a run, which end in .json."""
+BARE = re.compile(r"`(\w+\.py)`")
+NOT_OURS = {"analyze_perf_json.py"}  # nccl-tests'
+
+
+def missing_paths(text: str, folder: Path) -> Iterator[str]:
+    """Files and folders of this repository that a page of `folder` names and that do not exist."""
+    repository = ROOT.parents[1]
+    known = {p.name for p in (*ROOT.iterdir(), *repository.iterdir()) if p.is_dir()}
+    for path in FILE.findall(text):
+        is_ours = path.split("/")[0] in known and not re.search(r"[A-Z]{3}", path)
+        if is_ours and not any((root / path).exists() for root in (repository, ROOT, folder)):
+            yield path
+    for name in set(BARE.findall(text)) - NOT_OURS:
+        if not any(next((repository / part).rglob(name), None) for part in ("src", "tests", "benchmarks", "examples")):
+            yield name
+
+
+def test_a_path_that_does_not_exist_is_found() -> None:
+    text = "`judging/arbiter.py` and lab/, not `judging/chooser.py`, rules/rest/ or `why.py`; 2/1/1, report.json"
+    assert list(missing_paths(text, ROOT)) == ["judging/chooser.py", "rules/rest/", "why.py"]
+
+
+def test_pages_name_files_that_exist() -> None:
+    """But the changelog, which tells of what was."""
+    texts = [(p, p.read_text(encoding="utf-8")) for p in PAGES if p.name != "CHANGELOG.md"]
+    failures = [f"{page.name}: {path}" for page, text in texts for path in missing_paths(text, page.parent)]
+    assert not failures, "\n".join(failures)

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.closing import closed, leave_for_relay
 from allready.agent.context import AgentState
-from allready.agent.interruption import SAME_SHUTDOWN_S, Interruption, ReportHistory, ReportKeeper, interrupted
+from allready.agent.node_report import NodeReport
 from allready.agent.nodes import HANDLES_S, NodeTable
 from allready.agent.supervisor import _ended_ranks
+from allready.judging.interruption import SAME_SHUTDOWN_S, Interruption, ReportHistory, better_of, interrupted
 from allready.launch.log_relay import LAST_REPORT, put_report
 from allready.model import (
     Confidence,
@@ -175,6 +176,12 @@ def test_a_fault_that_stood_before_the_shutdown_is_not_replaced_by_a_wait() -> N
     assert history.before(AT_S - 0.8, AT_S) is FAULT
 
 
+def test_the_last_sample_counts_unless_it_shows_only_the_shutdown() -> None:
+    assert better_of(WAITING, HEALTHY) is WAITING
+    assert better_of(WAITING, FAULT).verdict == FAULT.verdict
+    assert better_of(HEALTHY, replace(HEALTHY, status=Status.UNKNOWN)).status is Status.UNKNOWN
+
+
 def test_history_is_short_and_keeps_what_stood_at_its_beginning() -> None:
     history = ReportHistory()
     history.add(WAITING, 0.0)
@@ -199,7 +206,7 @@ def test_a_proven_fault_stays_one_and_a_wait_becomes_the_best_explanation() -> N
 
 def test_after_a_signal_only_the_report_of_the_moment_before_counts() -> None:
     shown: list[Report] = []
-    keeper = ReportKeeper(shown.append)
+    keeper = NodeReport(shown.append)
     keeper.publish(WAITING)
     keeper.hold()
     keeper.publish(FAULT)  # what the end itself looks like
@@ -217,7 +224,7 @@ def test_after_a_signal_only_the_report_of_the_moment_before_counts() -> None:
 
 def test_newer_numbers_are_kept_and_not_shown_again() -> None:
     shown: list[Report] = []
-    keeper = ReportKeeper(shown.append)
+    keeper = NodeReport(shown.append)
     keeper.publish(WAITING)
     newer = replace(WAITING, duration_s=9.0)
     keeper.amend(newer)
@@ -259,7 +266,7 @@ def test_a_rank_whose_end_is_noted_later_than_it_was_seen_tells_when_the_shutdow
 def test_a_signal_to_ranks_counts_from_the_moment_at_which_the_first_of_them_left_its_script() -> None:
     """Python makes SIGINT an exception: on a busy machine a process ends seconds after that, and the wait is over
     before.  Seen: the explanation was withdrawn in between, and lost."""
-    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)), lambda: None)
+    table = NodeTable(AgentState(reports=NodeReport(lambda _report: None)), lambda: None)
     table.begin(0, {0: (0, 1)})
     both = (RankStatus(rank=0), RankStatus(rank=1, phase="ending"))
     table.take(0, messages.STATUS, to_builtins(NodeStatus(node_rank=0, time_s=AT_S, ranks=both)))
@@ -285,7 +292,7 @@ def test_of_a_signal_of_which_nobody_knows_when_it_came_the_first_explanation_st
 
 
 def test_while_a_rank_is_in_its_handler_of_a_signal_nothing_is_judged_for_a_minute() -> None:
-    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)), lambda: None)
+    table = NodeTable(AgentState(reports=NodeReport(lambda _report: None)), lambda: None)
     table.begin(0, {0: (0,)})
 
     def see(handling: str, time_s: float) -> None:
@@ -328,7 +335,7 @@ def test_a_killed_agent_leaves_the_newest_verdict_whichever_was_written_last(tmp
 
 def test_ends_that_no_status_has_are_known_from_the_last_message() -> None:
     """Else ranks that the same signal ended would have ended by themselves."""
-    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)), lambda: None)
+    table = NodeTable(AgentState(reports=NodeReport(lambda _report: None)), lambda: None)
     table.begin(0, {0: (0, 1)})
     ends = tuple(end_of(None, "SIGHUP", rank=rank, time_s=AT_S + 0.1) for rank in (0, 1))
     hang_up = replace(CTRL_C, signal="SIGHUP")

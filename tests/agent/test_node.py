@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.context import AgentContext, AgentState
-from allready.agent.interruption import ReportKeeper
 from allready.agent.node import NodeAgent, Sampler
+from allready.agent.node_report import NodeReport
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.launch.request import Command, RunRequest
 from allready.live.node.observer import NodeObserver
@@ -64,7 +64,7 @@ def context_of(folder: Path) -> AgentContext:
         addresses=(),
         say=lambda _note: None,
         on_start=lambda: None,
-        state=AgentState(reports=ReportKeeper(lambda _report: None)),
+        state=AgentState(reports=NodeReport(lambda _report: None)),
     )
 
 

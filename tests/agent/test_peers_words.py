@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.context import AgentState
-from allready.agent.interruption import ReportKeeper
+from allready.agent.node_report import NodeReport
 from allready.agent.nodes import NodeTable
 from allready.agent.plan_check import refuse_nonsense
 from allready.errors import ExchangeError
@@ -18,7 +18,7 @@ from tests.cases import cases
 
 
 def table() -> NodeTable:
-    known = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)), lambda: None)
+    known = NodeTable(AgentState(reports=NodeReport(lambda _report: None)), lambda: None)
     known.begin(1, {0: (0, 1), 1: (2, 3)})
     return known
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from allready.agent import shared_folder
-from allready.agent.shared_folder import Entry, Found, Master, Node, SharedFolder, folder_name
+from allready.agent.shared_folder import Entry, FoundNode0, Master, Node, SharedFolder, folder_name
 from allready.errors import DeadlineExceeded, ExchangeError, UsageError
 from tests.agent.jobs import PRINT_WHO, Job, lines
 
@@ -34,7 +34,9 @@ class Nodes:
         self.num_found = 0
         self.met = asyncio.Event()
 
-    async def join(self, own: Node, *, job_id: str = "none", delay_s: float = 0.0, timeout_s: float = 20.0) -> Found:
+    async def join(
+        self, own: Node, *, job_id: str = "none", delay_s: float = 0.0, timeout_s: float = 20.0
+    ) -> FoundNode0:
         """One node's whole way; as an agent does, it leaves the folder when the job begins."""
 
         def choose() -> int:
@@ -51,7 +53,7 @@ class Nodes:
             await asyncio.wait_for(self.met.wait(), 20.0)
             return found
 
-    async def all(self, *joins: Awaitable[Found]) -> list[Found]:
+    async def all(self, *joins: Awaitable[FoundNode0]) -> list[FoundNode0]:
         """All of them, until each has found node 0."""
         tasks = [asyncio.ensure_future(one) for one in joins]
         await until(lambda: self.num_found == len(tasks) or any(task.done() for task in tasks))

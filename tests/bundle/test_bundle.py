@@ -189,7 +189,7 @@ def test_names_and_addresses_are_others_and_the_same_by_the_same() -> None:
     assert tiny.hide("nccl.node0.vm.12.log on vm, vmstat") == "nccl.node0.host1.12.log on host1, vmstat"
     assert tiny.hide("total-vm:12kB vm.overcommit_memory=0") == "total-vm:12kB vm.overcommit_memory=0"
     names = Pseudonyms(users=["ann", "root"])
-    names.look_at(lines)
+    names.learn_hosts(lines)
     hidden = names.hide(lines)
     gone = ("gpu0", "site.org", "10.1.2", "10.9", "fd00", "a:b:c", "00:11", "ann")
     assert [word for word in gone if word in hidden] == []
@@ -210,7 +210,7 @@ def test_users_of_logs_are_others_where_they_stand_for_a_user() -> None:
         '{"user": "alice", "owner": "bob.smith"} uid=1000(eva) login: carol\n'
     )
     names = Pseudonyms()
-    names.look_at(lines)
+    names.learn_hosts(lines)
     hidden = names.hide(lines)
     assert [user for user in ("alice", "bob", "smith", "eva", "carol", "/home/train") if user in hidden] == []
     kept = ("train.py train;", "git@", "torch@2.15", "root@", "/x.py")
@@ -224,7 +224,7 @@ def test_hosts_are_found_where_torch_slurm_and_ssh_name_them() -> None:
         "failed to connect to [gpu-b02.hpc.acme.org]:29500; could not connect to (gpu-b03, 29500); peer gpu-b04:29501\n"
         "SLURM_NODELIST=gpu-a[17-18],login9\nssh alice@gpu-c09 uptime\n"
     )
-    names.look_at(text)
+    names.learn_hosts(text)
     hidden = names.hide(text + "rank 3 on login9 failed, and gpu-b02 too\n")
     assert not [word for word in ("b02", "b03", "b04", "login9", "c09", "acme", "alice") if word in hidden]
     assert len(set(re.findall(r"host\d+", hidden.partition("\n")[0]))) == 3  # the same by the same
@@ -240,7 +240,7 @@ def test_hosts_are_found_where_torch_slurm_and_ssh_name_them() -> None:
 )  # fmt: skip
 def test_words_that_are_no_hosts_stay(text: str) -> None:
     names = Pseudonyms()
-    names.look_at(text)
+    names.learn_hosts(text)
     assert names.hide(text) == text
 
 

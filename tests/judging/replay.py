@@ -32,7 +32,7 @@ from allready.judging.stall import BUSY, WAITING
 from allready.judging.stall_files import left_early, peer_ended
 from allready.judging.waits import snapshots
 from allready.live.digests import digests_of, with_root
-from allready.live.monitor.monitor import Judge
+from allready.live.monitor.monitor import Monitor
 from allready.live.node.tails import TAIL_BYTES
 from allready.model import (
     Death,
@@ -111,7 +111,7 @@ class Feed:
     ended: dict[int, Death | None] = field(default_factory=dict)  # rank -> its death; None: in order
     ended_at: dict[int, float] = field(default_factory=dict)  # rank -> the feed's time
     told: set[int] = field(default_factory=set)  # nodes whose calls were reported
-    judge: Judge = field(init=False)
+    judge: Monitor = field(init=False)
 
     def __post_init__(self) -> None:
         self.motion = Motion(self.readings) if _is_all_well(self.run) else Motion([])
@@ -131,7 +131,7 @@ class Feed:
             writers = {of_processes[path]} if path in of_processes else {self._writer(e.origin) for e in events}
             self.nccl_logs |= {rank: path for rank in writers if rank is not None}
         self.nccl_records = {rank: _nccl_record(path) for rank, path in self.nccl_logs.items()}
-        self.judge = Judge(hang_after_s=HANG_AFTER_S, world=self.world)
+        self.judge = Monitor(hang_after_s=HANG_AFTER_S, world=self.world)
         saved = _saved(self.readings)
         self.gpus = {r.rank: _gpu(r) for s in saved for r in s.status.ranks}
         self.down = {s.node_rank: s for s in saved if _has_no_link(s)}

@@ -21,6 +21,7 @@ from allready.judging.differences import Differences
 from allready.judging.latch import VerdictLatch
 from allready.judging.loading import load
 from allready.judging.raised import ROUNDS, SITUATIONS
+from allready.judging.registry import Applies
 from allready.judging.report_builder import ReportBuilder, verdict_of
 from allready.model import (
     Closing,
@@ -282,3 +283,14 @@ def test_the_page_lists_what_rules_declare_for_the_steps(page: str) -> None:
     found_rows = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", text, re.MULTILINE)
     shown = {name: codes.split(", ") for name, codes in found_rows}
     assert shown == declared(), f"{page} does not have the codes of today; run: make docs"
+
+
+def test_every_rule_about_settings_and_limits_of_nodes_says_that_a_job_shows_it() -> None:
+    """What differs between the nodes of a job is reported beside the job only by rules that ask for it
+    (`applies=Applies.FACTS`); the default, of a check and of files, would leave a new one out."""
+    failures = [
+        f"{rule.code} ({rule.name}): applies=Applies.FACTS"
+        for rule in load().values()
+        if rule.area in {"env", "limit"} and Applies.FACTS not in (rule.applies or Applies(0))
+    ]
+    assert not failures, "\n".join(failures)

@@ -49,6 +49,16 @@ def test_one_call_makes_reports_and_one_makes_verdicts() -> None:
     assert found == [("Report", "judging/report_builder.py"), ("Verdict", "judging/report_builder.py")]
 
 
+def test_culprits_are_named_by_rules_and_the_judge_only() -> None:
+    """Collectors, the monitor, the agent and the runtime library record and ask; a report puts names into words."""
+    others = [
+        str(place)
+        for place, tree in trees().items()
+        if Path(place).parts[0] not in {"judging", "rules", "model", "report"} and any(calls_of(tree, {"Culprits"}))
+    ]
+    assert not others
+
+
 def test_another_place_would_be_found() -> None:
     tree = ast.parse("model.Report(status=1); Verdict(code=2); messages.Verdict(report=3)")
     assert list(calls_of(tree, {"Report", "Verdict"})) == ["Report", "Verdict"]

@@ -32,7 +32,7 @@ def traffic(
     """Three nodes in a ring, two looks a second apart: what node 0 has when 100 s are on its clock."""
     found = RankTraffic({n: f"gpu{n}" for n in range(3)}, {n: (address(n),) for n in range(3)}, wall_s=WALL_S)
     for node in range(3):
-        found.hear(node, 92.0 if node in silent else 99.9)
+        found.note_message(node, 92.0 if node in silent else 99.9)
         if node in silent:
             continue
         looks = [_look(node, changes or {}, index) for index in range(2)]

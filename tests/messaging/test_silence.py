@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from allready.messaging.silence import LATE_FACTOR, heard
+from allready.messaging.silence import LATE_FACTOR, receive
 
 LIMIT_S = 0.6
 
@@ -23,7 +23,7 @@ async def after(delay_s: float) -> str:
 async def until_silent(delay_s: float, *, is_acknowledged: bool = False) -> tuple[str, float]:
     begun_s = time.monotonic()
     try:
-        found = await heard(after(delay_s), LIMIT_S, is_acknowledged=lambda: is_acknowledged)
+        found = await receive(after(delay_s), LIMIT_S, is_acknowledged=lambda: is_acknowledged)
     except TimeoutError:
         found = "silent"
     return found, time.monotonic() - begun_s
@@ -50,7 +50,7 @@ def _listen(results: Any, port_of: Callable[[], int]) -> None:
         words = 0
         try:
             while words < 6:
-                await heard(reader.readexactly(1), LIMIT_S, is_acknowledged=lambda: False)
+                await receive(reader.readexactly(1), LIMIT_S, is_acknowledged=lambda: False)
                 words += 1
                 results.put("listens" if words == 1 else words)
         except TimeoutError:

@@ -36,7 +36,7 @@ def test_only_what_arrived_in_the_end_counts_as_sent_again() -> None:
     def after(*states: TcpState) -> tuple[int, int]:
         delivery = Delivery()
         for state in states:
-            delivery.look(state)
+            delivery.note(state)
         return delivery.num_sent, delivery.num_resent
 
     arrived = TcpState(0, 0, 9, num_sent=20, num_retransmits=6, is_open=True)

@@ -89,7 +89,7 @@ async def test_both_sides_know_why_they_do_not_come_together(
 
 async def test_the_token_is_never_on_the_wire_and_a_hello_cannot_be_said_again() -> None:
     """A relay between node and node 0 hears everything, and says the node's hello once more to node 0."""
-    heard = bytearray()
+    receive = bytearray()
     async with open_hub(token()) as (hub, port):
 
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -98,7 +98,7 @@ async def test_the_token_is_never_on_the_wire_and_a_hello_cannot_be_said_again()
             async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
                 with contextlib.suppress(OSError):
                     while data := await source.read(65536):
-                        heard.extend(data)
+                        receive.extend(data)
                         sink.write(data)
                     sink.close()
 
@@ -111,12 +111,12 @@ async def test_the_token_is_never_on_the_wire_and_a_hello_cannot_be_said_again()
             await link.send("word", 1)
             assert await hub.receive(timeout_s=20) == (1, "word", 1)
             await stopped(link)
-        assert SECRET.encode() not in heard
+        assert SECRET.encode() not in receive
         await until(lambda: hub.nodes == ())
-        at = bytes(heard).index(b'["hello"') - 5
-        length = int.from_bytes(heard[at : at + 4], "big")
+        at = bytes(receive).index(b'["hello"') - 5
+        length = int.from_bytes(receive[at : at + 4], "big")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(GREETING + bytes(heard[at : at + 5 + length]))
+        writer.write(GREETING + bytes(receive[at : at + 5 + length]))
         await reader.read()
         writer.close()
         assert hub.nodes == ()

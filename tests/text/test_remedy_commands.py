@@ -67,6 +67,19 @@ def test_no_sentence_of_a_rule_or_signature_hides_the_place_where_it_is_done() -
     assert not failures, "it is the step's `where`:\n" + "\n".join(failures)
 
 
+def test_a_command_for_a_process_is_there_for_each_that_a_rule_accuses() -> None:
+    """A rule may accuse several ranks; a signature is about the one process that wrote the line or that it names, and a
+    rule about the facts of nodes about what is on one of them."""
+    failures = [
+        f"{code}: {step.command}"
+        for code, rule in RULES.items()
+        for step in rule.steps
+        if not rule.signature and not any(need.per_node for need in rule.needs)
+        if not step.each and "pid" in placeholders(step.command)
+    ]
+    assert not failures, "each=PROCESSES:\n" + "\n".join(failures)
+
+
 def test_every_shared_step_has_texts_and_every_text_a_step() -> None:
     for language in ("en", "zh"):
         assert set(table(language, "steps")) == NAMES, language

@@ -21,7 +21,7 @@ from allready.docs import own_steps
 from allready.judging.loading import load as load_rules
 from allready.judging.registry import Rule, placeholders
 from allready.model import Phrase
-from allready.model.fill import NOBODY, UNKNOWN, fill, parts, plain, steps_of
+from allready.model.fill import UNKNOWN, UNNAMED_PROCESS, fill, parts, plain, steps_of
 from allready.signatures import load as load_signatures
 from allready.text import catalog
 from allready.text.catalog import evidence_forms, say_phrase
@@ -179,7 +179,7 @@ def subsets(one: Template) -> Iterator[Names]:
 
 def values_of(texts: Iterable[str], unknown: Names) -> dict[str, str]:
     names = frozenset().union(*map(placeholders, texts))
-    nothing = {name: NOBODY if name == "who" else UNKNOWN for name in names}
+    nothing = {name: UNNAMED_PROCESS if name == "who" else UNKNOWN for name in names}
     return {name: nothing[name] if name in unknown else f"{name}7" for name in names}
 
 
@@ -223,8 +223,8 @@ def test_a_sentence_without_its_writer_is_one() -> None:
             is_chinese = re.search(CHINESE, text) is not None
             say = in_chinese(text) if is_chinese else lambda values, text=text: fill(text, values)
             values = values_of([text], frozenset())
-            said, whole = say(values | {"who": NOBODY}), say(values)
-            whole = whole.replace("who7", "某个进程" if is_chinese else NOBODY)
+            said, whole = say(values | {"who": UNNAMED_PROCESS}), say(values)
+            whole = whole.replace("who7", "某个进程" if is_chinese else UNNAMED_PROCESS)
             asks = whole.count("?") + whole.count("？")
             wrong += [f"{one.place}: {what}: {said}" for what in problems(said, whole, asks)]
     assert not wrong, "\n".join(wrong)

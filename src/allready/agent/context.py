@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from allready.agent import messages
-from allready.agent.interruption import ReportKeeper
+from allready.agent.node_report import NodeReport
 from allready.launch.request import Note, RunRequest
 from allready.model import ClockFacts, NodeStatus
 
@@ -53,7 +53,7 @@ class AgentState(Struct, kw_only=True):
     `statuses`: the newest of every node that this one knows of.  `requests`: what is to be asked of node 0.
     """
 
-    reports: ReportKeeper
+    reports: NodeReport
     statuses: dict[int, NodeStatus] = {}
     requests: asyncio.Queue[messages.Request] = field(default_factory=asyncio.Queue)
     clock: ClockFacts = ClockFacts(offset_s=0.0, uncertainty_s=0.0)  # this node's minus node 0's

@@ -47,7 +47,7 @@ from allready.preflight.check.roll_call import RollCaller
 from allready.text.catalog import ui_phrase
 
 if TYPE_CHECKING:
-    from allready.live.monitor.monitor import Judge
+    from allready.live.monitor.monitor import Monitor
 
 OFFERS_S = 10.0
 LAST_CALL_S = 30.0  # torchrun's: with MIN:MAX nodes, so long after MIN are here
@@ -302,10 +302,10 @@ class JobCoordinator:
             ),
         )
 
-    def _new_monitor(self, world: World) -> "Judge":
-        from allready.live.monitor.monitor import Judge  # its rules take a moment to load
+    def _new_monitor(self, world: World) -> "Monitor":
+        from allready.live.monitor.monitor import Monitor  # its rules take a moment to load
 
-        return Judge(
+        return Monitor(
             hang_after_s=self._job.hang_after_s,
             world=world,
             started=self._check.report_series.started,

@@ -20,7 +20,7 @@ from allready.agent.closing import closed, leave_for_relay
 from allready.agent.context import AgentContext, AgentState
 from allready.agent.control import Control
 from allready.agent.coordinator import JobCoordinator, JobEnd, PortIsHeld, free_port
-from allready.agent.interruption import ReportKeeper
+from allready.agent.node_report import NodeReport
 from allready.agent.participant import JobParticipant
 from allready.agent.shared_folder import Node, SharedFolder
 from allready.errors import FactUnavailable
@@ -111,7 +111,7 @@ class Job(Struct):
             addresses=own_addresses(),
             say=self.say,
             on_start=on_start,
-            state=AgentState(reports=ReportKeeper(lambda report: self._publish(report, run_dir))),
+            state=AgentState(reports=NodeReport(lambda report: self._publish(report, run_dir))),
         )
         coordinates = await self._coordinates(request)
         own_facts = asyncio.ensure_future(self._collect(_check_request(request, coordinates=coordinates)))

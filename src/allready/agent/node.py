@@ -235,21 +235,21 @@ class NodeAgent:
             try:
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._sampler.sample(at_once=True)
-                    await self._tell_calls(body, self._sampler)
+                    await self._report_calls(body, self._sampler)
             except ExchangeError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, that the ranks ended counts more
                 log.warning("what the ranks left behind was not read: %s: %s", type(error).__name__, error)
         await self._node.send(kind, body)
 
-    async def _tell_calls(self, ended: messages.Ended, sampler: "Sampler") -> None:
+    async def _report_calls(self, ended: messages.Ended, sampler: "Sampler") -> None:
         """Ranks that all ended well are not asked; whether their calls fit the logs of NCCL show all the same."""
         is_well = bool(ended.ends) and all(end.is_success for end in ended.ends)
         if not is_well:
             return
         # A thread of its own: one of the loop's that hangs in a file system would keep this process from ending.
-        looked = Task(sampler.observer.has_nccl_logs, "nccl-logs")
-        if not await asyncio.to_thread(looked.result, timeout_s=LAST_WORDS_S):
+        has_logs = Task(sampler.observer.has_nccl_logs, "nccl-logs")
+        if not await asyncio.to_thread(has_logs.result, timeout_s=LAST_WORDS_S):
             return
         evidence = await sampler.gather(Gather(number=self._asked, why="the ranks have ended"))
         if evidence is not None:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.context import AgentState
-from allready.agent.interruption import Interruption
 from allready.errors import ExchangeError
+from allready.judging.interruption import Interruption
 from allready.messaging.channel import LOST, convert
 from allready.model import Loss, NodeEvidence, NodeStatus, ProcessState, RankStatus
 
@@ -132,7 +132,7 @@ class NodeTable:
         for rank in status.ranks:
             if rank.is_gone or rank.phase == "ending" or rank.handling:
                 seen_s = min(status.time_s, rank.handling_after_s or status.time_s)
-                self.leaving_s.setdefault(rank.rank, seen_s - status.clock_offset_s)
+                self.leaving_s.setdefault(rank.rank, status.by_node_0(seen_s))
             else:
                 self.leaving_s.pop(rank.rank, None)
 

@@ -11,12 +11,12 @@ from allready.agent import messages
 from allready.agent.closing import closed
 from allready.agent.context import AgentContext
 from allready.agent.coordinator import JobEnd
-from allready.agent.interruption import Interruption, interrupted
 from allready.agent.local_verdict import LocalView
 from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.exchange import to_json
 from allready.judging.conclude import Known, concluded
+from allready.judging.interruption import Interruption, interrupted
 from allready.judging.loading import load
 from allready.messaging.channel import loss_of
 from allready.messaging.link import Link

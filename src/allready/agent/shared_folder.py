@@ -74,7 +74,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     master: Master | None = None
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundNode0(Struct, frozen=True, kw_only=True):
     """Where node 0 is, and who this node is; `node_rank` None: node 0 gives it one."""
 
     address: str
@@ -126,7 +126,7 @@ class SharedFolder:
         """All have met, or there is nothing to wait for: this node's file is removed."""
         self._released.set()
 
-    async def find_node_0(self, *, timeout_s: float, choose_port: Callable[[], int]) -> Found:
+    async def find_node_0(self, *, timeout_s: float, choose_port: Callable[[], int]) -> FoundNode0:
         """Node 0 is the node with rank 0; without ranks the first host by name, when as many are here as are expected.
 
         `choose_port` is called on node 0 only, for a free port of this machine.
@@ -164,16 +164,16 @@ class SharedFolder:
         is_complete = len(living) >= min(node.num_nodes for node in living)
         return living[0] if is_complete and now - self._changed_s >= SETTLE_S else None
 
-    def _lead(self, living: Sequence[Node], port: int) -> Found:
+    def _lead(self, living: Sequence[Node], port: int) -> FoundNode0:
         has_ranks = self._own.node_rank is not None
         self._master = Master(
             address=self._own.address or self._own.host,
             port=port,
             instances=() if has_ranks else tuple(node.instance for node in living[: self._own.num_nodes]),
         )
-        return Found(address=self._master.address, port=port, node_rank=0)
+        return FoundNode0(address=self._master.address, port=port, node_rank=0)
 
-    def _master_of(self, living: Sequence[Node]) -> Found | None:
+    def _master_of(self, living: Sequence[Node]) -> FoundNode0 | None:
         for node in living:
             seen = self._seen.get(node.instance)
             master = seen.entry.master if seen is not None else None
@@ -181,7 +181,7 @@ class SharedFolder:
                 own = self._own
                 agreed = master.instances.index(own.instance) if own.instance in master.instances else None
                 rank = own.node_rank if own.node_rank is not None else agreed
-                return Found(address=master.address, port=master.port, node_rank=rank)
+                return FoundNode0(address=master.address, port=master.port, node_rank=rank)
         return None
 
     def _living(self) -> list[Node]:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.attempt import GATHER_BEFORE_END_S
 from allready.agent.hang import is_hang
-from allready.agent.interruption import Interruption, ReportHistory, interrupted
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
 from allready.errors import ExchangeError
 from allready.judging.conclude import Known, concluded
 from allready.judging.differences import Comparison
+from allready.judging.interruption import Interruption, ReportHistory, better_of, interrupted
 from allready.judging.loading import load
 from allready.judging.stop_signals import LEAVES_WITHIN_S
 from allready.launch.outcome import Outcome, outcome_of
@@ -26,7 +26,7 @@ from allready.preflight.check.roll_call import RollCaller
 from allready.report.words import verdict_finding
 
 if TYPE_CHECKING:
-    from allready.live.monitor.monitor import Judge
+    from allready.live.monitor.monitor import Monitor
 
 TICK_S = 0.2
 CALM_TICK_S = 0.5
@@ -52,7 +52,7 @@ class Supervisor:
         *,
         roll: RollCaller,
         table: NodeTable,
-        monitor: "Judge | None",
+        monitor: "Monitor | None",
         comparison: Comparison,
         known: Callable[[], Report],
     ) -> None:
@@ -167,10 +167,10 @@ class Supervisor:
             if monitor is None:
                 continue
             if isinstance(item, NodeStatus):
-                if item.time_s - item.clock_offset_s <= until_s:
+                if item.by_node_0(item.time_s) <= until_s:
                     monitor.take_status(item, now, time.time())
             elif isinstance(item, NodeEvidence):
-                if item.time_s - item.status.clock_offset_s <= until_s:
+                if item.status.by_node_0(item.time_s) <= until_s:
                     monitor.take_evidence(item, now)
             elif item.node in self._nodes and until_s == float("inf"):
                 monitor.lose(item.node, item.loss, now)
@@ -336,11 +336,9 @@ class Supervisor:
             if kept is not None:
                 monitor.take_evidence(kept, now)
         report = self._compared(monitor.freeze(now, began_s))
-        if report.verdict is None and before.verdict is not None:
-            return before  # the last sample shows the shutdown; what was known when the signal came still holds
-        return replace(report, roll=before.roll)
+        return better_of(before, report)
 
-    async def _last_evidence(self, monitor: "Judge") -> list[NodeEvidence]:
+    async def _last_evidence(self, monitor: "Monitor") -> list[NodeEvidence]:
         order = monitor.ask("the job is interrupted", with_dump=False)
         await self._roll.hub.send(None, messages.GATHER, order)
         awaited = self._living_nodes() & set(self._roll.hub.nodes)
@@ -363,6 +361,5 @@ def _ended_ranks(statuses: Mapping[int, NodeStatus], *, before_s: float = float(
         r.rank
         for s in statuses.values()
         for r in s.ranks
-        if r.is_gone
-        and (before_s == float("inf") or (r.ended_s is not None and r.ended_s - s.clock_offset_s < before_s))
+        if r.is_gone and (before_s == float("inf") or (r.ended_s is not None and s.by_node_0(r.ended_s) < before_s))
     }

@@ -181,7 +181,7 @@ class _Packer:
         except OSError as error:
             self._leave_out(source, str(error))
             return 0
-        name = self._free(safe_name(self._said(name)))
+        name = self._free(safe_name(self._safe_text(name)))
         member = _member(f"{self._order.name}/{name}" if not self._order.is_bare else name, content.data)
         if len(member) > self._left_bytes:
             content, member = self._cut(name, content)
@@ -195,7 +195,7 @@ class _Packer:
         self._entries.append(
             Entry(
                 name=name,
-                source=self._said(source),
+                source=self._safe_text(source),
                 size_bytes=size,
                 sha256=hashlib.sha256(content.data).hexdigest(),
                 original_bytes=content.original_bytes if content.original_bytes != size else None,
@@ -230,12 +230,12 @@ class _Packer:
 
     def _leave_out(self, source: str, why: str | Phrase | tuple[Phrase, ...]) -> None:
         if isinstance(why, str):
-            hidden: str | tuple[Phrase, ...] = self._said(why)
+            hidden: str | tuple[Phrase, ...] = self._safe_text(why)
         else:  # a name of a file may be among the values
-            hidden = tuple(with_values(p, self._said) for p in ((why,) if isinstance(why, Phrase) else why))
-        self._left_out.append(LeftOut(source=self._said(source), **texts(why=hidden)))
+            hidden = tuple(with_values(p, self._safe_text) for p in ((why,) if isinstance(why, Phrase) else why))
+        self._left_out.append(LeftOut(source=self._safe_text(source), **texts(why=hidden)))
 
-    def _said(self, text: str) -> str:
+    def _safe_text(self, text: str) -> str:
         """A path or a reason without secrets: people put tokens into names of files, too."""
         return self._hide(without_secrets(text, self._order.secrets))
 
@@ -251,14 +251,14 @@ class _Packer:
         )
 
 
-def texts_of(paths: Iterable[str], look_at: Callable[[str], None]) -> None:
-    """Show every text below `paths` to `look_at`, as much of each as may go into a bundle."""
+def texts_of(paths: Iterable[str], learn_hosts: Callable[[str], None]) -> None:
+    """Show every text below `paths` to `learn_hosts`, as much of each as may go into a bundle."""
     for item in find(list(paths)):
         for source in unpack(item) if isinstance(item, Found) else ():
             if isinstance(source, Source):
                 with contextlib.suppress(LeftOutError, OSError), source.open() as stream:
                     content = content_of(stream, most_bytes=LARGEST_BYTES, hide=lambda text: text)
-                    look_at(content.data.decode("utf-8", "surrogateescape"))
+                    learn_hosts(content.data.decode("utf-8", "surrogateescape"))
 
 
 def safe_name(name: str) -> str:

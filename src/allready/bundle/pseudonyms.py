@@ -82,7 +82,7 @@ class Pseudonyms:
             if _is_name(user):
                 self._names.setdefault(user, self._next_user())
 
-    def look_at(self, text: str) -> None:
+    def learn_hosts(self, text: str) -> None:
         """Take the host names that a text has, before anything is replaced."""
         for match in _HOST.finditer(text):
             self._add_host(match[match.lastindex or 0])
@@ -188,7 +188,7 @@ def _either(names: Iterable[str]) -> str:
 
 
 def _is_name(name: str, least: int = 3) -> bool:
-    """Whether to replace it: no message of every log, and no address, which keeps its own form."""
+    """Whether to replace it: no word that logs are full of, and no address, which keeps its own form."""
     if len(name) < least or name.lower() in _NOT_HOSTS or not re.search(r"[A-Za-z]", name):
         return False
     return not re.fullmatch(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*", name)

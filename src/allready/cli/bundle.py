@@ -122,8 +122,8 @@ def _order(args: argparse.Namespace, name: str) -> "Order":
     names = _names_of(args, facts) if args.pseudonyms or args.hide else None
     if names is not None and args.pseudonyms:
         for part in parts:
-            names.look_at(part.data.decode("utf-8", "replace"))
-        texts_of(args.paths, names.look_at)
+            names.learn_hosts(part.data.decode("utf-8", "replace"))
+        texts_of(args.paths, names.learn_hosts)
     return Order(
         name=name,
         parts=parts,

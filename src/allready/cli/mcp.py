@@ -52,12 +52,12 @@ def run(args: argparse.Namespace) -> int:
     server_class, error_class = found
     server = server_class("allready", instructions=DESCRIPTION)
     for tool in Tools([root.resolve() for root in roots]).all():
-        server.tool(annotations=_read_only())(_telling(tool, error_class))
+        server.tool(annotations=_read_only())(_with_tool_errors(tool, error_class))
     server.run("stdio")
     return EXIT_HEALTHY
 
 
-def _telling(tool: Callable[..., Any], error_class: type[Exception]) -> Callable[..., Any]:
+def _with_tool_errors(tool: Callable[..., Any], error_class: type[Exception]) -> Callable[..., Any]:
     """The tool with its refusals as the SDK's own errors: of any other exception the SDK tells no client the reason."""
     from allready.cli.mcp_tools import ToolError
 

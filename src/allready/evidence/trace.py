@@ -13,7 +13,7 @@ from allready.evidence.flight.groups import by_rank
 from allready.evidence.reading import FlightDump
 from allready.model import RunEvidence, RunSummary
 
-NOWHERE = 10_000_000
+UNKNOWN_TRACK = 10_000_000
 """Process number of what belongs to no known node; thread number of what belongs to no known rank."""
 
 MAX_SLICES = 2_000_000
@@ -44,7 +44,7 @@ def _events(summary: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump]) 
         yield {"ph": "M", "name": "process_name", "pid": node, "args": {"name": f"node {node}"}}
     for row in summary.ranks:
         if row.rank is not None:
-            pid = NOWHERE if row.node is None else row.node
+            pid = UNKNOWN_TRACK if row.node is None else row.node
             name = f"rank {row.rank}" + (f" (pid {row.pid})" if row.pid else "")
             yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": row.rank, "args": {"name": name}}
             yield {
@@ -63,8 +63,8 @@ def _events(summary: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump]) 
             "cat": event.role,
             "ts": round(event.time_s * 1e6),
             **({"dur": round(event.duration_s * 1e6)} if event.duration_s is not None else {"s": "t"}),
-            "pid": NOWHERE if event.node is None else event.node,
-            "tid": NOWHERE if event.rank is None else event.rank,
+            "pid": UNKNOWN_TRACK if event.node is None else event.node,
+            "tid": UNKNOWN_TRACK if event.rank is None else event.rank,
             "args": {"line": event.text, "source": event.source, "clock_shift_s": event.shift_s},
         }
     yield from _slices(run, dumps)
@@ -93,7 +93,7 @@ def _slices(run: RunEvidence, dumps: Sequence[FlightDump]) -> Iterator[dict[str,
                     "name": f"{shape.name} #{ring.seq[i]} {label}",
                     "ts": (created + shift_ns) / 1000,
                     "dur": max(0, until - created) / 1000,
-                    "pid": NOWHERE if node is None else node,
+                    "pid": UNKNOWN_TRACK if node is None else node,
                     "tid": rank,
                     "args": {
                         "group": label,

@@ -21,7 +21,7 @@ from allready.proc.exec_shim import die_with_parent
 from allready.proc.priority import has_hurried, hurry_session
 
 if TYPE_CHECKING:
-    from allready.facts.order import Found, Order
+    from allready.facts.order import CollectedFacts, Order
 
 END_S = 0.1
 MAX_ANSWER_BYTES = 64 << 20
@@ -94,7 +94,7 @@ class Reader:
         with child.stdout as pipe:
             return pipe.readline(MAX_ANSWER_BYTES)
 
-    def found(self, *, latest_s: float) -> "Found":
+    def found(self, *, latest_s: float) -> "CollectedFacts":
         """What the child read; where it cannot be started, what this process reads itself.
 
         Args:

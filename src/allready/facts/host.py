@@ -1,7 +1,7 @@
 """`Host`: the only door to the machine.
 
 Every collector goes through a `Host`, so that the same code runs on this machine (`facts.live`), on answers that were
-recorded elsewhere, and on a dict in a test (`facts.saved_host`).
+recorded elsewhere, and on a dict in a test (tests/facts/saved_host.py).
 """
 
 from collections.abc import Mapping, Sequence

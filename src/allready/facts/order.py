@@ -29,7 +29,7 @@ class Order(Struct, frozen=True, kw_only=True):
     until_s: float
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class CollectedFacts(Struct, frozen=True, kw_only=True):
     """The facts, and the configuration files of NCCL that could be read."""
 
     facts: NodeFacts
@@ -43,15 +43,17 @@ class _Answer(Struct, frozen=True, kw_only=True):
     conf_files: tuple[tuple[str, str], ...] = ()
 
 
-def answer_in(line: bytes) -> Found:
+def answer_in(line: bytes) -> CollectedFacts:
     """The child's answer, as it was found; without one, why there are no facts."""
     try:
         answer = msgspec.json.decode(line, type=_Answer)
-        return Found(facts=from_json(answer.facts), conf_files=answer.conf_files)
+        return CollectedFacts(facts=from_json(answer.facts), conf_files=answer.conf_files)
     except (ExchangeError, msgspec.MsgspecError) as error:
         return none_found(error)
 
 
-def none_found(error: Exception) -> Found:
+def none_found(error: Exception) -> CollectedFacts:
     """No facts, and why."""
-    return Found(facts=NodeFacts.none(said("the facts were not read in time ({error})", error=words_of(error))))
+    return CollectedFacts(
+        facts=NodeFacts.none(said("the facts were not read in time ({error})", error=words_of(error)))
+    )

@@ -14,11 +14,11 @@ from allready.facts.env import nccl_conf_files
 from allready.facts.exchange import to_json
 from allready.facts.import_start import Started
 from allready.facts.live import LiveHost
-from allready.facts.order import Found, Order
+from allready.facts.order import CollectedFacts, Order
 from allready.facts.tasks import Task
 
 
-def read_all(order: Order, begun: Mapping[str, Started] | None = None) -> Found:
+def read_all(order: Order, begun: Mapping[str, Started] | None = None) -> CollectedFacts:
     """Facts and files, in this process.
 
     Args:
@@ -36,7 +36,7 @@ def read_all(order: Order, begun: Mapping[str, Started] | None = None) -> Found:
     files: tuple[tuple[str, str], ...] = ()
     with contextlib.suppress(Exception):
         files = conf.result(timeout_s=0.0)
-    return Found(facts=facts, conf_files=files)
+    return CollectedFacts(facts=facts, conf_files=files)
 
 
 def serve(begun: Mapping[str, Started], end: Callable[[int], object] = os._exit) -> int:

@@ -46,18 +46,18 @@ def live_devices(devices: Sequence[Any] | None = None) -> Iterator[list[Any]]:
     asked = list(jax.devices() if devices is None else devices)
     try:
         with alive_in(asked) as alive:
-            _tell_missing({d.process_index for d in asked} - {d.process_index for d in alive})
+            _log_missing({d.process_index for d in asked} - {d.process_index for d in alive})
             yield list(alive)
     except ProcessFailureError as error:
         lost = tuple(sorted(error.failed_devices, key=lambda device: device.id))
         raise ProcessesLost(tuple(sorted({d.process_index for d in lost})), lost) from error
 
 
-_told: set[int] = set()
+_logged: set[int] = set()
 
 
-def _tell_missing(processes: set[int]) -> None:
-    new = sorted(processes - _told)
+def _log_missing(processes: set[int]) -> None:
+    new = sorted(processes - _logged)
     if new:
         log.warning("not alive any more: process %s", ", ".join(map(str, new)))
-    _told.update(new)
+    _logged.update(new)

@@ -17,7 +17,7 @@ ROOT = "allready/"
 HEARTBEAT_S = 1.0
 RANKS_PER_S = 256
 """Signs of life that process 0 takes in a second; with more processes they come less often."""
-BEATS_TO_LOOK = 2.5
+HEARTBEATS_TO_POLL = 2.5
 
 _active: list["Presence"] = []
 os.register_at_fork(after_in_child=_active.clear)
@@ -81,7 +81,7 @@ class Presence:
         """Those of them from which a sign of life came while this was watching."""
         before = self.all("beats")
         left, changed = processes, set[int]()
-        for _ in range(max(1, round(BEATS_TO_LOOK * 4))):
+        for _ in range(max(1, round(HEARTBEATS_TO_POLL * 4))):
             if not left or self._ended.wait(self.beat_s / 4):
                 break
             now = self.all("beats")

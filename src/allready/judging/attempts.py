@@ -31,7 +31,7 @@ STARTING = {
 
 TABLE = "elastic.failure_table"
 ENDED = ("elastic.death_signal", "launcher.slurm")
-"""The last output of an agent that gives up; and those of one that was ended, if they follow soon."""
+"""The last output of an agent that gives up; and that of one that was ended, if it follows soon."""
 
 OF_SLURM = {"launcher.slurm_cancelled", "launcher.slurm_time_limit", "launcher.slurm_preempted"}
 """What slurmstepd says of the end of a job, with its number."""

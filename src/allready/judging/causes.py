@@ -9,7 +9,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import said, stated
 from allready.model import CRASHES, Culprits, Death, Evidence, Hit, Role, RunEvidence, Severity, clock_time
-from allready.model.fill import NOBODY, named_by
+from allready.model.fill import UNNAMED_PROCESS, named_by
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures import of_line
 from allready.signatures.watchdog import TIMEOUTS
@@ -230,7 +230,7 @@ def called(death: Death) -> str:
     """`rank 2 (pid 1234)`, `local rank 0 on gpu01`, `pid 77`: as far as it is known."""
     names = {"rank": death.rank, "local rank": None if death.rank is not None else death.local_rank, "pid": death.pid}
     parts = [f"{name} {number}" for name, number in names.items() if number is not None]
-    name = parts[0] + (f" ({parts[1]})" if len(parts) > 1 else "") if parts else NOBODY
+    name = parts[0] + (f" ({parts[1]})" if len(parts) > 1 else "") if parts else UNNAMED_PROCESS
     where = death.node or death.host if death.rank is None else ""
     if not where:
         return name

@@ -26,12 +26,12 @@ MAX_TIMES = 400_000
 WARM_UP = 3
 """First operations of a run, which create communicators, are left out."""
 MIN_NOISE_S = 0.0005
-LOOK_S = 0.12
+SAMPLE_S = 0.12
 """How late a watchdog finds a completed operation: it sleeps 0.1 s between its looks."""
-OLD_LOOK_S = 1.2
+OLD_SAMPLE_S = 1.2
 """Before format 2.0 it slept for 1 s."""
-LOOKS_APART = 20
-MIN_LOOKS = 8
+SAMPLES_APART = 20
+MIN_SAMPLES = 8
 
 
 class _Table(Struct):
@@ -58,7 +58,7 @@ def lag_of(group: Group, tracks: Mapping[int, Track], node_of_rank: Mapping[int,
     elif any(is_hooked(t.dump.backend) for t in tracks.values()):
         clocks = None
     else:
-        clocks = _offsets(table.completed, OLD_LOOK_S if is_old else LOOK_S)
+        clocks = _offsets(table.completed, OLD_SAMPLE_S if is_old else SAMPLE_S)
     if clocks is None:
         return None
     offsets, noise = clocks
@@ -102,7 +102,7 @@ def _table(tracks: Mapping[int, Track]) -> _Table | None:
     )
 
 
-def _offsets(completed: Mapping[int, Sequence[float]], look_s: float) -> tuple[dict[int, float], float] | None:
+def _offsets(completed: Mapping[int, Sequence[float]], sample_s: float) -> tuple[dict[int, float], float] | None:
     """Each rank's clock against the middle one's, and how far off such an estimate may be for any of them.
 
     None when the watchdogs polled too seldom: a loop of 60 fast iterations is found completed in one poll.
@@ -112,13 +112,13 @@ def _offsets(completed: Mapping[int, Sequence[float]], look_s: float) -> tuple[d
     noise = MIN_NOISE_S
     for rank, times in completed.items():
         # Of the operations found in one sample, the last was found soonest after it ended.
-        found = [i for i, t in enumerate(times) if i + 1 == len(times) or times[i + 1] - t > look_s / LOOKS_APART]
-        if len(found) < MIN_LOOKS:
+        found = [i for i, t in enumerate(times) if i + 1 == len(times) or times[i + 1] - t > sample_s / SAMPLES_APART]
+        if len(found) < MIN_SAMPLES:
             return None
         differences = [times[i] - middles[i] for i in found]
         middle = median(differences)
-        usual = [d for d in differences if abs(d - middle) <= look_s]  # others: a watchdog that was held up
-        low, high = sorted((max(usual) - look_s, min(usual) + look_s))
+        usual = [d for d in differences if abs(d - middle) <= sample_s]  # others: a watchdog that was held up
+        low, high = sorted((max(usual) - sample_s, min(usual) + sample_s))
         if low <= 0.0 <= high:
             offsets[rank] = 0.0
             noise = max(noise, -low, high)

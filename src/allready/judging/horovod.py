@@ -17,7 +17,7 @@ class Stall(Struct, frozen=True, kw_only=True):
     """kind: "absent" (`ranks` have not submitted what the others wait for), "apart" (`ranks` submitted `tensor`, and
     not `other`; the others the other way round), "extra" (only `ranks` submitted `tensor`, most did not come).
 
-    `missing`: all who have not submitted one of the tensors.  `is_told`: `ranks` are known, not only likely.
+    `missing`: all who have not submitted one of the tensors.  `stopped`: Horovod ended the job because of it.
     """
 
     kind: str
@@ -26,7 +26,7 @@ class Stall(Struct, frozen=True, kw_only=True):
     tensor: str
     other: str = ""
     num_tensors: int = 1
-    stopped: bool = False  # Horovod ended the job because of it
+    stopped: bool = False
     num_reports: int = 1
     events: tuple[Event, ...] = ()
 

@@ -84,7 +84,7 @@ class _Place(Struct, frozen=True):
 
 
 def with_last_calls(run: RunEvidence, groups: Joined) -> RunEvidence:
-    """The mismatches with what the ranks' last output add to them, and those that rings alone do not show."""
+    """The mismatches with what the ranks' last output adds to them, and those that rings alone do not show."""
     calls = last_calls(run)
     if not calls:
         return run
@@ -141,7 +141,7 @@ def call_of_stack(stack: ProcessStack) -> LastCall:
 
 
 def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:
-    """What all members called under this number; None where their last output add nothing."""
+    """What all members called under this number; None where their last output adds nothing."""
     recorded = known.by_rank if known is not None else place.at(place.seq)
     sited = {r: replace(o, site=_site(place, r, o)) for r, o in recorded.items()}
     added = dict(_added(place, sited))

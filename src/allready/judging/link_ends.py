@@ -241,7 +241,7 @@ def reached(live: Live, since_s: float) -> dict[tuple[int, int], bool]:
     for node, answer in live.evidence.items():
         status = live.statuses.get(node)
         time_s = answer.time_s if answer.reached_s is None else answer.reached_s
-        is_new = time_s - (status.clock_offset_s if status is not None else 0.0) >= since_s + TRY_S
+        is_new = (time_s if status is None else status.by_node_0(time_s)) >= since_s + TRY_S
         for address, ok in answer.reached.items():
             other = book.get(plain(address))
             if other is not None and other != node and (is_new or not ok):

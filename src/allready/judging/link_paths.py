@@ -34,11 +34,11 @@ def down_links(live: Live, node: int) -> tuple[str, ...]:
         return ()
     words = [s for s in (*live.history.get(node, ()), status) if s.attempt == status.attempt and s.links]
     before = {link.name for s in words for link in s.links if link.is_up and link.has_carrier}
-    looks = [(s.time_s, s.links) for s in words]  # most words tell of no interface
+    samples = [(s.time_s, s.links) for s in words]  # most words tell of no interface
     answer = live.evidence.get(node)
     if answer is not None and answer.links:
-        looks.append((answer.time_s, answer.links))
-    newest = max(looks, key=lambda look: look[0])[1] if looks else ()
+        samples.append((answer.time_s, answer.links))
+    newest = max(samples, key=lambda sample: sample[0])[1] if samples else ()
     return tuple(link.name for link in newest if not (link.is_up and link.has_carrier) and link.name in before)
 
 
@@ -186,7 +186,7 @@ def _unreached(live: Live) -> Broken | None:
         return None  # its kernel answers: the agent is slow, or cut off from node 0 only
     since_s = min(live.heard_s.get(n, 0.0) for n in silent)
     moved = [
-        g.moved_s - live.statuses[n].clock_offset_s
+        live.statuses[n].by_node_0(g.moved_s)
         for n in heard
         for r in live.statuses[n].ranks
         for g in r.groups

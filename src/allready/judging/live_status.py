@@ -16,7 +16,7 @@ BLOCKED_SHARE = 0.002
 BLOCKED_MIN_S = 0.002
 WORKS_SHARE = 0.5
 IDLE_SHARE = 0.05
-LOOK_BACK_S = 5.0
+RECENT_S = 5.0
 IDLE_WORDS = 0.8
 """Of the words of the last half minute, so many of a rank that only goes round in a poll tell of no work: to write down
 its records and stacks costs it a moment."""
@@ -223,7 +223,7 @@ def is_idle(live: Live, rank: int) -> bool:
     return any(
         word.cpu_share is not None and word.cpu_share < IDLE_SHARE and (word.children_cpu_share or 0.0) < IDLE_SHARE
         for time_s, word in words
-        if time_s >= newest_s - LOOK_BACK_S
+        if time_s >= newest_s - RECENT_S
         and word.site_since_s == now.site_since_s
         and (word.site_since_s is None or time_s >= word.site_since_s + 0.5)
     )

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from allready.judging.stated import said
 from allready.model import Phrase, ranges
-from allready.model.fill import NOBODY, Several, joined, named_by
+from allready.model.fill import UNNAMED_PROCESS, Several, joined, named_by
 
 MAX_NAMED = 3
 """So many ranks are named each with its process."""
@@ -33,7 +33,7 @@ def ranks_at(ranks: Iterable[int], places: Mapping[int, Place]) -> str:
     """`rank 2 (gpu02, pid 1037)`, `rank 0-7 (gpu01, gpu02)`: neutral enough for every language."""
     named = sorted(set(ranks))
     if not named:
-        return NOBODY
+        return UNNAMED_PROCESS
     known = [places[r] for r in named if r in places]
     if len(named) <= MAX_NAMED and any(place.pid is not None for place in known):
         return joined([places.get(r, Place()).of_rank(r) for r in named])
@@ -68,4 +68,4 @@ def num_ranks(ranks: Iterable[int]) -> Phrase | str:
     found = sorted(set(ranks))
     if len(found) > 1:
         return said("{num} ranks", num=len(found))
-    return f"rank {found[0]}" if found else NOBODY
+    return f"rank {found[0]}" if found else UNNAMED_PROCESS

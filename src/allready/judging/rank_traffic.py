@@ -26,14 +26,14 @@ class RankTraffic:
             wall_s: how far the wall clock is ahead of the monotonic one.
         """
         self._names, self._addresses, self._wall_s = names, addresses or {}, wall_s
-        self._heard: dict[int, float] = {}
+        self._last_message_s: dict[int, float] = {}
         self._history: dict[int, tuple[NodeStatus, ...]] = {}
         self._evidence: dict[int, NodeEvidence] = {}
         self._taken: dict[int, float] = {}
 
-    def hear(self, node: int, now: float) -> None:
+    def note_message(self, node: int, now: float) -> None:
         """Something came from a node."""
-        self._heard[node] = now
+        self._last_message_s[node] = now
 
     def take(self, node: int, history: Iterable[NodeStatus], evidence: NodeEvidence, now: float) -> None:
         """What a node saw; its times are seconds before now."""
@@ -55,13 +55,13 @@ class RankTraffic:
         statuses = {
             node: self._history[node][-1]
             if self._history.get(node)
-            else replace(unseen, node_rank=node, name=name, time_s=self._heard.get(node, now) + self._wall_s)
+            else replace(unseen, node_rank=node, name=name, time_s=self._last_message_s.get(node, now) + self._wall_s)
             for node, name in self._names.items()
         }
         return Live(
             now_s=now + self._wall_s,
             statuses=statuses,
-            heard_s={node: max(0.0, now - self._heard.get(node, now)) for node in self._names},
+            heard_s={node: max(0.0, now - self._last_message_s.get(node, now)) for node in self._names},
             history=self._history,
             evidence=self._evidence,
             addresses=self._addresses,
@@ -72,14 +72,14 @@ def moving(live: Live) -> dict[tuple[int, int], float]:
     """(from node, to node) -> bytes per second that were acknowledged between the two newest looks, where any were."""
     book, found = address_book(live), dict[tuple[int, int], float]()
     for node in live.statuses:
-        looks = snapshots(live, node)[-2:]
-        if len(looks) < 2 or looks[1].time_s <= looks[0].time_s:
+        samples = snapshots(live, node)[-2:]
+        if len(samples) < 2 or samples[1].time_s <= samples[0].time_s:
             continue
-        before = {key(row): row.bytes_acked or 0 for row in looks[0].sockets}
-        for row in looks[1].sockets:
+        before = {key(row): row.bytes_acked or 0 for row in samples[0].sockets}
+        for row in samples[1].sockets:
             other, acked = book.get(plain(row.remote), node), (row.bytes_acked or 0) - before.get(key(row), 0)
             if other != node and key(row) in before and acked > 0:
-                rate = acked / (looks[1].time_s - looks[0].time_s)
+                rate = acked / (samples[1].time_s - samples[0].time_s)
                 found[node, other] = found.get((node, other), 0.0) + rate
     return found
 

@@ -8,7 +8,19 @@ from msgspec.structs import replace
 
 from allready import __version__
 from allready.judging.arbiter import is_error
-from allready.model import Finding, NotChecked, Phrase, Report, RunNote, Status, Verdict, World
+from allready.model import (
+    ENDING_SIGNALS,
+    Finding,
+    Live,
+    NotChecked,
+    Phrase,
+    RankStatus,
+    Report,
+    RunNote,
+    Status,
+    Verdict,
+    World,
+)
 from allready.model.fill import in_english
 
 
@@ -24,6 +36,30 @@ def status_of(findings: Sequence[Finding], unchecked_necessary: Sequence[NotChec
     if any(map(is_error, findings)):
         return Status.FAULT
     return Status.UNKNOWN if unchecked_necessary else Status.HEALTHY
+
+
+def status_of_job(
+    standing: Finding | None, unchecked_necessary: Sequence[NotChecked], *, over: Live | None, was_stopped: bool
+) -> Status:
+    """Of a job that runs or is over: of what stands an error is a fault, and a warning says who is waited for.
+
+    Args:
+        standing: the finding behind the verdict.
+        unchecked_necessary: as `status_of` has it.
+        over: of an attempt that is over: its ranks.  One that failed without being stopped, and that nothing explains,
+            is unknown.
+        was_stopped: the attempt was ended on purpose.
+    """
+    if standing is not None and is_error(standing):
+        return Status.FAULT
+    if standing is not None and over is None:
+        return Status.WAITING
+    is_unexplained = over is not None and not was_stopped and any(map(_failed, over.ranks().values()))
+    return Status.UNKNOWN if is_unexplained or unchecked_necessary else Status.HEALTHY
+
+
+def _failed(rank: RankStatus) -> bool:
+    return (rank.exit_code not in {None, 0} or bool(rank.signal)) and rank.signal not in ENDING_SIGNALS
 
 
 def status_when_interrupted(verdict: Verdict | None, findings: Sequence[Finding]) -> Status:

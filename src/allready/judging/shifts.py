@@ -18,7 +18,7 @@ MIN_RANKS = 3
 MIN_CALLS = 12
 """For so many calls in a row the difference must be the same, and for as many before it there must be none: calls
 of several threads come in any order."""
-MAX_LOOK = 2000
+MAX_SEARCH = 2000
 
 
 class Made(Protocol):
@@ -100,7 +100,7 @@ def _was_even(bases: Mapping[int, Made], besides: Mapping[int, Made], newest: in
     """Whether all made the calls in one order before: who always makes them in another one does so by design, and a
     thread that loads ahead is some calls ahead from the beginning."""
     even = 0
-    for seq in range(newest, max(0, newest - MAX_LOOK), -1):
+    for seq in range(newest, max(0, newest - MAX_SEARCH), -1):
         numbers = _before(bases, besides, seq)
         is_even = len(numbers) == len(bases) and len({*numbers.values()}) == 1
         even = even + 1 if is_even else 0

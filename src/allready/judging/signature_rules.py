@@ -18,7 +18,7 @@ from allready.judging.processes import overcome
 from allready.judging.registry import RULES, Applies, Need, Rule, placeholders
 from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
 from allready.judging.stated import said, stated
-from allready.model.fill import NOBODY, named_by, placeholders_of
+from allready.model.fill import UNNAMED_PROCESS, named_by, placeholders_of
 from allready.signatures import Signature, load
 from allready.signatures.conditions import CULPRITS, hint_of
 from allready.text.steps import resolved
@@ -191,7 +191,7 @@ def called(run: model.RunEvidence, events: Sequence[model.Event]) -> str:
     origin = events[0].origin
     host = origin.host or origin.node
     if origin.pid is None:
-        return host or NOBODY
+        return host or UNNAMED_PROCESS
     return f"{host} (pid {origin.pid})" if host else f"pid {origin.pid}"
 
 

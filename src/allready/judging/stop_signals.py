@@ -63,7 +63,7 @@ def stop_signal(statuses: Iterable[NodeStatus]) -> StopSignal | None:
         if rank.is_gone:
             unsure = unsure or ended_s is None  # how it ended is not known yet
             spared |= {rank.rank} if ended_s is not None else set()
-        elif status.time_s - status.clock_offset_s >= first_s + DIES_WITHIN_S:
+        elif status.by_node_0(status.time_s) >= first_s + DIES_WITHIN_S:
             spared.add(rank.rank)
         else:
             unsure = True
@@ -86,4 +86,4 @@ def ended_by(rank: RankStatus) -> str:
 
 
 def _ended_s(status: NodeStatus, rank: RankStatus) -> float | None:
-    return None if rank.ended_s is None else rank.ended_s - status.clock_offset_s
+    return None if rank.ended_s is None else status.by_node_0(rank.ended_s)

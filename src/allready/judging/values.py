@@ -19,6 +19,12 @@ def listed(items: Sequence[str], most: int, separator: str = ", ") -> str:
     return separator.join(items[:most]) + more
 
 
+def shared(values: Iterable[Member]) -> Member | None:
+    """The one value of all, as a sentence that names several may have it; None where they differ or there are none."""
+    known = list(values)
+    return known[0] if known and all(value == known[0] for value in known) else None
+
+
 MAX_EVIDENCE = 16
 
 

@@ -53,7 +53,7 @@ class Backoff(Struct, frozen=True, kw_only=True):
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """One line for the user about his orders: `text.catalog.ui_note` says it."""
+    """One line for the user about what was asked for: `text.catalog.ui_note` says it."""
 
     key: str
     values: dict[str, str] = {}

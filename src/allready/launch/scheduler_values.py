@@ -45,7 +45,7 @@ def detect(environ: Mapping[str, str]) -> Scheduler | None:
     return None
 
 
-class Found(Struct, kw_only=True):
+class FoundValues(Struct, kw_only=True):
     """Field -> value, and field -> the variable or flag that decided it; `scheduler` None: none was detected.
 
     `num_tasks`: how many processes the launcher started on this node; None where it starts one per node, or it is not
@@ -58,7 +58,7 @@ class Found(Struct, kw_only=True):
     num_tasks: int | None = None
 
 
-def read_scheduler(flags: Mapping[str, Any], environ: Mapping[str, str], machine: Machine) -> Found:
+def read_scheduler(flags: Mapping[str, Any], environ: Mapping[str, str], machine: Machine) -> FoundValues:
     """Flags and variables together; `flags`: field -> value, without those that were not given.
 
     Raises:
@@ -70,7 +70,7 @@ def read_scheduler(flags: Mapping[str, Any], environ: Mapping[str, str], machine
     if is_script:
         values.pop("nproc_per_node", None)  # of tasks that are not started
     tasks = values.get("nproc_per_node")
-    found = Found(
+    found = FoundValues(
         scheduler=scheduler, values=values, sources=sources, num_tasks=tasks if isinstance(tasks, int) else None
     )
     for name, value in flags.items():
@@ -95,7 +95,7 @@ def _is_on_first_node_only(scheduler: Scheduler | None, environ: Mapping[str, st
 
 
 def _demand_step(scheduler: Scheduler, sources: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """What runs on the first node only would wait for the others in vain, unless the user has a plan of his own."""
+    """What runs on the first node only would wait for the others in vain, unless the user has a plan of their own."""
     if any(sources.get(name, "").startswith("--") for name in ("num_nodes", "node_rank")):
         return
     num_nodes = max((_whole(environ.get(v.name)) for v in scheduler.fields["num_nodes"]), default=1)
@@ -140,7 +140,7 @@ def _apart_from_other_steps(
         sources[name] = f"{variable.name} and {scheduler.step[0]}"
 
 
-def _derive_from_hosts(scheduler: Scheduler, found: Found, environ: Mapping[str, str], machine: Machine) -> None:
+def _derive_from_hosts(scheduler: Scheduler, found: FoundValues, environ: Mapping[str, str], machine: Machine) -> None:
     """Number of nodes, place of this one and node 0 from the scheduler's list of hosts, where they are not known."""
     values, sources = found.values, found.sources
     if values.get("num_nodes") == 1 or {"num_nodes", "node_rank", "master_addr"} <= values.keys():
@@ -169,7 +169,7 @@ def _derive_from_hosts(scheduler: Scheduler, found: Found, environ: Mapping[str,
             sources[name] = variable.name
 
 
-def _main_node_first(scheduler: Scheduler, found: Found, environ: Mapping[str, str], machine: Machine) -> None:
+def _main_node_first(scheduler: Scheduler, found: FoundValues, environ: Mapping[str, str], machine: Machine) -> None:
     """Where another node than 0 coordinates, it becomes node 0, and those before it move up; it knows its address."""
     values, sources = found.values, found.sources
     if not scheduler.main_node or sources.get("node_rank", "--").startswith("--"):
@@ -230,7 +230,7 @@ def _convert(variable: Variable, text: str, environ: Mapping[str, str]) -> Any:
     return None if variable.kind == "number" and number == 0 else number
 
 
-def derive_nodes(found: Found) -> None:
+def derive_nodes(found: FoundValues) -> None:
     """Work out node count and node rank from ranks, where only those are known (MPI, plain variables).
 
     What counts is how many processes the launcher started on this node; how many ranks it is to have is another matter.

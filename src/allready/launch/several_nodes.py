@@ -57,7 +57,7 @@ _OF_PART = re.compile(
 _TESTS = re.compile(r"^(?:CI|CIRCLE)_NODE_")
 """Which part of a test suite this machine has; it meets no other."""
 _SHOWN = 60
-_MOST_NODES = 4000
+_MAX_NODES = 4000
 """A larger number is of processes, or of something else, and is never proposed as that of nodes."""
 
 
@@ -137,7 +137,7 @@ def _found(environ: Mapping[str, str], name: str, count: int, *, is_doubtful: bo
     return SeveralNodes(
         name=name,
         value=" ".join(environ[name].split())[:_SHOWN],
-        count=count if count <= _MOST_NODES else 0,
+        count=count if count <= _MAX_NODES else 0,
         is_doubtful=is_doubtful,
     )
 

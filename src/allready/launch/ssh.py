@@ -241,19 +241,19 @@ async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[str]:
 async def _send_heartbeats(nodes: list[_Node]) -> None:
     """Show the agents that this end lives."""
     while True:
-        _tell(nodes, b"\n")
+        _write_to_all(nodes, b"\n")
         await asyncio.sleep(HEARTBEAT_S)
 
 
 async def _pass_signals(nodes: list[_Node], signals: "asyncio.Queue[str]") -> None:
     while True:
         name = await signals.get()
-        _tell(nodes, name.encode() + b"\n")
+        _write_to_all(nodes, name.encode() + b"\n")
         if name not in PASSED:
             _end_unstarted(nodes)
 
 
-def _tell(nodes: list[_Node], line: bytes) -> None:
+def _write_to_all(nodes: list[_Node], line: bytes) -> None:
     """Write one line to every agent's standard input."""
     for node in nodes:
         stdin = node.process.stdin

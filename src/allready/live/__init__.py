@@ -1,1 +1,1 @@
-"""A running job, seen from inside its ranks, from its nodes, and from the judge on node 0."""
+"""A running job, seen from inside its ranks, from its nodes, and from the monitor on node 0."""

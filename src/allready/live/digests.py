@@ -1,7 +1,7 @@
 """What all members of a group must have alike in one operation, as one number per operation.
 
-The agent makes digests from the recorder's ring (`digests_of`), the judge compares them (`pace.PaceBook`): equal on all
-ranks of a right program, whatever may legitimately differ between ranks is left out.
+The agent makes digests from the recorder's ring (`digests_of`), the monitor compares them (`pace.PaceBook`): equal on
+all ranks of a right program, whatever may legitimately differ between ranks is left out.
 """
 
 import math

@@ -37,13 +37,13 @@ class Call(Struct, frozen=True, kw_only=True):
 
     def with_proof(self, token: Token | None) -> "Call":
         """The same call with the proof that its sender has the token."""
-        return self if token is None else replace(self, proof=token.proof(_PURPOSE, self._said()).hex())
+        return self if token is None else replace(self, proof=token.proof(_PURPOSE, self._payload()).hex())
 
     def has_proof(self, token: Token | None) -> bool:
         """Whether its sender has the token; any sender may call where there is none."""
-        return token is None or token.is_proof(self.proof, _PURPOSE, self._said())
+        return token is None or token.is_proof(self.proof, _PURPOSE, self._payload())
 
-    def _said(self) -> bytes:
+    def _payload(self) -> bytes:
         return to_json(replace(self, proof=""))
 
 

@@ -16,7 +16,7 @@ from allready.errors import ExchangeError
 from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
-from allready.messaging.silence import heard
+from allready.messaging.silence import receive
 from allready.messaging.sockets import BACKLOG, Delivery, listening_socket, writer_state
 from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
@@ -382,7 +382,7 @@ class Hub:
             return None
         seal = self._seal_of(self._token, hello, str(here["nonce"]), body)
         if seal is None:
-            await self._turn_away(hello, address, writer, has_token="proof" in body)
+            await self._reject(hello, address, writer, has_token="proof" in body)
             return None
         return hello, seal
 
@@ -400,7 +400,7 @@ class Hub:
         node_rank = None if hello.node_rank == ANY_RANK else hello.node_rank
         self._note(Caller(kind=reason, address=address, node_rank=node_rank, name=hello.name[:255], detail=reason))
 
-    async def _turn_away(self, hello: Hello, address: str, writer: asyncio.StreamWriter, *, has_token: bool) -> None:
+    async def _reject(self, hello: Hello, address: str, writer: asyncio.StreamWriter, *, has_token: bool) -> None:
         """Tell a node without the token why it stays outside.  What it says of itself is no claim: it is not proven."""
         reason: str = TokenGap.DIFFERS if has_token else TokenGap.MISSING
         if hello.job_id == self._me.job_id:
@@ -456,7 +456,7 @@ class Hub:
         while True:
             try:
                 word = read_payload(reader, seal=peer.seal)
-                payload, flags = await heard(
+                payload, flags = await receive(
                     word, SILENCE_S, is_acknowledged=lambda: writer_state(peer.writer).is_acknowledged
                 )
             except TimeoutError:
@@ -473,7 +473,7 @@ class Hub:
     def _lose(self, peer: _Peer, loss: Loss) -> None:
         rank = peer.claim.node_rank
         if self._peers.get(rank) is peer:
-            peer.delivery.look(writer_state(peer.writer))
+            peer.delivery.note(writer_state(peer.writer))
             loss = replace(loss, num_sent=peer.delivery.num_sent, num_resent=peer.delivery.num_resent)
             del self._peers[rank]
             self._lost[rank] = loss
@@ -497,7 +497,7 @@ class Hub:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             for peer in self._peers.values():
-                peer.delivery.look(writer_state(peer.writer))
+                peer.delivery.note(writer_state(peer.writer))
             await asyncio.gather(*(self._send_frame(p, frame) for p in (*self._peers.values(), *self._refused)))
 
 

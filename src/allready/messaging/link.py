@@ -13,7 +13,7 @@ from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of
 from allready.messaging.hub import HEARTBEAT_S, SILENCE_S
 from allready.messaging.inbox import Inbox
-from allready.messaging.silence import heard
+from allready.messaging.silence import receive
 from allready.messaging.sockets import Delivery, TcpState, writer_state
 from allready.messaging.token import Seal
 from allready.messaging.wire import decode, encode, plain, read_payload, sealed
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _CLOCK_SAMPLES = 7
 _SAMPLES = 3
-"""Beats ago: what came in since then came long after node 0's last message, and is no answer to ours from before."""
+"""Heartbeats ago: what came in since then came long after node 0's last message, and is no answer to an older one."""
 
 
 class Link:
@@ -113,7 +113,7 @@ class Link:
         try:
             while True:
                 word = read_payload(self._reader, seal=self._seal)
-                payload, flags = await heard(word, SILENCE_S, is_acknowledged=lambda: self._state().is_acknowledged)
+                payload, flags = await receive(word, SILENCE_S, is_acknowledged=lambda: self._state().is_acknowledged)
                 self._received_s = time.monotonic()
                 await self._inbox.room(0)
                 kind, body = decode(payload, flags)
@@ -129,7 +129,7 @@ class Link:
             self._lose(loss_of(error))
 
     def _lose(self, loss: Loss) -> None:
-        self._delivery.look(self._state())
+        self._delivery.note(self._state())
         self._inbox.put(0, LOST, replace(loss, num_sent=self._delivery.num_sent, num_resent=self._delivery.num_resent))
 
     def _state(self) -> TcpState:
@@ -147,5 +147,5 @@ class Link:
                 await asyncio.sleep(HEARTBEAT_S)
                 state = self._state()
                 self._num_segments.append(state.num_segments)
-                self._delivery.look(state)
+                self._delivery.note(state)
                 await self.send("beat", None)

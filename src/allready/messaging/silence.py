@@ -1,7 +1,7 @@
 """How long a peer has been silent, by a clock that runs only while this process does.
 
 On a machine with more work than processors an agent may get none for many seconds: it, or its peer.  Nothing follows
-from words that it had no time to hear, and a peer whose kernel acknowledges has a path to it and may only be late.
+from messages that it had no time to read, and a peer whose kernel acknowledges has a path to it and may only be late.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ LATE_FACTOR = 1.5
 _STEPS = 20
 
 
-async def heard(word: Coroutine[Any, Any, T], limit_s: float, *, is_acknowledged: Callable[[], bool]) -> T:
+async def receive(message: Coroutine[Any, Any, T], limit_s: float, *, is_acknowledged: Callable[[], bool]) -> T:
     """What the peer says.
 
     Args:
-        word: reads it; cancelled at the end of patience.
-        limit_s: patience, in time in which this process ran.
+        message: reads it; cancelled at the end of the wait.
+        limit_s: how long to wait, in time in which this process ran.
         is_acknowledged: whether the peer's kernel has everything that we sent.
 
     Raises:
         TimeoutError: it says nothing.
     """
-    task = asyncio.ensure_future(word)
+    task = asyncio.ensure_future(message)
     try:
         if await _comes(task, limit_s) or (is_acknowledged() and await _comes(task, limit_s * (LATE_FACTOR - 1))):
             return task.result()

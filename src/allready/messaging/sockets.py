@@ -202,7 +202,7 @@ class Delivery:
     def __init__(self) -> None:
         self.num_sent = self.num_resent = 0
 
-    def look(self, state: TcpState) -> None:
+    def note(self, state: TcpState) -> None:
         """Note the state; what is being repeated now may never arrive."""
         if state.is_open:
             under_way = 0 if state.is_acknowledged else state.num_timeouts + _PROBES

@@ -20,7 +20,7 @@ from allready.model.finding import Phrase, Remedy, RemedyStep
 UNKNOWN = "?"
 MAX_PHRASE_DEPTH = 4
 """Phrases inside of phrases; ours have two."""
-NOBODY = "a process"
+UNNAMED_PROCESS = "a process"
 """A process of which nothing is known, who wrote a line for example; other languages have their own word for exactly
 this value.  For optional parts it is as unknown as UNKNOWN."""
 
@@ -187,12 +187,13 @@ def fill(
     values: Mapping[str, object],
     *,
     is_command: bool = False,
-    nobody: str = NOBODY,
+    unnamed: str = UNNAMED_PROCESS,
     unknown: str = "unknown",
 ) -> str:
     """`template` with `values`, and of its optional parts what all values are known for.
 
-    `nobody`, `unknown`: what the reader's language has for `NOBODY`, and, if a rule forgot the brackets, for `UNKNOWN`.
+    `unnamed`, `unknown`: what the reader's language has for `UNNAMED_PROCESS`, and, if a rule forgot the brackets, for
+    `UNKNOWN`.
 
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
@@ -201,15 +202,15 @@ def fill(
     filled = {name: in_english(value) for name, value in values.items()}
     template = chosen(template, filled)
     for name in placeholders(template):
-        if filled[name] in {UNKNOWN, NOBODY}:
-            instead = nobody if filled[name] == NOBODY else unknown
+        if filled[name] in {UNKNOWN, UNNAMED_PROCESS}:
+            instead = unnamed if filled[name] == UNNAMED_PROCESS else unknown
             filled[name] = _CAPITALS.get(name, name.upper()) if is_command else instead
     return template.format_map(filled)
 
 
 def chosen(template: str, values: Mapping[str, str]) -> str:
     """`template` with those of its optional parts that all values are known for, and no bracket left."""
-    missing = {name for name in placeholders(template) if values[name] in {UNKNOWN, NOBODY}}
+    missing = {name for name in placeholders(template) if values[name] in {UNKNOWN, UNNAMED_PROCESS}}
     first = (next((a for a in some if not placeholders(a) & missing), some[-1]) for some in parts(template))
     return "".join(first)
 

@@ -42,7 +42,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     `heartbeat_age_s`: age of the beacon's newest record; None without a beacon.  It grows when the process is stopped
     or something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or
     two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest
-    group. `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and
+    group. `site`: innermost frame of the main thread outside the libraries, `file:line function`, and
     `site_since_s` since when (wall clock) its whole stack has been the same; `visit_since_s` since when it has been in
     the same call of a library, which may go round in it: a poll is not progress.  `epoch`: the number of the runtime
     library's present group, which grows with each that is formed; 0 without it.
@@ -194,6 +194,10 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     links: tuple[LinkRow, ...] = ()
     num_cpus: int | None = None
     cpu_pressure_share: float | None = None  # PSI "some" over 10 s
+
+    def by_node_0(self, time_s: float) -> float:
+        """A time of this node's clock, by the clock of node 0."""
+        return time_s - self.clock_offset_s
 
 
 class ChildRow(Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ REST_MS = 8
 kernels count in ticks of 4 ms."""
 BUSY_S = 0.25
 """So long a connection is waited for; where the peer is stopped, what is on its way stays there."""
-_LOOK_S = 0.001
+_POLL_S = 0.001
 _LAST_SENT_AT = 44
 """`tcpi_last_data_sent` in the kernel's `tcp_info`."""
 
@@ -108,7 +108,7 @@ class Ended:
                 if all(one.is_ended for one in self._kept):
                     self._has_thread = False
                     return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 def sockets() -> Sockets:

@@ -15,7 +15,7 @@ from allready.runtime import batches as cut
 from allready.runtime import recording
 from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration
-from allready.runtime.exchange import tell_all
+from allready.runtime.exchange import gather_values
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.recovery import PHASES, RECOVER, Recovery, cause_of, phase, recover
 from allready.runtime.session import Session, current
@@ -189,7 +189,7 @@ class _Run:
         """Until it is agreed that all ranks are here: only they can take part in the second call."""
         with phase("meeting", timeout):
             safe_barrier()
-            return self._tell()
+            return self._gather_shares()
 
     def _after_meeting(self, shares: list[Share]) -> _Found:
         """All ranks are in this evaluation now, so what they decide by the epoch's number they decide alike."""
@@ -212,7 +212,7 @@ class _Run:
             return self._decided(shares, min(attempt, self._options.retries) + 1)
 
     def _attempt(self, attempt: int) -> list[Share]:
-        shares = self._tell()
+        shares = self._gather_shares()
         self._expected |= {share.rank: share.expected for share in shares}
         if attempt <= self._options.retries:
             if attempt:
@@ -223,11 +223,11 @@ class _Run:
             else:
                 self._alone()
         safe_barrier()  # a rank that is still in a collective of the function must not meet another one
-        return self._tell()
+        return self._gather_shares()
 
-    def _tell(self) -> list[Share]:
+    def _gather_shares(self) -> list[Share]:
         evaluated = [sums for sums in self._done if sums is not None]
-        return tell_all(
+        return gather_values(
             Share(
                 rank=self._session.rank,
                 at=len(self._done),

@@ -13,7 +13,7 @@ def small_device() -> str:
     return current().group.small_device()
 
 
-def tell_all(own: Any, kind: type, world_size: int) -> list[Any]:
+def gather_values(own: Any, kind: type, world_size: int) -> list[Any]:
     """Gather one small value of every rank, in the order of ranks.  Collective; success is final on all ranks.
 
     Raises:

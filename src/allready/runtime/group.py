@@ -36,9 +36,9 @@ FORM = timedelta(seconds=10)
 _CONNECT = FORM / 5
 """Gloo waits five times for so long until all connections are there."""
 _FIRST_S = 0.1
-_LOOK_S = 0.02
-_LONGEST_LOOK_S = 0.2
-_LOOK_S_PER_RANK = 0.0002
+_POLL_S = 0.02
+_MAX_POLL_S = 0.2
+_POLL_S_PER_RANK = 0.0002
 """Every poll asks the store for all ranks: with many of them those that wait look less often."""
 
 
@@ -477,13 +477,13 @@ def _meet(store: Any, name: str, own: str, place: int, size: int, is_over: Calla
     until_s = time.monotonic() + FORM.total_seconds()
     with contextlib.suppress(RuntimeError):  # not all in time, as nearly never; then this is tried again below
         store.wait(keys, timedelta(seconds=_FIRST_S))
-    longest_s = min(_LONGEST_LOOK_S, max(_LOOK_S, size * _LOOK_S_PER_RANK))
-    look_s = _LOOK_S
+    longest_s = min(_MAX_POLL_S, max(_POLL_S, size * _POLL_S_PER_RANK))
+    poll_s = _POLL_S
     while not store.check(keys):
         if is_over() or time.monotonic() > until_s:
             raise TimeoutError(f"not all ranks came to exchange their {name}")
-        time.sleep(look_s)
-        look_s = min(longest_s, 2 * look_s)
+        time.sleep(poll_s)
+        poll_s = min(longest_s, 2 * poll_s)
     return keys
 
 

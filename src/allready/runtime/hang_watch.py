@@ -14,7 +14,7 @@ MIN_OPERATIONS = 10
 """Before so many it is not known how long a step takes, and the first ones take longer."""
 
 
-def tell_formed(epoch: int, members: tuple[int, ...]) -> None:
+def set_formed(epoch: int, members: tuple[int, ...]) -> None:
     """This rank has a group of these; epoch 0: none."""
     from allready.live.beacon import names
 

@@ -165,14 +165,14 @@ class TrainLoop:
         self._has_new = self._has_new or bool(recovery.joined)
         try:
             if self._has_new:
-                self._tell_agreed()
+                self._share_agreed_step()
             self._take_over(recovery)
         except (HubLost, RecoveryRefused):
             raise
         except Exception as again:  # noqa: BLE001 - bounded by max_failures
             self._recover(again)
 
-    def _tell_agreed(self) -> None:
+    def _share_agreed_step(self) -> None:
         """A rank that has joined learns whether the last step is agreed, and followed by what follows it."""
         import torch
 

@@ -42,7 +42,7 @@ class Begun:
         """The default group has been formed, on all its ranks alike, and goes on with the count that it has."""
         self._base = _counts()
 
-    def look(self, now_s: float) -> tuple[tuple[BegunHere, ...], float, bool]:
+    def sample(self, now_s: float) -> tuple[tuple[BegunHere, ...], float, bool]:
         """To be called now and then: counts of the groups; for how long at least nothing was begun; whether this
         process is inside of an operation, or was when looked at last: it may have failed just now.
         """

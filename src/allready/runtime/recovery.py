@@ -24,7 +24,7 @@ from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.group import BACKENDS, FORM, Group, is_over
-from allready.runtime.hang_watch import tell_formed
+from allready.runtime.hang_watch import set_formed
 from allready.runtime.hub import Plan, start
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.plain import is_by_gloo, is_timeout_of_gloo, is_torchs
@@ -43,7 +43,7 @@ _KEY = "allready/hub"
 _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
 _CONNECT_S = 15.0
-_LOOK_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _GONE_S = 5.0
 """So long a rank that was started again looks for a hub, which ends soon after the last rank."""
 
@@ -287,7 +287,7 @@ def destroy_process_group() -> None:
     session.close()
     recording.left()
     end()
-    tell_formed(0, ())
+    set_formed(0, ())
     session.group.close()
 
 
@@ -389,7 +389,7 @@ def _next_group(session: Session, wish: Wish, failure: CollectiveFailed | None) 
     except Exception as error:  # torch's, of many classes
         raise _agreed(session, FailureCause.FORMING, error) from error
     _confirm_formed(session)
-    tell_formed(formed.epoch, formed.members)
+    set_formed(formed.epoch, formed.members)
     old = [step for rank, step in zip(formed.members, formed.steps, strict=True) if rank not in formed.joined]
     furthest = max(old)
     places = zip(formed.members, formed.steps, strict=True)
@@ -491,7 +491,7 @@ def _confirm_formed(session: Session) -> None:
     if vote is None:
         raise session.await_failure("recover")
     if session.is_shut:
-        session.tell_door()  # before the vote, so that no epoch is interrupted that should not be
+        session.send_door()  # before the vote, so that no epoch is interrupted that should not be
     session.send(vote)
     world = session.member.world
     session.wait(lambda: world.passed >= 0 or session.member.failure is not None, FORM.total_seconds())
@@ -531,7 +531,7 @@ def _meet(
                 if again and is_over(store, secret[:_NAME_LETTERS]):
                     _end_with_the_others()
                 raise
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_RETRY_S)
         else:
             return secret[:_NAME_LETTERS]
 

@@ -167,14 +167,14 @@ class Session:
     def shut(self) -> Iterator[None]:
         """Inside, a rank that joins does not interrupt this one; it is let in by `recover` where that admits it."""
         self._num_shut += 1
-        self.tell_door()
+        self.send_door()
         try:
             yield
         finally:
             self._num_shut -= 1
-            self.tell_door()
+            self.send_door()
 
-    def tell_door(self) -> None:
+    def send_door(self) -> None:
         """To the hub, whose epochs begin with all doors open."""
         self.send(m.Door(epoch=self.member.epoch, is_open=not self._num_shut))
 
@@ -256,12 +256,12 @@ class Session:
         """A position, with what is known of plain collectives; before the connections end, which ends these too."""
         if not isinstance(answer, m.Position):
             return answer
-        begun, still_s, inside = self.group.begun.look(time.monotonic())
+        begun, still_s, inside = self.group.begun.sample(time.monotonic())
         plain = m.Plain(begun=begun, still_s=round(still_s, 3), is_inside=inside)
         return replace(answer, plain=plain)
 
     def _beaten(self) -> m.FromRank | None:
-        begun, _, _ = self.group.begun.look(time.monotonic())
+        begun, _, _ = self.group.begun.sample(time.monotonic())
         watch = self._hang_watch
         if watch is None:
             return None

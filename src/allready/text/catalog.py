@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from allready.model import Evidence, Finding, NotChecked, Phrase, Remedy, RemedyStep, RunNote
 from allready.model.fill import (
     MAX_PHRASE_DEPTH,
-    NOBODY,
+    UNNAMED_PROCESS,
     HasPhrases,
     chosen,
     fill,
@@ -32,7 +32,7 @@ from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, table, ui
 
 LANGUAGES = ("en", "zh")
-_NOBODY = {"zh": "某个进程"}
+_UNNAMED_PROCESS = {"zh": "某个进程"}
 _UNKNOWN = {"zh": "未知"}
 _WORDLESS = re.compile(r"(?:\{\w+\}|[^\w{}])*")
 _NUMBERS = re.compile(r"[0-9]+(?:, [0-9]+)*")
@@ -89,8 +89,8 @@ def _fill(template: str, values: Mapping[str, str], language: str) -> str:
     known = in_words(values, language)
     template = chosen(template, known)
     for name, value in known.items():
-        template = _closed_up(template, name, _NOBODY[language] if value == NOBODY else value)
-    return fill(template, known, nobody=_NOBODY[language], unknown=_UNKNOWN[language])
+        template = _closed_up(template, name, _UNNAMED_PROCESS[language] if value == UNNAMED_PROCESS else value)
+    return fill(template, known, unnamed=_UNNAMED_PROCESS[language], unknown=_UNKNOWN[language])
 
 
 def _closed_up(template: str, name: str, value: str) -> str:
@@ -175,7 +175,7 @@ def ui_phrase(key: str, **values: str) -> Phrase:
 
 
 def _form(english: str, language: str) -> str | None:
-    """The template in `language`; one that lacks it is the same in all."""
+    """The template in `language`; one that is nothing but values is the same in all."""
     found = evidence_forms(language).get(english) or _own_words(language).get(english)
     if found or not _WORDLESS.fullmatch(english):
         return found
@@ -256,12 +256,12 @@ def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
     steps = steps_of(_codes(language).get(finding.code, {}))
     english = finding.remedies or (Remedy(explanation=finding.remedy),)
     try:
-        return tuple(_said(remedy, steps, with_phrases(finding, language), language) for remedy in english)
+        return tuple(_step_in(remedy, steps, with_phrases(finding, language), language) for remedy in english)
     except (KeyError, ValueError, IndexError):
         return english
 
 
-def _said(remedy: Remedy, steps: tuple[RemedyStep, ...], values: dict[str, str], language: str) -> Remedy:
+def _step_in(remedy: Remedy, steps: tuple[RemedyStep, ...], values: dict[str, str], language: str) -> Remedy:
     """One step in another language; as it is where that lacks it, or where a later version shared it."""
     if remedy.shared:
         step = written(remedy.shared, language)

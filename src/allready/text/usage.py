@@ -45,7 +45,7 @@ def speak(language: str) -> None:
 def usage_text(template: str, **values: object) -> str:
     """`template` in the process's language, with `values` filled in."""
     translated = translations(_language).get(template) or _reason(template)
-    known = {name: _said(value) for name, value in values.items()}
+    known = {name: _with_message(value) for name, value in values.items()}
     return translated.format(**known) if known else translated
 
 
@@ -57,7 +57,7 @@ def error_text(error: BaseException) -> str:
     return usage_text(template, **getattr(error, "values", {}))
 
 
-def _said(value: object) -> object:
+def _with_message(value: object) -> object:
     """A value that is an error with a message of its own says that; a phrase, or several, are said."""
     if isinstance(value, BaseException):
         return error_text(value)

@@ -16,7 +16,7 @@ from allready.agent.node import gather
 from allready.judging.loading import load
 from allready.live import run_paths
 from allready.live.environment import beacon_environment, rank_environment
-from allready.live.monitor.monitor import Judge
+from allready.live.monitor.monitor import Monitor
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
 from allready.messaging.channel import convert
@@ -46,7 +46,7 @@ class Job:
     processes: dict[int, subprocess.Popen[bytes]]
     observers: dict[int, NodeObserver]
     node_of: dict[int, int]
-    judge: Judge
+    judge: Monitor
     reports: list[Report] = field(default_factory=list)
     slowest_judge_s: float = 0.0
     _ended: set[int] = field(default_factory=set)
@@ -175,7 +175,7 @@ def job(
             }
             observers[node].set_ranks(handles, 0)
         load()  # imports, which would count as its first answer
-        judge = Judge(hang_after_s=hang_after_s, started=datetime.now(UTC))
+        judge = Monitor(hang_after_s=hang_after_s, started=datetime.now(UTC))
         yield Job(folder=folder, processes=processes, observers=observers, node_of=node_of, judge=judge)
     finally:
         for process in processes.values():

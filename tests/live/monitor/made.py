@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.live.digests import digests_of
-from allready.live.monitor.monitor import Judge
+from allready.live.monitor.monitor import Monitor
 from allready.model import (
     Finding,
     GroupMark,
@@ -84,12 +84,12 @@ class Play:
     told: dict[int, int] = field(default_factory=dict)
     dumps: dict[int, Any] | None = None  # rank -> frames of its calls, which only dumps have; None: it writes none
     is_paced: bool = True
-    judge: Judge = field(init=False)
+    judge: Monitor = field(init=False)
 
     def __post_init__(self) -> None:
         nodes = tuple(WorldNode(node_rank=n, name=f"gpu{n}", ranks=self.ranks_of(n)) for n in self.nodes)
         world = World(num_nodes=len(nodes), world_size=self.world_size, nodes=nodes)
-        self.judge = Judge(hang_after_s=self.hang_after_s, world=world)
+        self.judge = Monitor(hang_after_s=self.hang_after_s, world=world)
 
     @property
     def nodes(self) -> range:

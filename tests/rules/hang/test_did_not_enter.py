@@ -27,6 +27,14 @@ def test_its_stack_says_why(activity: str, fault_class: FaultClass) -> None:
     assert len(hit.values[PROCESSES]) == 1  # type: ignore[arg-type]
 
 
+def test_of_several_it_is_told_what_all_did_and_where() -> None:
+    missing = group({r: at(63) if r > 3 else at(65, 64) for r in range(6)}, members=tuple(range(6)))
+    for other, shown in (("lock", True), ("io", False)):
+        [hit] = ask("HNG001", progress=(missing,), stacks=(stack(4, "lock"), stack(5, other))).hits
+        assert hit.culprits.ranks == (4, 5)
+        assert (hit.values["doing"] == doing_words("lock")) is shown
+
+
 def test_follows_the_waits_through_two_groups_to_the_one_who_waits_for_nobody() -> None:
     tp = group({2: at(26, 26), 3: at(25)}, group="2", label="TP", members=(2, 3))
     dp = group({0: at(26, 26), 2: at(25)}, group="3", label="DP", members=(0, 2))

@@ -129,7 +129,7 @@ def job(
         seen: rank -> what was gathered of it.
         sockets: of every node.
         live: changes of `Live`.
-        after: changes of the `Aftermath`.
+        run: changes of the `RunEvidence`.
     """
     statuses = {r: waiting(r) for r in NODES} | {r.rank: r for r in ranks}
     nodes = {

@@ -1,5 +1,5 @@
 from allready.judging.loading import load
-from allready.model import Confidence, Event, Role, Severity
+from allready.model import Confidence, Death, Event, Role, Severity
 from allready.model.fill import fill_steps
 from allready.text.catalog import remedy_text
 from tests.rules.runs import ask, at, death, event, group
@@ -22,6 +22,18 @@ def test_the_first_of_two_exceptions_is_the_cause() -> None:
 def test_two_at_the_same_moment_are_both_named() -> None:
     [hit] = ask("DTH001", deaths=(death(1, time_s=1000.5), death(3, time_s=1000.0))).hits
     assert hit.culprits.ranks == (1, 3)
+
+
+def test_of_several_the_error_and_the_line_are_told_that_all_have() -> None:
+    def told(*deaths: Death) -> tuple[str, str]:
+        [hit] = ask("DTH001", deaths=deaths).hits
+        assert hit.culprits.ranks == (1, 3)
+        return str(hit.values["error"]), str(hit.values["site"])
+
+    first = death(1, text="ValueError: bad sample 7", site="train.py:22")
+    assert told(first, death(3, text="ValueError: bad sample 7")) == ("ValueError: bad sample 7", "train.py:22")
+    assert told(first, death(3, text="ValueError: bad sample 9", site="train.py:22")) == ("ValueError", "train.py:22")
+    assert told(first, death(3, text="KeyError: 'x'", site="data.py:4")) == ("?", "?")
 
 
 def test_an_error_of_the_library_alone_is_no_exception_of_its_own() -> None:

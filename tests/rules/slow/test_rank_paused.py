@@ -1,3 +1,5 @@
+from allready.rules.slow._pace import percents
+
 from .moving import ask, late, paces
 
 PAUSED = {3: {"paused_share": 0.3}}
@@ -21,3 +23,8 @@ def test_one_that_stays_stopped_is_a_hang() -> None:
 
 def test_stops_that_make_nobody_wait_are_not_told() -> None:
     assert ask("SLW003", ranks=PAUSED).state == "clear"
+
+
+def test_of_two_ranks_it_is_told_how_long_each_was_stopped() -> None:
+    assert percents([0.4, 0.2]) == "20-40%"
+    assert percents([0.2, 0.2]) == percents([0.2]) == "20%"

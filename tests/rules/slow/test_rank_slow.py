@@ -2,6 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.model import Lag
+from allready.rules.slow._pace import usual_site
 from tests.fleets import check
 
 from .moving import EVEN, SLOW_JOB, ask, late, moving, paces, without_paces
@@ -87,3 +88,12 @@ def test_a_job_that_stands_still_is_for_other_rules() -> None:
 def test_is_clear_when_all_keep_pace_or_nothing_is_known() -> None:
     assert ask("SLW006", (EVEN,)).state == "clear"
     assert check("SLW006", without_paces(moving())).state == "clear"
+
+
+def test_a_line_is_named_where_it_is_that_of_all() -> None:
+    computing = {"phase": "computing"}
+    sites = {r: {"site": site, **computing} for r, site in ((1, "a.py:1 f"), (2, "a.py:1 f"), (3, "b.py:2 g"))}
+    job = moving((late(2),), ranks=sites).live
+    assert job is not None
+    assert usual_site(job, (1, 2)) == "a.py:1 f"
+    assert usual_site(job, (1, 3)) == "?"

@@ -312,7 +312,7 @@ class _Ending:
             else:
                 if state is not None and state.is_midway and at in self._counting:
                     return None
-                said = self._said(at, state)
+                said = self._means_end(at, state)
                 if said is not None and wording.waits().search(text) and not any(map(str.strip, self.lines[at + 1 :])):
                     return None
                 if said is not None:
@@ -361,7 +361,7 @@ class _Ending:
         is_reopened = any(number > self.number(at) for number in self._openings)
         return is_reopened or (not is_certain and len(again) > _MAX_AGAIN and len(set(again)) > _MAX_AGAIN_SHAPES)
 
-    def _said(self, at: int, state: Progress | None) -> bool | None:
+    def _means_end(self, at: int, state: Progress | None) -> bool | None:
         """Whether the words of this line mean the whole run for certain; None where they close nothing."""
         text = self.lines[at]
         if wording.means_all(text):

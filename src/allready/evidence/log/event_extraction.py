@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
 from allready.evidence.log.context import LogContext
-from allready.evidence.log.events import Collector, Finder, Found, values_of
+from allready.evidence.log.events import Collector, Finder, SignatureMatch, values_of
 from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode, decode_all
 from allready.model import Event, Origin, Role
 from allready.signatures import Signature
@@ -72,7 +72,7 @@ class _Extraction:
                 if event.signature == horovod.STALLED:
                     self.collector.change(place, role=Role.HARMLESS)
 
-    def _in_two(self, line: Line) -> Found | None:
+    def _in_two(self, line: Line) -> SignatureMatch | None:
         """What the line says together with the next one, where a terminal or a page broke it: only what stands across
         the break counts, and only in a log so short that all of it was kept."""
         if not 0 < line.number < len(self._rows):
@@ -93,7 +93,7 @@ class _Extraction:
         scanned = self._log.scanned
         return decode_all(scanned.head.split(b"\n")) if scanned.num_bytes <= _MAX_SHORT else []
 
-    def _line(self, at: int, line: Line, found: Found | None) -> None:
+    def _line(self, at: int, line: Line, found: SignatureMatch | None) -> None:
         log = self._log
         if found is not None and _is_source(log.lines, at):
             return

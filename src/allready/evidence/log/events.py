@@ -20,7 +20,7 @@ _POINTER = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"\d+")
 
 _Candidate = tuple[LinePattern, Signature]
-Found = tuple[Signature, re.Match[str]]
+SignatureMatch = tuple[Signature, re.Match[str]]
 
 
 class Finder:
@@ -31,11 +31,11 @@ class Finder:
 
     def __init__(self) -> None:
         self._table = table.by_anchor()
-        self._of_words: dict[tuple[str, str], tuple[Found | None, tuple[_Candidate, ...]]] = {}
+        self._of_words: dict[tuple[str, str], tuple[SignatureMatch | None, tuple[_Candidate, ...]]] = {}
         self._of_shape: dict[str, tuple[_Candidate, ...]] = {}
         self._front = self._front_shape = ""  # of the line before: those of one process begin alike
 
-    def find(self, rest: str, text: str) -> Found | None:
+    def find(self, rest: str, text: str) -> SignatureMatch | None:
         """The first signature that knows the line: without its prefix, else the whole `text`."""
         front = text[: len(text) - len(rest)]
         if front != self._front:
@@ -50,7 +50,7 @@ class Finder:
                 self._of_words[key] = known
         return known[0] or _first(known[1], text)
 
-    def _ask(self, rest: str, text: str) -> tuple[Found | None, tuple[_Candidate, ...]]:
+    def _ask(self, rest: str, text: str) -> tuple[SignatureMatch | None, tuple[_Candidate, ...]]:
         """What is found in the line's own message; where nothing is, the candidates for each whole line like it."""
         candidates = self._candidates(text)
         found = _first(candidates, rest)
@@ -78,7 +78,7 @@ class Finder:
         return found
 
 
-def _first(candidates: tuple[_Candidate, ...], text: str) -> Found | None:
+def _first(candidates: tuple[_Candidate, ...], text: str) -> SignatureMatch | None:
     for line, signature in candidates:
         if line.anchor in text and (match := line.pattern.search(text)) is not None:
             return signature, match

@@ -383,7 +383,7 @@ def _terminate(here: _Here) -> Iterable[DeathDraft]:
     if match is None:
         return
     here_too = here.text.partition("what(): ")[2]
-    words = here_too.strip() or _what_is_said(here)
+    words = here_too.strip() or _exception_text(here)
     rank = re.search(_WORLD_RANK, words)
     is_collective = tracebacks.Failure(match[1].replace("::", "."), words).is_collective_error
     yield DeathDraft(
@@ -397,7 +397,7 @@ def _terminate(here: _Here) -> Iterable[DeathDraft]:
     )
 
 
-def _what_is_said(here: _Here) -> str:
+def _exception_text(here: _Here) -> str:
     """The exception's own words.
 
     Where processes share a file, first lines may stand before the words of both: the first to begin is the first to go

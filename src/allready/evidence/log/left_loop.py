@@ -69,7 +69,7 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
         return None
     for text, above in zip(reversed(own), [*reversed(own[:-1]), ""], strict=True):
         is_of_above = wording.BARE.match(text) is not None and wording.names_an_act().search(above) is not None
-        if times[_form(text)] == 1 and _tells(text) and not is_of_above:
+        if times[_form(text)] == 1 and _is_of_whole_run(text) and not is_of_above:
             return text
     return None
 
@@ -100,7 +100,7 @@ def _denies(text: str) -> bool:
     return is_bad(text) or wording.goes_on(text) or wording.waits().search(text) is not None
 
 
-def _tells(text: str) -> bool:
+def _is_of_whole_run(text: str) -> bool:
     """Whether it is about all that was done."""
     is_whole = _WHOLE_TIME.search(text) is not None and _NOT_OF_ALL.search(text) is None and not text.startswith("|")
     return (is_whole or _BARE.match(text) is not None) and not wording.denies(text)

@@ -199,7 +199,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earli
         if one is not main
         and one.total is not None
         and one.at >= latest.at - _MANY
-        and not _is_nearly(one, readings, is_strict=one.label == "inner" and _tells_its_end(one, readings, head))
+        and not _is_nearly(one, readings, is_strict=one.label == "inner" and _counts_to_total(one, readings, head))
         and not (one.is_minor and _has_result(one.at, readings, lines))
         and not (one.done == 0 and main.is_outer and _has_results(one.at, readings, lines))
     ]
@@ -314,7 +314,7 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
     return bool(inner)  # how long the epochs before were is not known
 
 
-def _tells_its_end(one: Reading, readings: Sequence[Reading], head: str) -> bool:
+def _counts_to_total(one: Reading, readings: Sequence[Reading], head: str) -> bool:
     """Whether a count by equal steps, never seen at 0, comes to its total: `(10/60)` to `(60/60)`."""
     counts_done = [r.done for r in (*_counts_of(head), *readings) if r.label == one.label and r.total == one.total]
     step = counts_done[-1] - counts_done[-2] if len(counts_done) > 1 else 0

@@ -1,4 +1,4 @@
-"""What the judge knows of all nodes: the newest words, the last half minute, the newest answers."""
+"""What the monitor knows of all nodes: the newest statuses, the last half minute of them, the newest answers."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ MAX_HISTORY = 128
 
 @dataclass(slots=True)
 class JobState:
-    """Filled by messages, read by the judge.  Times are monotonic unless they end in `wall_s`."""
+    """Filled by messages, read by the monitor.  Times are monotonic unless they end in `wall_s`."""
 
     statuses: dict[int, NodeStatus] = field(default_factory=dict)
     heard: dict[int, float] = field(default_factory=dict)
@@ -174,7 +174,9 @@ class JobState:
                 needs_words = rank.signal in {None, "SIGABRT"}
                 if not (rank.is_gone and is_bad and needs_words):
                     continue
-                if rank.rank not in heard or (self._is_early(node, rank.rank) and not self._tells_why(node, rank.rank)):
+                if rank.rank not in heard or (
+                    self._is_early(node, rank.rank) and not self._has_reason(node, rank.rank)
+                ):
                     found[rank.rank] = self.ended_at[rank.rank]
         return found
 
@@ -190,7 +192,7 @@ class JobState:
             return not answer.has_whole_logs
         return self.answered[node] - self.ended_at[rank] < LATE_LOG_S
 
-    def _tells_why(self, node: int, rank: int) -> bool:
+    def _has_reason(self, node: int, rank: int) -> bool:
         return any(d.rank == rank and d.text for r in self.readings.get(node, ()) for d in r.deaths)
 
     def has_settled_elsewhere(self, stay_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""The judge: words and evidence in, reports out.  Pure: the time is passed in, nothing is sent or started here."""
+"""The monitor: statuses and evidence in, reports out.  Pure: the time is passed in, nothing is sent or started here."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
 from allready.judging.loading import load
 from allready.judging.mismatch import awaits_lines
-from allready.judging.report_builder import ReportBuilder
+from allready.judging.report_builder import ReportBuilder, status_of_job
 from allready.live.monitor.course import CourseBook
 from allready.live.monitor.job_state import LATE_LOG_S, JobState
 from allready.live.monitor.pace import PaceBook
@@ -41,7 +41,7 @@ WORDS_AGAIN_S = 0.4
 LINES_AGAIN_S = 0.3
 """The second question brings dumps, which have the lines of calls: where calls differ it need not wait."""
 WORDS_S = 5.0
-"""So long the judge waits for the last output of a rank that has ended."""
+"""So long the monitor waits for the last output of a rank that has ended."""
 DOUBT_S = 2.0
 """A verdict that names no rank, or is only possible, may still be bettered by records that come."""
 GRACE_S = 0.4
@@ -62,7 +62,7 @@ _OVER = {
 MAX_KEPT = 64
 
 
-class Judge:
+class Monitor:
     """One attempt after another of one job.
 
     Args:
@@ -133,7 +133,7 @@ class Judge:
             self._forget_if_new(attempt)
 
     def without_moved(self, evidence: model.NodeEvidence) -> model.NodeEvidence | None:
-        """An answer without its ranks that are elsewhere than in the last output; None: all of them are."""
+        """An answer without its ranks that are elsewhere than in the newest status; None: all of them are."""
         return self._board.without_moved(evidence)
 
     def lose(self, node_rank: int, loss: model.Loss, now: float) -> None:
@@ -308,7 +308,7 @@ class Judge:
             rank.rank
             for node, status in self._board.statuses.items()
             for rank in status.ranks
-            if node not in self._board.lost and (rank.ended_s or 0.0) - status.clock_offset_s <= stopping_s
+            if node not in self._board.lost and status.by_node_0(rank.ended_s or 0.0) <= stopping_s
         }
         return any(r in own and now - since < WORDS_S for r, since in self._board.ends_without_words().items())
 
@@ -356,7 +356,12 @@ class Judge:
         return self._reports.build(
             now=datetime.fromtimestamp(wall_s, UTC),
             world=world,
-            status=self._status((*crashed(unchecked), *silent), live, is_over=is_over),
+            status=status_of_job(
+                standing.finding,
+                (*crashed(unchecked), *silent),
+                over=live if is_over else None,
+                was_stopped=self._stopping is not None,
+            ),
             verdict=done.verdict,
             findings=done.findings,
             not_checked=(*silent, *unchecked),
@@ -388,8 +393,8 @@ class Judge:
         )
 
     def _has_last_words(self, now: float) -> bool:
-        """Whether ends may be reported: the ranks' last output was asked for after they ended, and others had their
-        say."""
+        """Whether ends may be reported: the ranks' last output was asked for after they ended, and others had time
+        to send theirs."""
         if self._ended_since is None or now - self._ended_since < GRACE_S:
             return False
         return all(now - since >= WORDS_S for since in self._board.ends_without_words().values())
@@ -443,22 +448,6 @@ class Judge:
             for n, age in sorted(live.heard_s.items())
             if age > SILENT_S or n in live.lost
         )
-
-    def _status(self, unchecked: Sequence[model.NotChecked], live: model.Live, *, is_over: bool) -> model.Status:
-        if self._standing.is_fault:
-            return model.Status.FAULT
-        if self._standing.finding is not None and not is_over:
-            return model.Status.WAITING
-        if is_over and self._ended_badly(live):
-            return model.Status.UNKNOWN
-        return model.Status.UNKNOWN if unchecked else model.Status.HEALTHY
-
-    def _ended_badly(self, live: model.Live) -> bool:
-        """A rank failed, it was not requested, and nothing explains it."""
-        if self._stopping is not None:
-            return False
-        ranks = live.ranks().values()
-        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in model.ENDING_SIGNALS for r in ranks)
 
 
 def visible_of(run: model.RunEvidence) -> dict[Layer | None, float]:

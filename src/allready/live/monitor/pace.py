@@ -104,7 +104,7 @@ class PaceBook:
         if any(self._pids.get(rank, pid) != pid for rank, pid in pids.items()):
             self.begin_anew()
         self._pids |= pids
-        self._newest_s = max(self._newest_s, status.time_s - status.clock_offset_s)
+        self._newest_s = max(self._newest_s, status.by_node_0(status.time_s))
         jumped = self._take_clock(status)
         for rank in status.ranks:
             self._node_of[rank.rank] = status.node_rank

@@ -1,4 +1,4 @@
-"""What the judge keeps of one rank's operations in one group: parallel arrays of the last few hundred, oldest first."""
+"""What the monitor keeps of one rank's operations in one group: arrays of the last few hundred, oldest first."""
 
 from array import array
 from bisect import bisect_left

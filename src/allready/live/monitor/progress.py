@@ -66,7 +66,7 @@ def progress_of(
             for mark in rank.groups or (last_marks or {}).get(rank.rank, ()):
                 joined.add(rank.rank)
                 key = (mark.group, _members(mark, world_size))
-                marks.setdefault(key, {})[rank.rank] = (mark, status.time_s - status.clock_offset_s)
+                marks.setdefault(key, {})[rank.rank] = (mark, status.by_node_0(status.time_s))
     found = [
         _group(name, members, reported, flight, joined, {r: s.get(name, 0) for r, s in (shifts or {}).items()}, mute)
         for (name, members), reported in sorted(marks.items(), key=lambda item: item[0][0])

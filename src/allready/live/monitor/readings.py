@@ -36,7 +36,7 @@ END_S = 5.0
 """What such a library wrote in the last seconds belongs to the end; an earlier line may have been outlived."""
 
 
-class Whose(Struct, frozen=True, kw_only=True):
+class SourceOwner(Struct, frozen=True, kw_only=True):
     """Where a rank's evidence comes from, for names of sources."""
 
     node: int
@@ -50,7 +50,7 @@ class Whose(Struct, frozen=True, kw_only=True):
 
 def readings_of(answer: NodeEvidence) -> list[Reading]:
     """Everything in one node's answer.  What cannot be read is a problem of its source, never an exception."""
-    whose = Whose(node=answer.node_rank, name=answer.status.name, attempt=answer.status.attempt)
+    whose = SourceOwner(node=answer.node_rank, name=answer.status.name, attempt=answer.status.attempt)
     found: list[Reading] = []
     for one in answer.ranks:
         found += _of_rank(one, whose, answer)
@@ -84,7 +84,7 @@ def _is_same_file(one: str, other: str) -> bool:
     return one.rpartition("/")[2] == other.rpartition("/")[2]
 
 
-def _of_rank(one: RankEvidence, whose: Whose, answer: NodeEvidence) -> Iterator[Reading]:
+def _of_rank(one: RankEvidence, whose: SourceOwner, answer: NodeEvidence) -> Iterator[Reading]:
     if one.stack:
         source = whose.path(one.rank, "evidence/stacks.txt")
         yield _guarded("stacks", source, lambda: _stacks(one, source, answer.time_s))
@@ -139,7 +139,7 @@ def _stacks(one: RankEvidence, source: str, time_s: float) -> Reading:
     return replace(reading, stacks=stacks)
 
 
-def _record(one: RankEvidence, whose: Whose) -> Reading | None:
+def _record(one: RankEvidence, whose: SourceOwner) -> Reading | None:
     """The recorder's operations: the dump, which has call sites, or else the ring."""
     if one.dump and len(one.dump) <= 2 * MAX_DUMP_BYTES:
         source = whose.path(one.rank, "evidence/dump.pickle")
@@ -167,7 +167,7 @@ def _named(reading: Reading, rank: int) -> Reading:
     return replace(reading, dumps=used[:1])
 
 
-def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> Reading:
+def _last_words(one: RankEvidence, source: str, whose: SourceOwner, time_s: float) -> Reading:
     """How a rank ended, by its own output.
 
     What else its output says is left out: a line that looks grave and that the rank outlived explains nothing.
@@ -208,7 +208,7 @@ def _first_of_last(one: RankEvidence) -> float:
     return num_lines - LAST_LINES + 1 if one.status.exit_code else math.inf
 
 
-def _nccl_calls(one: RankEvidence, source: str, whose: Whose) -> Reading:
+def _nccl_calls(one: RankEvidence, source: str, whose: SourceOwner) -> Reading:
     """What NCCL logged of a rank's communicators, interfaces and calls; whose log it is the agent knows."""
     record, node = decoded(one.nccl_record), f"node{whose.node}"
     return Reading(
@@ -220,7 +220,7 @@ def _nccl_calls(one: RankEvidence, source: str, whose: Whose) -> Reading:
     )
 
 
-def _nccl_errors(one: RankEvidence, source: str, whose: Whose, time_s: float) -> Reading:
+def _nccl_errors(one: RankEvidence, source: str, whose: SourceOwner, time_s: float) -> Reading:
     """Errors in the NCCL log of a rank that failed; NCCL goes on after none of those that may be a first cause."""
     reading = read_lines(
         (line[:MAX_LINE] for line in _cut(one.nccl_log_tail).splitlines()), source, mtime_s=time_s, file_hints=False
@@ -239,7 +239,7 @@ def _is_at_the_end(death: Death, log: str) -> bool:
     return any(word in line for line in log.rstrip().splitlines()[-LAST_LINES:] for word in words)
 
 
-def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:
+def _owned(death: Death, one: RankEvidence, whose: SourceOwner) -> Death:
     origin = replace(death.origin, rank=one.rank, node=f"node{whose.node}", pid=one.status.pid)
     ending_s = one.status.site_since_s if not one.status.is_gone else None
     return replace(
@@ -277,12 +277,12 @@ def _core(text: str) -> str:
     return (rest if colon and " " not in name else text)[:80]
 
 
-def _event(event: Event, one: RankEvidence, whose: Whose) -> Event:
+def _event(event: Event, one: RankEvidence, whose: SourceOwner) -> Event:
     origin = replace(event.origin, rank=one.rank, node=f"node{whose.node}", pid=one.status.pid)
     return replace(event, origin=origin, time_s=None, last_time_s=None)
 
 
-def _kernel(answer: NodeEvidence, whose: Whose) -> Reading:
+def _kernel(answer: NodeEvidence, whose: SourceOwner) -> Reading:
     """The kernel's lines about ends of this node's ranks; what it says of links and devices stays in the evidence."""
     source = f"attempt{whose.attempt}/node{whose.node}/kernel.log"
     pids = {str(r.status.pid) for r in answer.ranks if r.status.pid is not None}

@@ -1,6 +1,6 @@
 """Whether something is worth a closer look: from statuses alone, many times a second.
 
-A suspicion accuses no rank.  It makes the judge ask all agents for evidence.
+A suspicion accuses no rank.  It makes the monitor ask all agents for evidence.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The TCP connections of a node's ranks, as rows for the judge."""
+"""The TCP connections of a node's ranks, as rows for the monitor."""
 
 from collections.abc import Iterable, Mapping
 
@@ -66,7 +66,7 @@ def _of(owner: Owner, row: SocketRow) -> SocketRow:
 
 
 def trouble(row: SocketRow) -> tuple[int, ...]:
-    """A greater one matters more to the judge."""
+    """A greater one matters more to the monitor."""
     return (
         row.backoff,
         row.state in {"SYN_SENT", "SYN_RECV"},

@@ -16,13 +16,13 @@ from allready.evidence.stacks.meaning import describe
 from allready.evidence.stacks.read import read_stacks
 from allready.facts.tasks import Task
 from allready.judging.stall import WAITING
-from allready.live.monitor.monitor import Judge
+from allready.live.monitor.monitor import Monitor
 from allready.live.node.stacks import head, spy, spy_program
 from allready.model import Frame, Gather, NodeEvidence, NodeStatus, RankStatus, Report, Status, World, WorldNode
 
-LOOK_EVERY_S = 2.0
+SAMPLE_EVERY_S = 2.0
 """py-spy reads the memory of a rank without stopping it, and costs a process a few tens of milliseconds."""
-LOOK_S = 3.0
+SAMPLE_S = 3.0
 MAX_SPIED = 16
 
 
@@ -46,11 +46,11 @@ class OutsideJudge:
         ranks = tuple(r.rank for r in status.ranks)
         node = WorldNode(node_rank=status.node_rank, name=status.name, ranks=ranks)
         world = World(num_nodes=1, world_size=max(world_size or 0, len(ranks)), nodes=(node,))
-        self._judge = Judge(hang_after_s=None, world=world, command="watch")
+        self._judge = Monitor(hang_after_s=None, world=world, command="watch")
         self._gather = gather
         self._program = spy_program()
-        self._look: Task[Mapping[int, str]] | None = None
-        self._looked_s = float("-inf")
+        self._sample: Task[Mapping[int, str]] | None = None
+        self._sampled_s = float("-inf")
         self._seen: dict[int, _Seen] = {}
 
     @property
@@ -73,20 +73,20 @@ class OutsideJudge:
         return report if found and report is not None and report.status in {Status.FAULT, Status.WAITING} else None
 
     def _take_sample(self, status: NodeStatus, now: float) -> None:
-        if self._look is not None:
+        if self._sample is not None:
             try:
-                found = self._look.result(timeout_s=0.0)
+                found = self._sample.result(timeout_s=0.0)
             except DeadlineExceeded:
                 return
-            self._look = None
+            self._sample = None
             for rank in status.ranks:
                 self._note(rank, found.get(rank.pid or 0, ""), status.time_s)
-        if self._program is None or now - self._looked_s < LOOK_EVERY_S:
+        if self._program is None or now - self._sampled_s < SAMPLE_EVERY_S:
             return
         pids = [r.pid for r in status.ranks if r.pid is not None and not r.is_gone and not r.is_frozen][:MAX_SPIED]
-        self._looked_s = now
-        program, until = self._program, now + LOOK_S
-        self._look = Task(lambda: spy(pids, until, program), "py-spy") if pids else None
+        self._sampled_s = now
+        program, until = self._program, now + SAMPLE_S
+        self._sample = Task(lambda: spy(pids, until, program), "py-spy") if pids else None
 
     def _note(self, rank: RankStatus, text: str, now_s: float) -> None:
         """Since when the main thread has had this stack, and what it does there."""

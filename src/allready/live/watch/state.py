@@ -93,7 +93,7 @@ def ages_s(statuses: tuple[NodeStatus, ...], now_s: float) -> dict[int, float]:
     """Node -> how old its status is beside the newest one; of a single node, beside this machine's clock."""
     if len(statuses) == 1:
         return {statuses[0].node_rank: max(0.0, now_s - statuses[0].time_s)}
-    on_node_0 = {s.node_rank: s.time_s - s.clock_offset_s for s in statuses}
+    on_node_0 = {s.node_rank: s.by_node_0(s.time_s) for s in statuses}
     return {node: max(on_node_0.values()) - sent_s for node, sent_s in on_node_0.items()}
 
 
@@ -152,7 +152,7 @@ def lines_of(state: WatchState) -> tuple[RankLine, ...]:
         for rank in status.ranks:
             for mark in rank.groups:
                 ahead[mark.group] = max(ahead.get(mark.group, 0), mark.enqueued)
-    newest_s = max((s.time_s - s.clock_offset_s for s in state.statuses), default=0.0)
+    newest_s = max((s.by_node_0(s.time_s) for s in state.statuses), default=0.0)
     found = []
     for status in state.statuses:
         queues: dict[int, tuple[int, int, int]] = {}
@@ -202,7 +202,7 @@ def _behind(mark: GroupMark, ahead: int, rank: RankStatus, status: NodeStatus, n
     gap = ahead - mark.enqueued
     goes_on = mark.moved_s is not None and status.time_s - mark.moved_s < MOVING_S
     if gap > 0 and goes_on and rank.period_s:
-        gap -= math.ceil((newest_s - status.time_s + status.clock_offset_s + MOMENT_S) / rank.period_s)
+        gap -= math.ceil((newest_s - status.by_node_0(status.time_s) + MOMENT_S) / rank.period_s)
     return max(0, gap)
 
 

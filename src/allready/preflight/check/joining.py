@@ -11,7 +11,7 @@ from allready.model import Fleet, HostFacts, Loss, MasterContactFacts, Report, U
 from allready.preflight.check.context import LAST_FACTS_S, CheckContext
 from allready.text.reasons import reason
 
-SPEAK_FROM_S = 2.0
+REPORT_FROM_S = 2.0
 REPEAT_S = 5.0
 GIVE_UP_HOPELESS_S = 5.0
 GIVE_UP_SILENT_S = 30.0
@@ -44,13 +44,13 @@ class Joiner:
                 is_hopeless = self.contact.outcome in HOPELESS and waited_s > patience_s
                 if is_hopeless or waited_s > self._context.request.wait_s:
                     return None
-                if waited_s > SPEAK_FROM_S:
-                    await self._speak(waited_s)
+                if waited_s > REPORT_FROM_S:
+                    await self._report_waiting(waited_s)
                 await asyncio.sleep(RETRY_S)
         finally:
             self._contact.close()
 
-    async def _speak(self, waited_s: float) -> None:
+    async def _report_waiting(self, waited_s: float) -> None:
         facts = self.contact
         self._context.narrator.say(
             "check.waiting_for_master",

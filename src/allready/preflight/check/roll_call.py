@@ -24,7 +24,7 @@ from allready.preflight.check.report_series import plain, world_of
 from allready.preflight.check.waits import in_daemon_thread
 from allready.text.reasons import reason
 
-SPEAK_FROM_S = 2.0  # from here on every node is informed who is awaited
+REPORT_FROM_S = 2.0  # from here on every node is informed who is awaited
 REPEAT_S = 5.0
 SETTLE_S = 1.5  # after a clash: time for the others' claims, so that the majority is known
 FACTS_S = 20.0
@@ -73,15 +73,15 @@ class RollCaller:
 
     async def open_port(self) -> bool:
         """Open the master port; False when another process keeps it, which `judge` then explains."""
-        if await self._port.open(on_taken=self._speak_of_port):
+        if await self._port.open(on_taken=self._report_port):
             return True
         self.facts[0] = replace(await self._context.facts_within(LAST_FACTS_S), master_port=self._port.facts)
         self.why_not["roll"] = reason(model.UncheckedKind.NO_MASTER_PORT)
         return False
 
-    def _speak_of_port(self, waited_s: float) -> None:
+    def _report_port(self, waited_s: float) -> None:
         self.take_own_facts()
-        if waited_s > SPEAK_FROM_S and 0 in self.facts:
+        if waited_s > REPORT_FROM_S and 0 in self.facts:
             self.judge(waiting=True)
 
     # The roll
@@ -126,7 +126,7 @@ class RollCaller:
                 now = await self._half_open() - old
                 hub.note_half_open([address for address, _ in now & seen_before])
                 seen_before = now
-            await self._speak(roll)
+            await self._report_missing_nodes(roll)
 
     def _has_rules(self) -> bool:
         """Whether the rules are loaded.  In the loop that would keep the nodes that greet now waiting, on a busy
@@ -180,9 +180,9 @@ class RollCaller:
         finally:
             contact.close()
 
-    async def _speak(self, roll: model.RollCall) -> None:
+    async def _report_missing_nodes(self, roll: model.RollCall) -> None:
         hub, elapsed_s = self.hub, self.hub.elapsed_s
-        if elapsed_s < SPEAK_FROM_S and hub.clash_since is None:
+        if elapsed_s < REPORT_FROM_S and hub.clash_since is None:
             return
         world = world_of(roll, nproc_default=self._context.launch.nproc_per_node)
         self._context.narrator.say(

@@ -101,7 +101,7 @@ class _Part:
         self._positions_wanted = False
         self._shm: set[str] = set()
         self._sockets = RankSockets(node.node_rank)
-        self._looking = asyncio.Lock()
+        self._sampling = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.ranks: list[RankProcess] = []
 
@@ -127,7 +127,7 @@ class _Part:
 
     async def serve(self) -> tuple[str, Any] | None:
         publisher = asyncio.create_task(self._publish())
-        looker = asyncio.create_task(self._look_around())
+        sampler = asyncio.create_task(self._sample_connections())
         received_s = time.monotonic()
         try:
             while True:
@@ -151,7 +151,7 @@ class _Part:
                     return None
                 await self._handle(kind, message)
         finally:
-            helpers = {publisher, looker, *self._tasks}
+            helpers = {publisher, sampler, *self._tasks}
             for task in helpers:
                 task.cancel()
             await asyncio.wait(helpers)
@@ -168,22 +168,22 @@ class _Part:
             states = await asyncio.gather(*(p.examine(self._node.node_rank) for p in asked))
             self._outbox.append((wire.EXAMINED, wire.Examined(run=self._order.run, ranks=tuple(states))))
             self._urgent.set()
-        elif kind == wire.LOOK and not self._tasks:
-            task = asyncio.create_task(self._answer_look())
+        elif kind == wire.SAMPLE and not self._tasks:
+            task = asyncio.create_task(self._answer_sample())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _look_around(self) -> None:
-        """Look at the ranks' connections every second.  Ends by cancellation; one read may end in its thread later."""
+    async def _sample_connections(self) -> None:
+        """Sample the ranks' connections every second.  Ends by cancellation; one read may end in its thread later."""
         if self._order.num_nodes < 2:
             return
         while True:
             await asyncio.sleep(EVERY_S)
-            async with self._looking:
-                await asyncio.to_thread(self._sockets.look, self._pids())
+            async with self._sampling:
+                await asyncio.to_thread(self._sockets.sample, self._pids())
 
-    async def _answer_look(self) -> None:
-        async with self._looking:
+    async def _answer_sample(self) -> None:
+        async with self._sampling:
             traffic = await asyncio.to_thread(self._sockets.answer, self._order.run, self._pids())
         self._outbox.append((wire.TRAFFIC, traffic))
         self._urgent.set()

@@ -24,8 +24,8 @@ from allready.preflight.collectives.tracker import StageTracker
 
 _TICK_S = 0.25
 _EXAMINE_S = 2.5
-_LOOK_AFTER_S = 3.0
-_LOOK_EVERY_S = 3.0
+_SAMPLE_AFTER_S = 3.0
+_SAMPLE_EVERY_S = 3.0
 _SLOW_AFTER_S = 6.0
 _STOP_S = 7.0
 _STOP_WHEN_CANCELLED_S = 2.0
@@ -111,7 +111,7 @@ class _Run:
             {n: spec.names.get(n, "") for n in spec.nproc}, spec.addresses, wall_s=time.time() - time.monotonic()
         )
         self._live: Live | None = None  # what is kept of it
-        self._looked = self._judged_look = 0.0
+        self._sampled_s = self._judged_sample_s = 0.0
         self._world = World(
             num_nodes=len(spec.nproc),
             world_size=spec.world_size,
@@ -211,18 +211,18 @@ class _Run:
         Asks the nodes for what they see as long as no rank moves; long before the stage's deadline.
         """
         still_s = self._tracker.still_s(now)
-        if len(self._spec.nproc) < 2 or self._spec.is_faulty or still_s < _LOOK_AFTER_S:
+        if len(self._spec.nproc) < 2 or self._spec.is_faulty or still_s < _SAMPLE_AFTER_S:
             return ""
-        if now - self._looked >= _LOOK_EVERY_S:
+        if now - self._sampled_s >= _SAMPLE_EVERY_S:
             await self._sample(now)
-        is_answered = self._traffic.is_complete(self._nodes, since_s=self._looked)
-        if self._judged_look == self._looked or not (is_answered or now - self._looked >= _EXAMINE_S):
+        is_answered = self._traffic.is_complete(self._nodes, since_s=self._sampled_s)
+        if self._judged_sample_s == self._sampled_s or not (is_answered or now - self._sampled_s >= _EXAMINE_S):
             return ""
-        self._judged_look = self._looked
+        self._judged_sample_s = self._sampled_s
         live = self._traffic.live(now)
         found = broken_in(live)
         if found is not None:
-            why = _UNACKNOWLEDGED if found.is_sure and found.for_s >= _LOOK_AFTER_S else ""
+            why = _UNACKNOWLEDGED if found.is_sure and found.for_s >= _SAMPLE_AFTER_S else ""
         else:
             is_slow = still_s >= _SLOW_AFTER_S and any(map(is_error, link_findings(live, self._world)))
             why = _TOO_SLOW if is_slow else ""
@@ -232,12 +232,12 @@ class _Run:
     async def _last_sample(self) -> Live:
         """At the connections as they are when a run ends."""
         await self._sample(time.monotonic())
-        await self._collect(_EXAMINE_S, lambda: self._traffic.is_complete(self._nodes, since_s=self._looked))
+        await self._collect(_EXAMINE_S, lambda: self._traffic.is_complete(self._nodes, since_s=self._sampled_s))
         return self._traffic.live(time.monotonic())
 
     async def _sample(self, now: float) -> None:
-        self._looked = now
-        await self._to_all(wire.LOOK)
+        self._sampled_s = now
+        await self._to_all(wire.SAMPLE)
 
     def _take(self, node_rank: int, kind: str, body: Any) -> None:
         if kind == LOST:
@@ -248,7 +248,7 @@ class _Run:
             return
         if node_rank not in self._spec.nproc:
             return
-        self._traffic.hear(node_rank, time.monotonic())
+        self._traffic.note_message(node_rank, time.monotonic())
         try:
             self._take_own(node_rank, kind, body)
         except ExchangeError as error:

@@ -179,10 +179,10 @@ class TorchRank:
         held = Held()
         speeds = measure(self.torch, self.device)
         self.side.send("local", speeds=speeds)
-        self._tell_held(held)
+        self._send_held(held)
         note(", ".join(f"{name} {speed:.1f} GB/s" for name, speed in speeds.items()))
 
-    def _tell_held(self, held: Held) -> None:
+    def _send_held(self, held: Held) -> None:
         share = held.share()
         if share:
             self.side.send("held", held_share=share)
@@ -191,14 +191,14 @@ class TorchRank:
         """All members meet pair by pair."""
         held = Held()
         done, planned = self._meetings().pairs()
-        self._tell_held(held)
+        self._send_held(held)
         note(said("{done} of {planned} rounds", done=done, planned=planned))
 
     def bisect(self, note: Note) -> None:
         """Halves of halves, until the members that are slow are known."""
         held = Held()
         num_rounds = self._meetings().bisect()
-        self._tell_held(held)
+        self._send_held(held)
         note(said("{num} rounds", num=num_rounds))
 
     def _meetings(self) -> Meetings:

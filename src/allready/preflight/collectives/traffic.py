@@ -22,7 +22,7 @@ from allready.proc.cgroup import cpu_pressure_share
 Answer = TypeVar("Answer")
 
 EVERY_S = 1.0
-MAX_LOOKS = 8
+MAX_SAMPLES = 8
 MAX_ROWS = 64
 SOCKETS_S = 0.5
 ASK_S = 1.5
@@ -33,12 +33,12 @@ class RankSockets:
 
     def __init__(self, node_rank: int) -> None:
         self._node_rank = node_rank
-        self._looks: deque[NodeStatus] = deque(maxlen=MAX_LOOKS)  # times on the monotonic clock
+        self._samples: deque[NodeStatus] = deque(maxlen=MAX_SAMPLES)  # times on the monotonic clock
         self._links = LinkWatch()
         self._reach = Reach()
         self._path_sizes = PathSizes()
 
-    def look(self, ranks: Iterable[tuple[int, int]]) -> NodeStatus:
+    def sample(self, ranks: Iterable[tuple[int, int]]) -> NodeStatus:
         """Note the connections to other nodes of these (rank, pid) as they are now, those in trouble first."""
         rows: tuple[SocketRow, ...] = ()
         with contextlib.suppress(FactUnavailable):
@@ -54,13 +54,13 @@ class RankSockets:
             links=links,
             cpu_pressure_share=cpu_pressure_share(),
         )
-        self._looks.append(status)
+        self._samples.append(status)
         self._reach.learn(rows)
         return status
 
     def answer(self, run: str, ranks: Iterable[tuple[int, int]]) -> wire.Traffic:
         """All that was seen, and whether and up to which packet size the other hosts answer."""
-        status = self.look(ranks)
+        status = self.sample(ranks)
         reach, sizes = self._reach.ask(status.sockets), self._path_sizes.ask(status.sockets, every=True)
         addresses = self._links.addresses(timeout_s=SOCKETS_S)
         answers, sized = _result(reach) or {}, _result(sizes) or {}
@@ -78,7 +78,7 @@ class RankSockets:
             reached_s=0.0,
             path_sizes=self._path_sizes.judged(sized),
         )
-        history = tuple(replace(look, time_s=look.time_s - now) for look in self._looks)
+        history = tuple(replace(sample, time_s=sample.time_s - now) for sample in self._samples)
         return wire.Traffic(run=run, history=history, evidence=evidence)
 
 

@@ -23,14 +23,14 @@ START = "collectives.start"
 PORT = "collectives.port"
 STILL_HERE = "collectives.still_here"
 EXAMINE = "collectives.examine"
-LOOK = "collectives.look"
+SAMPLE = "collectives.look"
 TRAFFIC = "collectives.traffic"
 STOP = "collectives.stop"
 PROGRESS = "collectives.progress"
 EXAMINED = "collectives.examined"
 STOPPED = "collectives.stopped"
 
-KINDS_TO_NODE = frozenset({START, PORT, STILL_HERE, EXAMINE, LOOK, STOP})
+KINDS_TO_NODE = frozenset({START, PORT, STILL_HERE, EXAMINE, SAMPLE, STOP})
 STILL_HERE_EVERY_S = 5.0
 HUB_SILENT_S = 60.0
 """A node ends its ranks when node 0 sends nothing for this long."""

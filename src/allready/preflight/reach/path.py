@@ -34,7 +34,7 @@ _MAX_ALONE_BYTES = 2**16  # a packet of full size goes ahead alone of payloads u
 _USUAL_BYTES = 1460
 _MIN_LOST, _LOST_SHARE = 3, 0.01
 _LESS_BYTES = 64
-_LOOK_EVERY_S = 0.002
+_POLL_EVERY_S = 0.002
 _UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
 _ICMP_PROHIBITED = {(3, 9), (3, 10), (3, 13), (1, 1), (1, 5), (1, 6)}  # IPv4 (type 3) and IPv6 (type 1)
 _ICMP_NAMES = {
@@ -247,7 +247,7 @@ class Path:
                 while not task.done() and (left_s := until - time.monotonic()) > 0:
                     await asyncio.wait({task}, timeout=left_s if pace is None else min(left_s, _MEASURE_EVERY_S))
                     if pace is not None and not task.done():
-                        pace.look()
+                        pace.check()
                 if task.done():
                     return task.result()
                 now = tcp_progress(sock)
@@ -316,7 +316,7 @@ async def _acknowledged(sock: socket.socket) -> None:
     """Until the peer's kernel has everything that was written; what is written meanwhile could join it."""
     with contextlib.suppress(OSError):
         while unacknowledged_bytes(sock):  # noqa: ASYNC110 - the kernel gives no event when it is acknowledged
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_EVERY_S)
 
 
 class _TooSlow(Exception):  # noqa: N818 - a state: it moves, and its rate is known
@@ -334,7 +334,7 @@ class _Pace:
         self._before = self._state()
         self._began = time.monotonic()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise _TooSlow when the payload has kept the network busy for long."""
         before, now = self._before, self._state()
         if before is None or now is None or before.num_bytes is None or now.num_bytes is None or not now.busy_s:

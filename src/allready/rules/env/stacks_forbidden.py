@@ -6,7 +6,7 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, LimitFacts, PerNode, RemedyStep, Severity, World
 
-NOBODY, ADMINISTRATORS = 3, 2
+NO_ATTACH, ADMIN_ONLY = 3, 2
 
 
 @Rule(
@@ -43,7 +43,7 @@ def stacks_forbidden(limits: PerNode[LimitFacts], world: World) -> Iterator[Hit]
     """
     for node, facts in limits.items():
         scope = facts.ptrace_scope
-        if scope == NOBODY or (scope == ADMINISTRATORS and facts.can_ptrace is False):
+        if scope == NO_ATTACH or (scope == ADMIN_ONLY and facts.can_ptrace is False):
             yield Hit(
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "scope": scope},

@@ -39,7 +39,7 @@ FAILURE = re.compile(
 )
 
 
-class Found(Struct, frozen=True):
+class WarningBlock(Struct, frozen=True):
     """A warning, and the lines `file -> code` right behind it."""
 
     event: Event
@@ -110,7 +110,7 @@ def phase_of(chain: Sequence[Event]) -> str:
     return ""
 
 
-def _class_of(found: Found) -> FaultClass | None:
+def _class_of(found: WarningBlock) -> FaultClass | None:
     if found.code == 6:
         return FaultClass.NET_BROKEN
     if found.code in {4, 5} and phase_of(found.chain) == "enqueue":
@@ -121,7 +121,7 @@ def _class_of(found: Found) -> FaultClass | None:
     return None
 
 
-def _first(case: Analysis) -> tuple[Found | None, bool]:
+def _first(case: Analysis) -> tuple[WarningBlock | None, bool]:
     """The warning to tell, and whether its process failed by it."""
     found = sorted(_candidates(case), key=lambda f: (not f.chain, f.event.time_s is None, f.event.time_s or 0.0))
     found = [f for f in found[:MAX] if not is_being_stopped(case, f.event)]
@@ -139,7 +139,7 @@ def _first(case: Analysis) -> tuple[Found | None, bool]:
     return (unknown[0], False) if unknown else (None, False)
 
 
-def _candidates(case: Analysis) -> Iterator[Found]:
+def _candidates(case: Analysis) -> Iterator[WarningBlock]:
     """Warnings that no signature knows, and those of others that a chain follows at once."""
     of_nccl = (e for e in case.run.events if e.signature.startswith("nccl."))
     for unordered in grouped((writer_of(e), e) for e in of_nccl).values():
@@ -156,8 +156,8 @@ def _candidates(case: Analysis) -> Iterator[Found]:
             if event.role is Role.CASCADE or (event.signature != OTHER and event.role is not Role.HARMLESS):
                 continue
             if event.signature == OTHER or (chain and _is_near(event, chain[0])):
-                one = Found(event, chain)
-                yield one if one.code else Found(event)
+                one = WarningBlock(event, chain)
+                yield one if one.code else WarningBlock(event)
 
 
 def writer_of(event: Event) -> tuple[object, ...]:

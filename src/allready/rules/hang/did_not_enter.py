@@ -5,6 +5,7 @@ from allready.judging.hang import HangKind
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
 from allready.judging.stated import doing_words
+from allready.judging.values import shared
 from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
 from allready.model.fill import UNKNOWN
 from allready.rules.hang._hits import blamed, hit_of
@@ -46,15 +47,15 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     if found is None:
         return
     blame, _, _ = found
-    first = blame.causes[0]
-    classes = {cause.fault_class for cause in blame.causes}
-    values = {"doing": first.shown_by or doing_words(first.doing), "site": first.site or UNKNOWN}
+    doing = shared(cause.shown_by or doing_words(cause.doing) for cause in blame.causes)
+    site = shared(cause.site for cause in blame.causes)
+    values: dict[str, object] = {"doing": doing or UNKNOWN, "site": site or UNKNOWN}
     has_ended = {cause.kind for cause in blame.causes} <= {StallKind.LEAVING, StallKind.DIED}
     are_gone = has_ended and not any(stack.rank in blame.ranks for stack in case.run.stacks)
     yield hit_of(
         case,
         blame,
         values=values | ({PROCESSES: ()} if are_gone else {}),
-        fault_class=first.fault_class if len(classes) == 1 else FaultClass.CPU_STUCK,
+        fault_class=shared(cause.fault_class for cause in blame.causes) or FaultClass.CPU_STUCK,
         confidence=min((cause.confidence for cause in blame.causes), key=lambda c: c.weight),
     )

@@ -82,7 +82,7 @@ def _carrier_lost(live: Live, node: int) -> list[float]:
     for name in {link.name for s in statuses for link in s.links}:
         states = [(s.time_s, k.is_up and k.has_carrier) for s in statuses for k in s.links if k.name == name]
         if states and states[-1][1]:
-            found |= {t - newest.clock_offset_s for (_, before), (t, now) in pairwise(states) if before and not now}
+            found |= {newest.by_node_0(t) for (_, before), (t, now) in pairwise(states) if before and not now}
     return sorted(found)
 
 
@@ -102,7 +102,7 @@ def _gaps(live: Live) -> Gaps:
                     stuck[pair] = stuck.get(pair, False) or is_unanswered(row)
             for ends in stuck:
                 if stuck[ends] and not before.get(ends, False):
-                    began.setdefault(ends, []).append(status.time_s - status.clock_offset_s)
+                    began.setdefault(ends, []).append(status.by_node_0(status.time_s))
             before = stuck
         for ends, times in began.items():
             if before.get(ends) is False:  # a connection that is gone did not come back

@@ -1,7 +1,7 @@
 """What the rules about running jobs share: hits of one kind of stall, the values of their messages, and evidence."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
@@ -9,12 +9,11 @@ from allready.judging.live_status import named, status_of
 from allready.judging.places import num_ranks
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.stated import doing_words, stated
+from allready.judging.values import shared
 from allready.judging.wait_words import call_of, waited_s
 from allready.judging.waits import WaitSnapshot, positions
-from allready.model import Culprits, Evidence, Hit, Live, World, clock_time, wall_clock
+from allready.model import Culprits, Evidence, Hit, Live, clock_time, wall_clock
 from allready.model.fill import UNKNOWN
-
-T = TypeVar("T")
 
 MIN_WAIT_S = 1.2
 """The newest status of a rank is up to a second old; a wait that lasted longer was one when it was taken."""
@@ -68,16 +67,16 @@ def _place(live: Live, found: HangBlame) -> str:
 
 
 def common(case: Analysis, found: HangBlame, causes: Sequence[StallCause]) -> dict[str, object]:
-    """Who, since when, where, how many wait and in what; the same names in every message."""
+    """Who, since when, where, how many wait and in what; the same names in every message.
+
+    Of several ranks only what is true of all of them: a line or a call that they share, the time from which on all are
+    held up.
+    """
     live, world = case.live, case.world
     assert live is not None
-    first = causes[0] if causes else None
-    status = status_of(live, first.rank) if first is not None else None
-    began = (first.began_s if first is not None else None) or found.began_s
+    began = max((c.began_s for c in causes if c.began_s is not None), default=None) or found.began_s
     return {
         "who": named(live, world, (c.rank for c in causes) if causes else found.ranks),
-        "on": node_label(live, world, first.rank) if first is not None else "?",
-        "pid": (status.pid if status is not None else None) or "?",
         "since": wall_clock(began),
         "site": shared(c.site for c in causes) or UNKNOWN,
         "doing": doing_words(shared(c.doing for c in causes) or ""),
@@ -86,18 +85,6 @@ def common(case: Analysis, found: HangBlame, causes: Sequence[StallCause]) -> di
         "waited": waited_s(case, found) or UNKNOWN,
         "operation": call_of(case.run, found.wait) if found.wait is not None else _place(live, found),
     }
-
-
-def shared(values: Iterable[T]) -> T | None:
-    """The one value of all; None where they differ."""
-    known = set(values)
-    return known.pop() if len(known) == 1 else None
-
-
-def node_label(live: Live, world: World, rank: int) -> str:
-    """The node of a rank, `2 (gpu02)`; `?` where it is not known."""
-    node = live.node_of_rank().get(rank)
-    return "?" if node is None else world.label(node)
 
 
 def shown(live: Live, found: HangBlame, causes: Sequence[StallCause]) -> tuple[Evidence, ...]:

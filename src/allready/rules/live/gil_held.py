@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
-from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
 
 
@@ -22,7 +22,12 @@ from allready.rules.live._hits import stall_hits
             explanation="the call[[ at {site}]] goes into native code that keeps the GIL: release it there "
             "(Py_BEGIN_ALLOW_THREADS, ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release)"
         ),
-        RemedyStep(explanation="read the native frames", where="node {on}", command="py-spy dump --native --pid {pid}"),
+        RemedyStep(
+            explanation="read the native frames",
+            each=PROCESSES,
+            where="{on}",
+            command="py-spy dump --native --pid {pid}",
+        ),
     ),
 )
 def gil_held(case: Analysis) -> Iterator[Hit]:

@@ -8,8 +8,21 @@ from allready.judging.live_status import mark_of, named
 from allready.judging.majority import is_minority, majority_alike
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said, stated
-from allready.model import Confidence, Culprits, Evidence, FaultClass, GroupMark, Hit, Live, RemedyStep, Severity, World
-from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
+from allready.model import (
+    HOSTS,
+    PROCESSES,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    GroupMark,
+    Hit,
+    Live,
+    RemedyStep,
+    Severity,
+    World,
+)
+from allready.rules.live._hits import MIN_WAIT_S, hit_of, shown
 
 
 @Rule(
@@ -24,12 +37,14 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
         RemedyStep(
             explanation="look for throttling, retired pages and Xid errors of its GPU; reset or replace the "
             "GPU if the kernel does not end",
-            where="node {on}",
+            each=HOSTS,
+            where="{on}",
             command="nvidia-smi -q -d PERFORMANCE,PAGE_RETIREMENT; dmesg -T | grep -i xid",
         ),
         RemedyStep(
             explanation="the kernel that it runs is seen with cuda-gdb, or with CUDA_LAUNCH_BLOCKING=1 in a second run",
-            where="node {on}",
+            each=PROCESSES,
+            where="{on}",
             command="cuda-gdb -p {pid}",
         ),
     ),
@@ -66,11 +81,7 @@ def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         found,
         (),
         culprits=Culprits(ranks=seen.behind),
-        values={
-            "who": named(live, world, seen.behind),
-            "on": node_label(live, world, seen.behind[0]),
-            "pid": live.ranks()[seen.behind[0]].pid or "?",
-        },
+        values={"who": named(live, world, seen.behind)},
         severity=None if too_long else Severity.WARNING,
         confidence=Confidence.LIKELY if few and (is_spinning or too_long) else Confidence.POSSIBLE,
         evidence=(*seen.evidence, *shown(live, found, ()))[:12],

@@ -9,9 +9,10 @@ from allready.judging.last_calls import P2P, RECEIVES
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
+from allready.judging.values import shared
 from allready.judging.wait_words import call_of
 from allready.model.fill import UNKNOWN
-from allready.rules.live._hits import MIN_WAIT_S, hit_of, shared, visible_s
+from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
 
 @Rule(

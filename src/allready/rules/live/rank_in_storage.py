@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
-from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
 
 
@@ -20,7 +20,8 @@ from allready.rules.live._hits import stall_hits
     remedy=(
         RemedyStep(
             explanation="look at the file server or the disk behind that path, and at the kernel log",
-            where="node {on}",
+            each=PROCESSES,
+            where="{on}",
             command="timeout 5 ls -l /proc/{pid}/fd; dmesg -T | grep -i -E 'nfs|lustre|fuse|blocked for "
             "more'; nfsstat -m",
         ),

@@ -4,7 +4,8 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.judging.values import shared
+from allready.model import PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.live._hits import hit_of
 
 SURE_AFTER_S = 5.0
@@ -29,7 +30,8 @@ MIN_WAIT_S = 2.0
         ),
         RemedyStep(
             explanation="if it never ends, see what it does[[ at {site}]]",
-            where="node {on}",
+            each=PROCESSES,
+            where="{on}",
             command="py-spy dump --pid {pid}",
         ),
     ),
@@ -60,15 +62,10 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
         found,
         causes,
         severity=Severity.ERROR if too_long else None,
-        fault_class=_class_of(causes),
+        fault_class=shared(c.fault_class for c in causes) or FaultClass.CPU_BUSY,
         confidence=_confidence(causes, found.for_s, too_long=too_long),
         values={"kind": " ".join(sorted({c.kind for c in causes}))},
     )
-
-
-def _class_of(causes: tuple[StallCause, ...]) -> FaultClass:
-    classes = {r.fault_class for r in causes}
-    return classes.pop() if len(classes) == 1 else FaultClass.CPU_BUSY
 
 
 def _confidence(causes: tuple[StallCause, ...], for_s: float, *, too_long: bool) -> Confidence:

@@ -8,6 +8,7 @@ from allready.judging.mismatch import RECORD_S, described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.stop_signals import ended_by
+from allready.judging.values import shared
 from allready.model import (
     Confidence,
     Culprits,
@@ -174,15 +175,10 @@ def _is_new_there(live: Live, rank: int, for_s: float) -> bool:
 
 
 def _seen_at(live: Live, left: Sequence[int]) -> str:
-    """The line of the program at which those that left were seen last, before their end."""
-    before = (
-        s.site
-        for node in sorted(live.history)
-        for one in reversed(live.history[node])
-        for s in one.ranks
-        if s.rank in left and not s.is_gone and s.phase != "ending" and s.site
-    )
-    return next(before, UNKNOWN)
+    """The line of the program at which those that left were seen last, before their end, where it is the same."""
+    seen = (s for one in live.history.values() for status in one for s in status.ranks if s.rank in left)
+    last = {s.rank: s.site for s in seen if not s.is_gone and s.phase != "ending" and s.site}
+    return shared(last.values()) or UNKNOWN
 
 
 def _counts(found: HangBlame, gone: tuple[StallCause, ...]) -> dict[str, object]:
@@ -192,11 +188,15 @@ def _counts(found: HangBlame, gone: tuple[StallCause, ...]) -> dict[str, object]
     left = [p for r in gone if (p := known.get(r.rank)) is not None]
     waiting = [p for r in found.waiting if (p := known.get(r)) is not None]
     theirs = found.operation
-    own = next((p.last for p in left if p.last is not None and p.last.name != UNKNOWN), None)
+    own = shared(p.last for p in left)
     return {
         "last": ranges(p.enqueued for p in left) if left else UNKNOWN,
-        "own_iteration": next((p.iteration for p in left if p.iteration is not None), UNKNOWN),
-        "own": described(own) if own is not None else UNKNOWN,
-        "iteration": next((p.iteration for p in waiting if p.iteration is not None), UNKNOWN),
+        "own_iteration": _or_unknown(shared(p.iteration for p in left)),
+        "own": described(own) if own is not None and own.name != UNKNOWN else UNKNOWN,
+        "iteration": _or_unknown(shared(p.iteration for p in waiting)),
         "theirs": described(theirs) if theirs is not None and theirs.name != UNKNOWN else UNKNOWN,
     }
+
+
+def _or_unknown(value: object) -> object:
+    return UNKNOWN if value is None else value

@@ -7,7 +7,7 @@ from allready.judging.hang import blame_hang
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
 from allready.judging.stated import said
-from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
 from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import stall_hits
 
@@ -35,7 +35,9 @@ HELD = {
             "may hold it across a collective; of a thread that should have let it go on and is not in the evidence, "
             "look in the rank's output for the exception that ended it"
         ),
-        RemedyStep(explanation="read the stacks again", where="node {on}", command="py-spy dump --pid {pid}"),
+        RemedyStep(
+            explanation="read the stacks again", each=PROCESSES, where="{on}", command="py-spy dump --pid {pid}"
+        ),
     ),
 )
 def rank_locked(case: Analysis) -> Iterator[Hit]:

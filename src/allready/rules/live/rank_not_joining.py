@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.model import PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.live._hits import hit_of
 
 PATIENCE = 2.0
@@ -23,7 +23,12 @@ PATIENCE = 2.0
             explanation="look at what {who} {who:does/do} before init_process_group or jax.distributed.initialize: "
             "imports, downloads and data sets belong after joining or on all ranks alike"
         ),
-        RemedyStep(explanation="see what it does[[ at {site}]]", where="node {on}", command="py-spy dump --pid {pid}"),
+        RemedyStep(
+            explanation="see what it does[[ at {site}]]",
+            each=PROCESSES,
+            where="{on}",
+            command="py-spy dump --pid {pid}",
+        ),
     ),
 )
 def rank_not_joining(case: Analysis, live: Live) -> Iterator[Hit]:

@@ -7,7 +7,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.stall_live import stall_of_process
 from allready.judging.stop_signals import LEAVES_WITHIN_S, StopSignal, ended_by, stop_signal
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.model import HOSTS, Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
 from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import hit_of, visible_s
 
@@ -26,7 +26,8 @@ ALONE_S = 2.0
     remedy=(
         RemedyStep(
             explanation="find who sent the signal: a scheduler that evicts, kill, a limit of that node",
-            where="node {on}",
+            each=HOSTS,
+            where="{on}",
             command="journalctl --since '10 min ago' | tail -n 50; dmesg -T | tail -n 30",
         ),
         RemedyStep(explanation="to end a job, end its launcher: it tells all ranks"),

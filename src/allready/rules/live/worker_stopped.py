@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
-from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
 
 
@@ -21,7 +21,8 @@ from allready.rules.live._hits import stall_hits
         RemedyStep(
             explanation="look at that child: if it was stopped, kill -CONT it; if it was killed, see the "
             "kernel log and the size of /dev/shm",
-            where="node {on}",
+            each=PROCESSES,
+            where="{on}",
             command="ps --ppid {pid} -o pid,stat,wchan,args; dmesg -T | grep -i -E 'killed process|oom'; "
             "df -h /dev/shm",
         ),

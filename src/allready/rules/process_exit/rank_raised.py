@@ -1,10 +1,11 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, first_causes, hit_of, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
 from allready.judging.majority import is_majority
 from allready.judging.registry import Layer, Rule
+from allready.judging.values import shared
 from allready.model import Confidence, Culprits, Death, FaultClass, Hit, RemedyStep, RunEvidence, Severity
 
 _MIN_ALIKE = 3
@@ -54,8 +55,8 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         run,
         culprits=Culprits() if is_open or alike else culprits_of(deaths, run),
         values={
-            "error": deaths[0].text or "?",
-            "site": deaths[0].site or "?",
+            "error": _raised_by_all(deaths) or "?",
+            "site": shared(d.site for d in deaths if d.site) or "?",
             "by_torchrun": [{}] if case.live is None and _is_of_torchrun(run) else [],
         },
         confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
@@ -82,3 +83,9 @@ def _alike(first: Death, run: RunEvidence) -> list[Death]:
 def _is_of_torchrun(run: RunEvidence) -> bool:
     """Whether torchrun's agent started these ranks: its decorator is of no use under another launcher, or in JAX."""
     return any(event.signature.startswith("elastic.") for event in run.events)
+
+
+def _raised_by_all(deaths: Sequence[Death]) -> str:
+    """The error that all raised; only its class where the rest differs, and nothing where that does."""
+    texts = [d.text for d in deaths if d.text]
+    return shared(texts) or shared(text.partition(":")[0] for text in texts) or ""

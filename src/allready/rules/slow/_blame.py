@@ -8,7 +8,7 @@ from msgspec import Struct
 from allready.judging.analysis import Analysis
 from allready.judging.link_ends import silent_nodes
 from allready.judging.link_paths import broken
-from allready.judging.live_status import named, status_of
+from allready.judging.live_status import named
 from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, Hit, Live
 from allready.rules.slow._pace import (
@@ -167,16 +167,13 @@ def ranks_of(slow: Iterable[Slow]) -> tuple[int, ...]:
 
 
 def rank_values(case: Analysis, slow: Sequence[Slow]) -> dict[str, object]:
-    """The values of messages and remedies about slow ranks: who, share, late, and of the slowest one pid and node."""
+    """The values of messages about slow ranks: who, and how long the others wait for the slowest of them."""
     live = case.live
     assert live is not None
-    status, node = status_of(live, slow[0].rank), live.node_of_rank().get(slow[0].rank)
     return {
         "who": named(live, case.world, ranks_of(slow)),
         "share": percent(slow[0].share),
         "late": f"{slow[0].late_s * 1000:.1f}",
-        "pid": status.pid if status is not None and status.pid is not None else "?",
-        "node": case.world.label(node) if node is not None else "?",
     }
 
 

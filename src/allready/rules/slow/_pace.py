@@ -10,7 +10,9 @@ from msgspec import Struct
 from allready.judging.live_status import SILENT_S
 from allready.judging.majority import is_majority
 from allready.judging.stated import said, stated
+from allready.judging.values import shared
 from allready.model import Evidence, Lag, Live, ProcessState, RankStatus, RunEvidence
+from allready.model.fill import UNKNOWN
 
 HEAVY = 0.22
 """Share of the time for which the others wait for one rank, from which on it is an error.  A rank that has a fifth more
@@ -58,7 +60,7 @@ def has_stopped(live: Live) -> bool:
     if any(n in live.lost or live.heard_s.get(n, 0.0) > SILENT_S for n in statuses):
         return True
     ranks = [(s, r) for s in statuses.values() for r in s.ranks]
-    moved = [g.moved_s - s.clock_offset_s for s, r in ranks for g in r.groups if g.moved_s is not None]
+    moved = [s.by_node_0(g.moved_s) for s, r in ranks for g in r.groups if g.moved_s is not None]
     longest_s = max((r.period_s for _, r in ranks if r.period_s is not None), default=0.0)
     return not moved or live.now_s - max(moved) > max(MOVED_S, 3 * longest_s)
 
@@ -170,15 +172,26 @@ def paused_share(live: Live, rank: int) -> float:
     return max([*measured[-3:], stopped if stopped < 1.0 else 0.0])
 
 
-def usual_site(live: Live, rank: int) -> str:
-    """Where its main thread was most often outside of operations; "?" when not known."""
+def usual_site(live: Live, ranks: Iterable[int]) -> str:
+    """Where their main threads were most often outside of operations; "?" when not known, or not the same line."""
+    return shared(_usual_site(live, rank) for rank in ranks) or UNKNOWN
+
+
+def _usual_site(live: Live, rank: int) -> str:
     sites = Counter(r.site for r in samples(live, rank) if r.site and r.phase != "communicating")
-    return max(sites, key=lambda site: sites[site], default="?")
+    return max(sites, key=lambda site: sites[site], default=UNKNOWN)
 
 
 def percent(share: float) -> str:
     """`24%`."""
     return f"{share:.0%}"
+
+
+def percents(shares: Iterable[float]) -> str:
+    """`24%`, or of several that differ `20-24%`."""
+    found = sorted(shares)
+    low, high = percent(found[0]), percent(found[-1])
+    return high if low == high else f"{low.removesuffix('%')}-{high}"
 
 
 def lateness_evidence(slow: Iterable[Slow]) -> tuple[Evidence, ...]:

@@ -185,31 +185,31 @@ class BadPath(Struct, frozen=True, kw_only=True):
 
 def flows(case: Analysis) -> Flows:
     """By (from node, to node); only where two samples are far enough apart."""
-    return _flows(case.live, lambda looks: looks)
+    return _flows(case.live, lambda samples: samples)
 
 
 def halves(case: Analysis) -> tuple[Flows, Flows]:
     """The same of the time before the last two seconds, and of these; nothing where only two samples are known."""
-    return _flows(case.live, lambda looks: looks[: _turn(looks) + 1]), _flows(
-        case.live, lambda looks: looks[_turn(looks) :]
+    return _flows(case.live, lambda samples: samples[: _middle(samples) + 1]), _flows(
+        case.live, lambda samples: samples[_middle(samples) :]
     )
 
 
-def _turn(looks: Sequence[NodeStatus]) -> int:
+def _middle(samples: Sequence[NodeStatus]) -> int:
     """The place of the newest sample from which on enough is known, 0 if that is none but the first."""
-    return max((i for i, s in enumerate(looks) if s.time_s <= looks[-1].time_s - MIN_S), default=0)
+    return max((i for i, s in enumerate(samples) if s.time_s <= samples[-1].time_s - MIN_S), default=0)
 
 
 def _flows(live: Live | None, part: Callable[[Sequence[NodeStatus]], Sequence[NodeStatus]]) -> Flows:
     if live is None:
         return {}
     book = address_book(live)
-    looks = {node: seen for node in sorted(live.statuses) if (seen := snapshots(live, node))}
-    clocks = {node: live.statuses[node].clock_offset_s for node in looks}
-    all_have_s = min((seen[-1].time_s - clocks[node] for node, seen in looks.items()), default=0.0)
+    samples = {node: seen for node in sorted(live.statuses) if (seen := snapshots(live, node))}
+    clocks = {node: live.statuses[node].clock_offset_s for node in samples}
+    all_have_s = min((seen[-1].time_s - clocks[node] for node, seen in samples.items()), default=0.0)
     until_s = max(all_have_s, live.now_s - MAX_S) + TOGETHER_S  # who says nothing any more holds up no comparison
     found: Flows = {}
-    for node, seen in looks.items():
+    for node, seen in samples.items():
         until = [s for s in seen if s.time_s - clocks[node] <= until_s]
         chosen = part([s for s in until if s.time_s >= until[-1].time_s - MAX_S])
         if len(chosen) < 2:

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.model import PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
-from allready.rules.slow._pace import percent
+from allready.rules.slow._pace import percent, percents
 
 
 @Rule(
@@ -22,7 +22,8 @@ from allready.rules.slow._pace import percent
     "median",
     remedy=RemedyStep(
         explanation="find what else runs on its CPUs, move it away, or bind the rank to CPUs of its own",
-        where="node {node}",
+        each=PROCESSES,
+        where="{on}",
         command="cat /proc/pressure/cpu; taskset -pc {pid}; top -b -n 1 | head -20",
     ),
 )
@@ -39,10 +40,16 @@ def cpu_contention(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     slow = case.of(blame).because("contention")
     if slow:
-        node = live.node_of_rank()[ranks_of(slow)[0]]
-        pressure = live.statuses[node].cpu_pressure_share or 0.0
-        hit = rank_hit(case, slow, Confidence.LIKELY, pressure=percent(pressure))
-        shown = stated(
-            "/proc/pressure/cpu", "{share} of the time some process waits for a CPU", share=percent(pressure)
+        node_of = live.node_of_rank()
+        pressure = {n: live.statuses[n].cpu_pressure_share or 0.0 for n in sorted({node_of[r] for r in ranks_of(slow)})}
+        hit = rank_hit(case, slow, Confidence.LIKELY, pressure=percents(pressure.values()))
+        shown = (
+            stated(
+                "/proc/pressure/cpu",
+                "{share} of the time some process waits for a CPU",
+                share=percent(share),
+                node_rank=node,
+            )
+            for node, share in pressure.items()
         )
-        yield replace(hit, evidence=(shown, *hit.evidence))
+        yield replace(hit, evidence=(*shown, *hit.evidence))

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.model import HOSTS, Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit
 from allready.rules.slow._pace import percent, queued_share
 
@@ -21,7 +21,9 @@ from allready.rules.slow._pace import percent, queued_share
     remedy=RemedyStep(
         explanation="run fewer processes and threads on these machines, or give the job CPUs of its own; what else "
         "runs there:",
-        where="node {node}",
+        each=HOSTS,
+        where="{on}",
+        elsewhere="every node",
         command="ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head; cat /proc/pressure/cpu",
     ),
 )

@@ -2,9 +2,9 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.model import HOSTS, PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
-from allready.rules.slow._pace import percent, share_in, usual_site
+from allready.rules.slow._pace import percents, share_in, usual_site
 
 
 @Rule(
@@ -13,14 +13,17 @@ from allready.rules.slow._pace import percent, share_in, usual_site
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="One rank waits for its data, and all others wait for it",
-    message="{who} {who:is/are} in data loading in {loading} of samples ({site}); the others wait for {who:it/them} "
-    "{share} of the time",
+    message="{who} {who:is/are} in data loading in {loading} of samples[[ ({site})]]; the others wait for "
+    "{who:it/them} {share} of the time",
     remedy=(
-        RemedyStep(explanation="see where the loader waits", where="node {node}", command="py-spy dump --pid {pid}"),
+        RemedyStep(
+            explanation="see where the loader waits", each=PROCESSES, where="{on}", command="py-spy dump --pid {pid}"
+        ),
         RemedyStep(
             explanation="make it as fast as the others': number of workers, prefetch_factor, the disk or shard it "
             "reads, its transforms",
-            where="node {node}",
+            each=HOSTS,
+            where="{on}",
             command="iostat -x 1 5",
         ),
     ),
@@ -46,6 +49,6 @@ def rank_loading(case: Analysis, live: Live) -> Iterator[Hit]:
             Confidence.CERTAIN if len(share) == 1 else Confidence.LIKELY,
             form="in data loading in {share} of samples",
             shares=share,
-            loading=percent(max(share.values())),
-            site=usual_site(live, min(share)),
+            loading=percents(share.values()),
+            site=usual_site(live, share),
         )

@@ -2,9 +2,9 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.model import PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
-from allready.rules.slow._pace import paused_share, percent
+from allready.rules.slow._pace import paused_share, percents
 
 
 @Rule(
@@ -17,7 +17,8 @@ from allready.rules.slow._pace import paused_share, percent
     "{share} of the time",
     remedy=RemedyStep(
         explanation="find what stops it (a batch system that suspends, a debugger, a checkpointing or power tool)",
-        where="node {node}",
+        each=PROCESSES,
+        where="{on}",
         command="timeout 10 strace -p {pid} -e trace=none -e signal=all; grep State /proc/{pid}/status",
     ),
 )
@@ -44,5 +45,5 @@ def rank_paused(case: Analysis, live: Live) -> Iterator[Hit]:
             "/proc",
             form="stopped {share} of the time",
             shares=paused,
-            paused=percent(max(paused.values())),
+            paused=percents(paused.values()),
         )

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.model import HOSTS, PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
 from allready.rules.slow._pace import usual_site
 
@@ -13,18 +13,19 @@ from allready.rules.slow._pace import usual_site
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="One rank has a consistently longer compute time per iteration",
-    message="{who} {who:computes/compute} longer than the others ({site}); they wait for {who:it/them} {share} of the "
-    "time, by {late} ms at the "
-    "median; no cause outside of the process was found",
+    message="{who} {who:computes/compute} longer than the others[[ ({site})]]; they wait for {who:it/them} {share} "
+    "of the time, by {late} ms at the median; no cause outside of the process was found",
     remedy=(
         RemedyStep(
             explanation="profile it against another rank: its share of the work, its loader",
-            where="node {node}",
+            each=PROCESSES,
+            where="{on}",
             command="py-spy record -d 30 -o rank.svg --pid {pid}",
         ),
         RemedyStep(
             explanation="check neighbours on its CPUs and the clocks of its GPU",
-            where="node {node}",
+            each=HOSTS,
+            where="{on}",
             command="top -b -n 1 | head -20; nvidia-smi -q -d CLOCK,PERFORMANCE",
         ),
     ),
@@ -44,4 +45,4 @@ def rank_slow(case: Analysis, live: Live) -> Iterator[Hit]:
     slow = case.of(blame).because("")
     if slow:
         confidence = Confidence.CERTAIN if slow[0].computes_longer else Confidence.LIKELY
-        yield rank_hit(case, slow, confidence, site=usual_site(live, ranks_of(slow)[0]))
+        yield rank_hit(case, slow, confidence, site=usual_site(live, ranks_of(slow)))

@@ -2,9 +2,9 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.model import HOSTS, PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
-from allready.rules.slow._pace import percent, throttled_share
+from allready.rules.slow._pace import percents, throttled_share
 
 
 @Rule(
@@ -19,13 +19,15 @@ from allready.rules.slow._pace import percent, throttled_share
     remedy=(
         RemedyStep(
             explanation="find the quota",
-            where="node {node}",
+            each=PROCESSES,
+            where="{on}",
             command="cat /proc/{pid}/cgroup; cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/cpu.stat",
         ),
         RemedyStep(
             explanation="raise or remove it (`docker update --cpus`, resources.limits.cpu in Kubernetes), or start "
             "fewer threads and loader workers",
-            where="node {node}",
+            each=HOSTS,
+            where="{on}",
         ),
     ),
 )
@@ -52,5 +54,5 @@ def rank_throttled(case: Analysis, live: Live) -> Iterator[Hit]:
             "cpu.stat",
             form="throttled {share} of the time",
             shares=share,
-            throttled=percent(max(share.values())),
+            throttled=percents(share.values()),
         )

@@ -3,9 +3,9 @@ from statistics import median
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.model import PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
-from allready.rules.slow._pace import others_queued, percent, queued_share
+from allready.rules.slow._pace import others_queued, percent, percents, queued_share
 
 
 @Rule(
@@ -20,7 +20,8 @@ from allready.rules.slow._pace import others_queued, percent, queued_share
     remedy=(
         RemedyStep(
             explanation="find what else runs on its CPUs and move it away, or bind the rank to CPUs of its own",
-            where="node {node}",
+            each=PROCESSES,
+            where="{on}",
             command="taskset -pc {pid}; ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head",
         ),
         RemedyStep(
@@ -53,6 +54,6 @@ def runqueue_wait(case: Analysis, live: Live) -> Iterator[Hit]:
             "schedstat",
             form="waited for a CPU {share} of the time",
             shares=queued,
-            queued=percent(max(queued.values())),
+            queued=percents(queued.values()),
             rest=percent(median(others_queued(live, queued))),
         )

@@ -88,7 +88,7 @@ def _without_row(flag: str, installed: str) -> _Wrong | None:
             return None  # this release may have it
         return _Wrong(near, confidence=Confidence.CERTAIN if have and not is_other else Confidence.LIKELY)
     first, last = (version(text) for text in seen.flags[flag].split())
-    looked_at = [v for v in map(version, seen.releases) if have and not is_before(have, v)]
-    is_gone = any(is_before(last, v) for v in looked_at)
+    searched = [v for v in map(version, seen.releases) if have and not is_before(have, v)]
+    is_gone = any(is_before(last, v) for v in searched)
     is_to_come = bool(have) and any(is_before(v, first) and not is_before(v, have) for v in map(version, seen.releases))
     return _Wrong("", "jaxlib", installed) if is_gone or is_to_come else None

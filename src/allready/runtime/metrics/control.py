@@ -17,7 +17,7 @@ from allready.judging.engine import judge
 from allready.model import EventLog, Fleet, Lag, LogBegin, Origin, RunEvidence, RuntimeCounts, Verdict, World
 from allready.runtime import recording
 from allready.runtime.durations import Duration, duration
-from allready.runtime.exchange import tell_all
+from allready.runtime.exchange import gather_values
 from allready.runtime.messages import Formed, Ranks
 from allready.runtime.metrics.alerts import MAX_WAITING, Hook, Teller
 from allready.runtime.metrics.courier import Courier
@@ -144,7 +144,7 @@ def lateness(last: int = KEPT) -> Lateness:
     assert formed is not None
     epoch, waits = recorder.last_waits(min(last, KEPT))
     own = _Own(rank=session.rank, epoch=epoch, waits=waits)
-    found = [_as_log(one) for one in tell_all(own, _Own, len(formed.members))]
+    found = [_as_log(one) for one in gather_values(own, _Own, len(formed.members))]
     lags = tuple(event_lags(found))
     recorder.compared(lags)
     return Lateness(lags=lags, verdict=_judged(lags, len(formed.members)))

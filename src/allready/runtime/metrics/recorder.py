@@ -90,7 +90,7 @@ class Recorder:
             elif not group and operation in SYNCHRONISING:
                 block = self._wait(operation, took_s)
         if block is not None:
-            self._tell(block)
+            self._publish(block)
         if isinstance(error, CollectiveFailed):
             self.failed(error, operation)
 
@@ -114,7 +114,7 @@ class Recorder:
         if failure.failure is None:
             if not self._is_out and type(failure) is not CollectiveFailed:
                 self._is_out = True
-                self._tell(RankOut(time_s=now_s, kind=type(failure).__name__, text=str(failure)[:500]))
+                self._publish(RankOut(time_s=now_s, kind=type(failure).__name__, text=str(failure)[:500]))
             return
         if failure.failure.epoch == self._last_failed or failure.failure.cause is FailureCause.JOINS:
             return
@@ -122,8 +122,8 @@ class Recorder:
             self._last_failed = failure.failure.epoch
             self._failures += 1
             self._timeouts += _is_timeout(failure)
-        self._tell_waits()
-        self._tell(CallFailed(time_s=now_s, failure=failure.failure, operation=operation))
+        self._publish_waits()
+        self._publish(CallFailed(time_s=now_s, failure=failure.failure, operation=operation))
 
     def recovered(self, members: Ranks, steps: tuple[int, ...], took_s: float) -> None:
         with self._lock:
@@ -131,7 +131,7 @@ class Recorder:
             self._recovering_s += took_s
             self.world_size = len(members)
             self._is_out = False
-        self._tell(GroupFormed(time_s=time.time(), members=members, steps=steps, took_s=took_s))
+        self._publish(GroupFormed(time_s=time.time(), members=members, steps=steps, took_s=took_s))
 
     def retried(self) -> None:
         with self._lock:
@@ -181,27 +181,27 @@ class Recorder:
             self._ticker.join(timeout_s)
         error = getattr(sys, "last_value", None)
         is_good = error is None or isinstance(error, SystemExit)
-        self._tell_all()
-        self._tell(LogEnd(time_s=time.time(), error="" if is_good else f"{type(error).__name__}: {error}"[:500]))
+        self._publish_all()
+        self._publish(LogEnd(time_s=time.time(), error="" if is_good else f"{type(error).__name__}: {error}"[:500]))
         for receiver in self._receivers:
             receiver.close(until_s - time.monotonic())
 
     def _tick(self) -> None:
         while not self._ended.wait(self._every_s):
-            self._tell_all()
+            self._publish_all()
 
-    def _tell_all(self) -> None:
-        self._tell_waits()
-        self._tell(Counted(time_s=time.time(), counts=self.counts()))
+    def _publish_all(self) -> None:
+        self._publish_waits()
+        self._publish(Counted(time_s=time.time(), counts=self.counts()))
 
-    def _tell_waits(self) -> None:
+    def _publish_waits(self) -> None:
         with self._lock:
             blocks = [self._unsent(operation, waits) for operation, waits in self._waits.items()]
         for block in blocks:
             if block is not None:
-                self._tell(block)
+                self._publish(block)
 
-    def _tell(self, line: LogLine) -> None:
+    def _publish(self, line: LogLine) -> None:
         for receiver in self._receivers:
             receiver.give(line)
 

@@ -6,7 +6,7 @@ from typing import TypedDict
 from msgspec import Struct
 
 from allready.model import Lag
-from allready.runtime.exchange import tell_all
+from allready.runtime.exchange import gather_values
 from allready.runtime.metrics.control import Lateness, lateness
 from allready.runtime.metrics.recorder import KEPT
 from allready.runtime.pace import AdaptiveTimeout, Pace, Table
@@ -88,7 +88,7 @@ def tune(adaptive: AdaptiveTimeout | None = None, *, last: int = KEPT, apply: bo
         paces={name: pace.table() for name, pace in learned.items()},
         limits_s={name: _limit_s(session, session.adaptive, pace) for name, pace in learned.items()},
     )
-    all_own = tell_all(own, _Own, session.num_ranks(()))
+    all_own = gather_values(own, _Own, session.num_ranks(()))
     merged = _merged(all_own)
     lags = {lag.group: lag for lag in found.lags}
     advice = tuple(

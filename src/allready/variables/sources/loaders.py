@@ -23,7 +23,7 @@ _MACHINES_KEYS = {"num_machines", "num_nodes", "nnodes", "nodes"}
 MAX_DEPTH = 60
 
 
-class _Said(Struct, frozen=True):
+class _Setting(Struct, frozen=True):
     """A key of a configuration with a number, or a command in it."""
 
     key: str
@@ -39,7 +39,7 @@ def plans_in_tree(source: str, document: Any) -> Iterator[LoaderPlan]:
     It must give one number of CPUs.  Ranks that share them: what it says of processes on a node, but one where each
     task is a rank.
     """
-    said = list(_said(document, "", 0, set()))
+    said = list(_settings_in(document, "", 0, set()))
     cpus = [s for s in said if s.key in _CPUS_KEYS]
     if len({s.number for s in cpus}) != 1:
         return
@@ -57,7 +57,7 @@ def plans_in_tree(source: str, document: Any) -> Iterator[LoaderPlan]:
         )
 
 
-def _shared_by(said: Sequence[_Said], cpus: _Said) -> int:
+def _shared_by(said: Sequence[_Setting], cpus: _Setting) -> int:
     """How many ranks share the CPUs, as far as the document says."""
     ranks = {s.number for s in said if s.key in _RANKS_KEYS}
     machines = {s.number for s in said if s.key in _MACHINES_KEYS}
@@ -68,40 +68,40 @@ def _shared_by(said: Sequence[_Said], cpus: _Said) -> int:
     return max(1, number // max(machines)) if machines and is_total and max(machines) > 0 else max(1, number)
 
 
-def _said(node: Any, key: str, depth: int, seen: set[tuple[int, str]]) -> Iterator[_Said]:
+def _settings_in(node: Any, key: str, depth: int, seen: set[tuple[int, str]]) -> Iterator[_Setting]:
     """What a part of a document says; an alias is read once under each key."""
     if depth > MAX_DEPTH or len(seen) > MAX_NODES or (id(node), key) in seen:
         return
     seen.add((id(node), key))
     if node.id == "scalar":
-        yield from _said_by(node, key.lower().replace("-", "_"))
+        yield from _settings_of(node, key.lower().replace("-", "_"))
     elif node.id == "sequence":
         words = [str(child.value) for child in node.value if child.id == "scalar"]
         if len(words) == len(node.value) and node.value:
             yield from _in_command(" ".join(words), node.start_mark.line + 1)
             return
         for child in node.value:
-            yield from _said(child, key, depth + 1, seen)
+            yield from _settings_in(child, key, depth + 1, seen)
     elif node.id == "mapping":
         for name, child in node.value:
             if name.id == "scalar" and name.value != "requests":  # of Kubernetes: a container may use its limit
-                yield from _said(child, str(name.value), depth + 1, seen)
+                yield from _settings_in(child, str(name.value), depth + 1, seen)
 
 
-def _said_by(node: Any, key: str) -> Iterator[_Said]:
+def _settings_of(node: Any, key: str) -> Iterator[_Setting]:
     line = node.start_mark.line + 1
     if re.fullmatch(r"\d{1,5}", str(node.value)):
-        yield _Said(key, int(node.value), line, f"{key}: {node.value}")
+        yield _Setting(key, int(node.value), line, f"{key}: {node.value}")
     elif "workers" in str(node.value):
         yield from _in_command(str(node.value), line + (1 if node.style in {"|", ">"} else 0))
 
 
-def _in_command(text: str, line: int) -> Iterator[_Said]:
+def _in_command(text: str, line: int) -> Iterator[_Setting]:
     """`--num-workers 8` and, for its command, `--nproc-per-node 4`."""
     for option in _WORKERS.finditer(text):
         ranks = _RANKS.search(_command_around(text, option.start()))
         at = line + text.count("\n", 0, option.start())
-        yield _Said("num_workers", int(option[1]), at, " ".join(option[0].split()), int(ranks[1]) if ranks else 0)
+        yield _Setting("num_workers", int(option[1]), at, " ".join(option[0].split()), int(ranks[1]) if ranks else 0)
 
 
 def plans_in(source: str, text: str) -> Iterator[LoaderPlan]:

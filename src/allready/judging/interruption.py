@@ -1,11 +1,11 @@
-"""What a job shows when a signal ends it: the verdict and the evidence of the moment before, and nothing of the end.
+"""Which report a job that a signal ended has: that of the moment before, with its verdict, and nothing of the end.
 
 A person who interrupts a hung job wants to know why it hung.  Ranks that are ended by the same signal, or by us because
 of it, say nothing about that; so the report is frozen before anything is shut down.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,7 +62,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
             return min([self.time_s, *(seen[rank] for rank in self.ranks if rank in seen)])
         ends = [
             min(
-                (status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s) - status.clock_offset_s,
+                status.by_node_0(status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s),
                 seen.get(rank.rank, float("inf")),
             )
             for status in statuses
@@ -77,7 +77,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
             for rank in status.ranks:
                 if rank.ended_s is None:
                     continue
-                after_s = rank.ended_s - status.clock_offset_s - self.time_s
+                after_s = status.by_node_0(rank.ended_s) - self.time_s
                 if after_s > -SAME_SHUTDOWN_S and rank.signal == self.signal:
                     return True
                 if 0 < after_s < (SAVED_S if rank.exit_code == 0 else FAILED_S):
@@ -113,41 +113,6 @@ class ReportHistory:
         return waits[0 if is_first else -1] if waits else found
 
 
-class ReportKeeper:
-    """This node's report: the newest one; once a signal has come, only the one of the moment before.
-
-    `show` gets every report that counts.
-    """
-
-    def __init__(self, show: Callable[[Report], None]) -> None:
-        self._show = show
-        self._is_held = False
-        self._is_final = False
-        self.last: Report | None = None
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the last report is that of a job that is over, or is being ended by a signal."""
-        return self._is_final
-
-    def publish(self, report: Report, *, is_final: bool = False) -> None:
-        """Keep and show a report.  After a final one only final ones count: the same, and how the job ended."""
-        if (self._is_final or self._is_held) and not is_final:
-            return
-        self._is_final = is_final
-        self.last = report
-        self._show(report)
-
-    def amend(self, report: Report) -> None:
-        """The same report with newer numbers: kept, and not shown again."""
-        if not self._is_held and not self._is_final:
-            self.last = report
-
-    def hold(self) -> None:
-        """A signal has come to this node: from now on only a final report counts."""
-        self._is_held = True
-
-
 def interrupted(report: Report, interruption: Interruption) -> Report:
     """The report of a job that a signal ended: a proven fault stays one; what was only suspected is the best
     explanation so far."""
@@ -163,3 +128,13 @@ def interrupted(report: Report, interruption: Interruption) -> Report:
         status=status_when_interrupted(report.verdict, report.findings),
         not_checked=(ended, *report.not_checked),
     )
+
+
+def better_of(before: Report, last: Report) -> Report:
+    """Of the report that stood when the signal came and one on a last sample the last.
+
+    But that sample may show only the shutdown: then what was known before still holds.
+    """
+    if last.verdict is None and before.verdict is not None:
+        return before
+    return replace(last, roll=before.roll)
