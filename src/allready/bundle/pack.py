@@ -175,7 +175,7 @@ class _Packer:
         except (LeftOutError, OSError) as error:
             self._leave_out(source, str(error))
             return 0
-        name = self._free(safe_name(self._safe_text(name)))
+        name = self._free(safe_name(self._said(name)))
         member = _member(f"{self._order.name}/{name}" if not self._order.is_bare else name, content.data)
         if len(member) > self._left_bytes:
             content, member = self._cut(name, content)
@@ -189,7 +189,7 @@ class _Packer:
         self._entries.append(
             Entry(
                 name=name,
-                source=self._safe_text(source),
+                source=self._said(source),
                 size_bytes=size,
                 sha256=hashlib.sha256(content.data).hexdigest(),
                 original_bytes=content.original_bytes if content.original_bytes != size else None,
@@ -223,9 +223,9 @@ class _Packer:
         return new
 
     def _leave_out(self, source: str, why: str) -> None:
-        self._left_out.append(LeftOut(source=self._safe_text(source), why=self._safe_text(why)))
+        self._left_out.append(LeftOut(source=self._said(source), why=self._said(why)))
 
-    def _safe_text(self, text: str) -> str:
+    def _said(self, text: str) -> str:
         """A path or a reason without secrets: people put tokens into names of files, too."""
         return self._hide(without_secrets(text, self._order.secrets))
 

@@ -50,7 +50,7 @@ class Backoff(Struct, frozen=True, kw_only=True):
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """One line for the user about what was asked for: `allready.text.ui(key, lang, **values)`."""
+    """One line for the user about his orders: `allready.text.ui(key, lang, **values)`."""
 
     key: str
     values: dict[str, str] = {}

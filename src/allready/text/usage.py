@@ -56,11 +56,11 @@ def speak(language: str) -> None:
 def usage_text(template: str, **values: object) -> str:
     """`template` in the process's language, with `values` filled in."""
     translated = translations(_language).get(template) or _reason(template)
-    known = {name: _with_message(value) for name, value in values.items()}
+    known = {name: _said(value) for name, value in values.items()}
     return translated.format(**known) if known else translated
 
 
-def _with_message(value: object) -> object:
+def _said(value: object) -> object:
     """A value that is an error with a message of its own says that."""
     template = getattr(value, "template", None)
     return value if template is None else usage_text(template, **getattr(value, "values", {}))

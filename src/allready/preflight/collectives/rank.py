@@ -178,10 +178,10 @@ class TorchRank:
         held = Held()
         speeds = measure(self.torch, self.device)
         self.side.send("local", speeds=speeds)
-        self._send_held(held)
+        self._tell_held(held)
         note(", ".join(f"{name} {speed:.1f} GB/s" for name, speed in speeds.items()))
 
-    def _send_held(self, held: Held) -> None:
+    def _tell_held(self, held: Held) -> None:
         share = held.share()
         if share:
             self.side.send("held", held_share=share)
@@ -190,14 +190,14 @@ class TorchRank:
         """All members meet pair by pair."""
         held = Held()
         done, planned = self._meetings().pairs()
-        self._send_held(held)
+        self._tell_held(held)
         note(f"{done} rounds" if done == planned else f"{done} of {planned} rounds")
 
     def bisect(self, note: Note) -> None:
         """Halves of halves, until the members that are slow are known."""
         held = Held()
         num_rounds = self._meetings().bisect()
-        self._send_held(held)
+        self._tell_held(held)
         note(f"{num_rounds} rounds")
 
     def _meetings(self) -> Meetings:
