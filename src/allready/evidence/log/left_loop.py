@@ -68,7 +68,7 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
     if wording.begins().search(own[-1]) is not None:
         return None
     once = [text for text in reversed(own) if times[_form(text)] == 1]
-    return next((text for text in once if _is_of_whole_run(text)), None)
+    return next((text for text in once if _tells(text)), None)
 
 
 def trains(lines: Sequence[str]) -> bool:
@@ -91,7 +91,7 @@ def _denies(text: str) -> bool:
     return is_bad(text) or wording.goes_on(text) or wording.waits().search(text) is not None
 
 
-def _is_of_whole_run(text: str) -> bool:
+def _tells(text: str) -> bool:
     """Whether it is about all that was done."""
     is_whole = _WHOLE_TIME.search(text) is not None and _NOT_OF_ALL.search(text) is None and not text.startswith("|")
     return (is_whole or _BARE.match(text) is not None) and not wording.denies(text)
