@@ -497,3 +497,12 @@ def test_pages_name_files_that_exist() -> None:
     texts = [(p, p.read_text(encoding="utf-8")) for p in PAGES if p.name != "CHANGELOG.md"]
     failures = [f"{page.name}: {path}" for page, text in texts for path in missing_paths(text, page.parent)]
     assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/zh/architecture.md"])
+def test_the_way_to_the_verdict_has_eight_stations_at_most(page: str) -> None:
+    text = (ROOT.parents[1] / page).read_text(encoding="utf-8")
+    drawing = next(block for block in text.split("```") if "facts/probes.py" in block)
+    stations = re.findall(r"^ *(\d+) {2,}\S", drawing, re.MULTILINE)
+    assert stations == [str(number + 1) for number in range(len(stations))]
+    assert 1 < len(stations) <= 8

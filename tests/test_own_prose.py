@@ -113,6 +113,7 @@ FOREIGN = (
     Foreign("rules/variables/line_assigns_nothing.py", "text", "a line of a user's file"),
     Foreign("rules/variables/manifest_value_not_text.py", "text", "a line of a user's file"),
     Foreign("rules/process_exit/rank_killed.py", "text", "the exception that a rank ended by"),
+    Foreign("rules/process_exit/rank_raised.py", "text", "the exception that a rank ended by"),
     Foreign("runtime/agreement.py", "group", "the ranks of a group"),
     Foreign("text/steps.py", "command", "a shell command with places to fill in"),
 )  # fmt: skip
