@@ -25,7 +25,11 @@ def test_bad(number):
 @pytest.mark.jobs
 @pytest.mark.parametrize(
     ("bad", "code", "said"),
-    [(0, 0, ["PASSED ALONE", "test_disturbed"]), (1, 1, ["Once more"]), (again.MAX_DISTURBED, 1, [])],
+    [
+        (0, 0, ["PASSED ALONE", "test_disturbed"]),
+        (1, 1, ["Once more"]),
+        pytest.param(again.MAX_DISTURBED, 1, [], marks=pytest.mark.slow),
+    ],
 )
 def test_a_test_that_fails_twice_has_failed(tmp_path: Path, bad: int, code: int, said: list[str]) -> None:
     (tmp_path / "tools").mkdir()

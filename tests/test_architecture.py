@@ -447,6 +447,7 @@ def imported() -> dict[str, object]:
     return answer
 
 
+@pytest.mark.thorough
 def test_every_module_can_be_imported(imported: dict[str, object]) -> None:
     assert imported["failed"] == {}
     assert int(str(imported["number"])) > 40

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 MARK = re.compile(r"# fmt: skip")
 MIN_ENTRIES = 3
@@ -45,6 +47,7 @@ def plain(text: str) -> Iterator[int]:
                 yield number
 
 
+@pytest.mark.thorough
 def test_only_tables_are_left_unformatted() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{number}"

@@ -52,6 +52,7 @@ def test_with_a_compiler_the_wheel_has_the_compiled_parts(
         _built(tmp_path)
 
 
+@pytest.mark.thorough
 def test_the_wheel_has_code_tables_texts_and_templates(names: set[str]) -> None:
     assert {
         "allready/cli/main.py",

@@ -5,6 +5,7 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from allready.agent.hang import HangMark, is_hang
@@ -85,6 +86,7 @@ def test_the_mark_holds_for_how_long_the_user_lets_a_wait_last(tmp_path: Path) -
     assert path.read_text() == HANGS
 
 
+@pytest.mark.thorough
 def test_the_mark_is_never_there_without_its_word(tmp_path: Path) -> None:
     mark, path = HangMark(tmp_path), tmp_path / "hung"
     seen, ends = set(), threading.Event()

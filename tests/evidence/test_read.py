@@ -154,6 +154,7 @@ def _zip(run: Path, to: Path) -> None:
 
 
 @pytest.mark.parametrize("packer", PACKERS)
+@pytest.mark.thorough
 def test_an_archive_says_what_its_folder_says(packer: str, run: Path, tmp_path: Path) -> None:
     path = tmp_path / "packed"
     PACKERS[packer](run, path)
@@ -483,6 +484,7 @@ print(len(readings), len(os.listdir("/proc/self/task")), os.environ.get("OPENBLA
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="numpy starts no threads where there is one CPU")
 @cases("before", ["", "3"])
+@pytest.mark.thorough
 def test_reading_starts_no_threads_and_leaves_numpys_setting_as_it_was(before: str, tmp_path: Path) -> None:
     (tmp_path / "out.log").write_bytes(INFO)
     env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}

@@ -60,6 +60,7 @@ def test_lines_that_were_wrapped_are_read_as_one(text: str) -> None:
 
 @cases("text", [TIMED_OUT, OLD_STATUS])
 @cases("width", range(88, 134))
+@pytest.mark.thorough
 def test_a_terminal_breaks_anywhere_also_inside_a_number(text: str, width: int) -> None:
     """Not the newest status: nothing stands behind its last number."""
     assert said(*hard(HEAD + text, width)) == [TOLD[text]]

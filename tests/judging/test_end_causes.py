@@ -100,6 +100,7 @@ def test_an_abort_of_torchs_watchdog_is_no_crash() -> None:
     assert "Watchdog caught" in found.text
 
 
+@pytest.mark.thorough
 def test_every_line_that_is_known_can_be_the_last_of_a_rank() -> None:
     """Records have no layer; NCCL's lines of error codes are such, and stand last in the log of a rank that it ends."""
     assert kind(ended(signal="SIGABRT"), "gpu01:77:91 [0] NCCL INFO transport.cc:197 -> 6\n") is End.NETWORK

@@ -104,6 +104,7 @@ def test_coll_logs_of_a_loop(split: Sequence[int], num: int, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("split", "num", "odd"), [*WHOLE, *OF_MORE])
+@pytest.mark.thorough
 def test_coll_logs(split: Sequence[int], num: int, odd: list[int], tmp_path: Path) -> None:
     """The recorded log as every member would have written it; from one call on, sizes differ."""
     text = recorded_log(tmp_path / "recorded", num)
@@ -121,6 +122,7 @@ def test_coll_logs(split: Sequence[int], num: int, odd: list[int], tmp_path: Pat
 
 
 @pytest.mark.parametrize("split", [*SPLITS, (5, 2)])
+@pytest.mark.thorough
 def test_live_cells(split: Sequence[int]) -> None:
     play = Play(world_size=sum(split))
     play.play(8)
@@ -136,6 +138,7 @@ def test_live_cells(split: Sequence[int]) -> None:
 
 
 @cases(("split", "odd"), [*((split, ()) for split, num in IN_A_LOOP if sum(split) == num), ((2, 2), (2, 3))])
+@pytest.mark.thorough
 def test_live_cells_of_a_loop(split: Sequence[int], odd: tuple[int, ...]) -> None:
     """The same, from the rings of a running job."""
     play = Play(world_size=sum(split))

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.text.sources import nodes, trees
 
 
@@ -42,6 +44,7 @@ def guards_of(tree: ast.AST) -> Iterator[int]:
                     yield node.lineno
 
 
+@pytest.mark.thorough
 def test_one_call_makes_reports_and_one_makes_verdicts() -> None:
     found = sorted(
         (name, str(place)) for place, tree in trees().items() for name in calls_of(tree, {"Report", "Verdict"})

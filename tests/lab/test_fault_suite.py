@@ -367,6 +367,7 @@ def test_a_launcher_that_cannot_run_is_a_problem_and_no_miss(tmp_path: Path) -> 
 # --- the command
 
 
+@pytest.mark.thorough
 def test_the_list_says_what_this_machine_cannot_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--all", "--lang", "en"]) == 0
     out = capsys.readouterr().out
@@ -409,6 +410,7 @@ def test_another_version_of_a_library_comes_from_a_folder(tmp_path: Path, monkey
 
 
 @cases("words", [("benchmarks/fault_suite",), ("-m", "allready", "lab", "score")])
+@pytest.mark.thorough
 def test_both_ways_to_start_it_take_its_options(words: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, *words, "--list", "--only", "B02", "--lang", "en"],

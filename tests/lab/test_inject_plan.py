@@ -213,6 +213,7 @@ def test_steps_can_be_counted_as_calls_of_a_function_of_the_script(tmp_path: Pat
     assert (truth["step"], truth["rank"]) == (3, 0)
 
 
+@pytest.mark.thorough
 def test_a_fault_that_struck_an_earlier_attempt_does_not_come_again(tmp_path: Path) -> None:
     env = plan_of([["exit", "rank=0", "step=1", "code=5"]], step_of="__main__:step").write(tmp_path / "truth")
     code = "def step():\n    pass\nfor n in range(3):\n    step()\n"

@@ -3,9 +3,10 @@
     python warm.py      orders on standard input, one JSON object a line; process ids on standard output
 
 A rank has the environment, the arguments and the files of its order, a session of its own, and ends as an interpreter
-does.  It is the child of whoever gave the order, which adopts orphans meanwhile (`Warm.start`).  What differs from a
-process of its own: its command line, and that strings have the same hashes in all ranks.  Ranks that are started again
-are processes of their own, so both kinds meet in one job.
+does.  It is the child of the process that gave the order, which adopts orphans meanwhile (`Warm.start`).  What differs
+from an interpreter of its own: the command line, and that strings have the same hashes in all ranks.  Ranks that are
+started again are interpreters of their own, so both kinds meet in one job; with a torch that starts threads when it is
+imported, which a fork would lose, all are.
 """
 
 import atexit
@@ -109,10 +110,10 @@ def _adopt_orphans(wanted: bool) -> None:
 
 
 def _serve() -> dict[str, Any] | None:
-    """Fork a rank for every order; what is returned is, in a rank, its order."""
+    """Fork a rank for every order; what is returned is, in a rank, its order, with whether threads were lost."""
     import torch.distributed  # noqa: F401
 
-    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork would lose threads"
+    is_threaded = len(list(Path("/proc/self/task").iterdir())) > 1
     for line in sys.stdin:
         told, tell = os.pipe()
         between = os.fork()
@@ -121,7 +122,7 @@ def _serve() -> dict[str, Any] | None:
             if pid == 0:
                 os.close(told)
                 os.close(tell)
-                return dict(json.loads(line))
+                return {**json.loads(line), "is_threaded": is_threaded}
             os.write(tell, f"{pid}\n".encode())
             os._exit(0)
         os.waitpid(between, 0)  # from here on the rank is an orphan, and adopted
@@ -150,4 +151,6 @@ if __name__ == "__main__":
     _order = _serve()
     if _order is not None:
         __file__ = _become(_order)
+        if _order["is_threaded"]:
+            os.execv(sys.executable, [sys.executable, *sys.argv])
         exec(compile(Path(__file__).read_bytes(), __file__, "exec"))

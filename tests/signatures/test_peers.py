@@ -1,5 +1,7 @@
 """Words of a process that suffers from another one's end are distinguished from a process's own errors."""
 
+import pytest
+
 from allready.signatures.peers import has_lost_or_missed_peer, has_lost_peer, is_closed_by_peer
 from tests.cases import cases
 from tests.clock import cpu_s
@@ -45,6 +47,7 @@ def test_each_kind_of_words_is_known() -> None:
 
 
 @cases("words", ["store ", "tasks ", "task ", "NET/IB "])
+@pytest.mark.thorough
 def test_the_time_that_a_line_takes_grows_as_the_line(words: str) -> None:
     """Where a word begins a message again and again that never comes."""
 

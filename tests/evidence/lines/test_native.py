@@ -150,6 +150,7 @@ def _lines(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     return data, starts, lengths, np.arange(len(texts))
 
 
+@pytest.mark.thorough
 def test_forms_are_those_of_python(engine: Native) -> None:
     """Lines have one number if and only if they differ in numbers only."""
     rng = random.Random(3)

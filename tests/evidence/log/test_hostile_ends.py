@@ -50,6 +50,7 @@ def test_the_last_words_of_a_shell_are_the_cause() -> None:
     assert wrong == {}
 
 
+@pytest.mark.thorough
 def test_a_rank_that_stopped_early_in_a_long_log_is_found() -> None:
     lines = [f"[rank{r}]: step {n}/4000 loss 1.0" for n in range(1, 4001) for r in range(4) if r != 2 or n < 1500]
     report = _report([[*lines, "[rank0]: Training finished."]])

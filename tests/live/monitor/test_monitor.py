@@ -193,6 +193,7 @@ def test_who_leaves_early_with_exit_code_0_is_named() -> None:
     assert accused(job.play(5)) == ("DESYNC-FLOW", (1,))
 
 
+@pytest.mark.thorough
 def test_a_zombie_says_how_it_ended_once_its_parent_knows() -> None:
     job = Play()
     job.play(20)
