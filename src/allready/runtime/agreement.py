@@ -445,8 +445,8 @@ class Agreement:
             for rank, position in self._positions.items()
         }
         groups = {(), *(group for own in completed.values() for group in own)}
-        chosen = sorted(groups, key=lambda group: (group not in ((), self._group), group))
-        ends = accumulate(VOID_BYTES + MEMBER_BYTES * len(group) for group in chosen)
+        first = sorted(groups, key=lambda group: (group not in ((), self._group), group))
+        ends = accumulate(VOID_BYTES + MEMBER_BYTES * len(group) for group in first)
         most = VOIDS_BYTES + VOIDS_PER_RANK_BYTES * len(self.members)
         return tuple(
             GroupVoid(
@@ -456,8 +456,7 @@ class Agreement:
                 first_void=1
                 + min(completed[r].get(group, 0) for r in m.ranks_of(group) or completed if r in completed),
             )
-            for group, end in zip(chosen, ends, strict=True)
-            if end <= most
+            for group in sorted(group for group, end in zip(first, ends, strict=True) if end <= most)
         )
 
     def _begun(self) -> tuple[Begun, ...]:
