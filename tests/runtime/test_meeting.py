@@ -1,7 +1,9 @@
 """What the members of a group tell each other before it forms."""
 
+import sys
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,3 +68,23 @@ def test_many_that_wait_look_less_often(size: int, naps: list[float], monkeypatc
 def test_nobody_waits_for_an_epoch_that_is_over() -> None:
     with pytest.raises(TimeoutError, match="here"):
         group._meet(Store(late=1), "here", "", 0, 4, lambda: True)
+
+
+def test_a_new_store_that_was_not_reached_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[Any] = []
+
+    def connect(host: str, port: int, **_: Any) -> object:
+        tries.append((host, port))
+        if len(tries) == 1:
+            raise RuntimeError("the connection was refused")
+        return "the new one"
+
+    torchs = SimpleNamespace(TCPStore=connect, init_process_group=lambda: None)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
+    monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
+    found = group.Group("gloo", "the first", rank=2, store_rank=0, timeout=timedelta(seconds=5))
+    with pytest.raises(RuntimeError):
+        found.use_store("127.0.0.1 4000 1")
+    assert (found._store, found.store_text) == ("the first", "")
+    found.use_store("127.0.0.1 4000 1")
+    assert (found._store, found.store_text, tries) == ("the new one", "127.0.0.1 4000 1", [("127.0.0.1", 4000)] * 2)

@@ -210,18 +210,17 @@ class Group:
 
         if text == self.store_text:
             return
-        self.store_text = text
-        self._is_on_this_store = False
-        if not text:
-            self._store, self._store_rank = self._first_store
-            return
-        host, port, rank = text.split()
-        self._store_rank = int(rank)
-        self._store = (
-            self._opened
-            if self._store_rank == self._rank
-            else dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=FORM)
-        )
+        store, rank = self._first_store
+        if text:
+            host, port, number = text.split()
+            rank = int(number)
+            store = (
+                self._opened
+                if rank == self._rank
+                else dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=FORM)
+            )
+        # Not before this rank has it: one that was not reached is tried again.
+        self.store_text, self._store, self._store_rank, self._is_on_this_store = text, store, rank, False
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Of plain collectives over Gloo; torch's time-out for NCCL ends the process, so it is not used."""
