@@ -59,6 +59,8 @@ class Lines:
     @functools.cached_property
     def trimmed(self) -> Ints:
         """The lengths without the carriage returns at the ends of lines."""
+        if not len(self) or self.buffer.find(b"\r", int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])) < 0:
+            return self.lengths
         some = self._with_return(self.lengths, np.flatnonzero(self.lengths))
         if not len(some):
             return self.lengths
