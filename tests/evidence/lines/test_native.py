@@ -237,10 +237,10 @@ def test_progress_bars_without_a_newline_are_read_as_python_reads_them(engine: N
 
 def test_more_new_segments_than_one_call_tells(engine: Native) -> None:
     texts = [b"\r".join(b"%b%d" % (bytes([97 + i % 26, 97 + i // 26 % 26, 97 + i // 676]), i) for i in range(9_000))]
-    numbers, hashes, num_new, num, new, places, lengths = engine.forms(
+    numbers, hashes, num_new, num, num_new_segments, new, places, lengths = engine.forms(
         *_lines(texts), engine.table(), np.zeros(1, np.uint8)
     )
-    assert (numbers.tolist(), hashes.tolist(), num_new, num) == ([-1], [0], 1, 9_000)
+    assert (numbers.tolist(), hashes.tolist(), num_new, num, num_new_segments) == ([-1], [0], 1, 9_000, 9_000)
     assert len(new) == len(places) == len(lengths) == 4_096
     at, end = int(places[-1]), int(places[-1] + lengths[-1])
     assert texts[0][at:end] == texts[0].split(b"\r")[4_095]

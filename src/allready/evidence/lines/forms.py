@@ -91,7 +91,8 @@ class Forms:
             places = np.concatenate((lines.starts[at[is_new]], found.places))
             lengths = np.concatenate((lines.trimmed[at[is_new]], found.lengths))
             new, firsts, counts = np.unique(hashes, return_index=True, return_counts=True)
-            if self._see_new(len(new), len(at) + found.num_segments):
+            num_untold = found.num_new_segments - len(found.segment_hashes)
+            if self._see_new(len(new) + num_untold, len(at) + found.num_segments):
                 new, firsts = new[counts > 1], firsts[counts > 1]  # the others will hardly come again
             spans = zip(places[firsts].tolist(), lengths[firsts].tolist(), strict=True)
             texts = [without_numbers(bytes(lines.buffer[start : start + length])) for start, length in spans]
