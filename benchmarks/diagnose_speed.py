@@ -213,7 +213,7 @@ def warm(files: Sequence[str]) -> int:
 
 
 def peak_mb(argv: Sequence[str]) -> int:
-    """The largest resident set of a command.  Not `ru_maxrss`: in that this process counts before the command begins."""
+    """The largest resident set of a command; in `ru_maxrss` this process would count before the command begins."""
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         memory = Memory(process.pid)
         process.wait(timeout=3600)

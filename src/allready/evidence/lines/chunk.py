@@ -59,13 +59,21 @@ class Lines:
     @functools.cached_property
     def trimmed(self) -> Ints:
         """The lengths without the carriage returns at the ends of lines."""
-        lengths = self.lengths
-        while True:
-            ends = self.rows.bytes[self.starts + np.maximum(lengths - 1, 0)]
-            more = (ends == 13) & (lengths > 0)
-            if not more.any():
-                return lengths
-            lengths = lengths - more
+        if not len(self) or self.buffer.find(b"\r", int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])) < 0:
+            return self.lengths
+        some = self._with_return(self.lengths, np.flatnonzero(self.lengths))
+        if not len(some):
+            return self.lengths
+        lengths = self.lengths.copy()
+        lengths[some] -= 1
+        for index in self._with_return(lengths, some[lengths[some] > 0]).tolist():  # hardly any has two
+            lengths[index] = len(self.text(index).rstrip(b"\r"))
+        return lengths
+
+    def _with_return(self, lengths: Ints, at: Ints) -> Ints:
+        """Those of the lines `at` of which the last byte is a carriage return."""
+        found: Ints = at[self.rows.bytes[self.starts[at] + lengths[at] - 1] == 13]
+        return found
 
     def text(self, index: int, most: int | None = None) -> bytes:
         """The line's bytes, at most so many."""

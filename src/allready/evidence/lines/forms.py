@@ -29,7 +29,6 @@ MOST_BYTES = 8_192
 """A longer line, or segment, has no form in the compiled scanner."""
 
 _DIGITS = b"0123456789"
-_RETURNS = re.compile(rb"\r+(?=\n)")
 _NCCL = b"NCCL "
 _MAX_FORMS = 30_000
 _MAX_FORM_BYTES = 1_024
@@ -92,7 +91,8 @@ class Forms:
             places = np.concatenate((lines.starts[at[is_new]], found.places))
             lengths = np.concatenate((lines.trimmed[at[is_new]], found.lengths))
             new, firsts, counts = np.unique(hashes, return_index=True, return_counts=True)
-            if self._see_new(len(new), len(at) + found.num_segments):
+            num_untold = found.num_new_segments - len(found.segment_hashes)
+            if self._see_new(len(new) + num_untold, len(at) + found.num_segments):
                 new, firsts = new[counts > 1], firsts[counts > 1]  # the others will hardly come again
             spans = zip(places[firsts].tolist(), lengths[firsts].tolist(), strict=True)
             texts = [without_numbers(bytes(lines.buffer[start : start + length])) for start, length in spans]
@@ -107,30 +107,17 @@ class Forms:
         text = bytes(memoryview(data)[:size])
         if b"0x" in text:
             text = HEX_NUMBER.sub(b"", text)
-        has_returns = b"\r" in text
-        if has_returns:
-            text = _RETURNS.sub(b"", text)
         lines = text.translate(None, _DIGITS).split(b"\n")
         lines.pop()
+        if b"\r\n" in text:
+            lines = [line.rstrip(b"\r") for line in lines]
         found = list(map(self._numbers.get, lines))
         if None in found:
-            unknown = [line for line, number in zip(lines, found, strict=True) if number is None]
-            segments = [one for line in unknown if b"\r" in line for one in line.split(b"\r")] if has_returns else []
-            new = dict.fromkeys(one for one in (*unknown, *segments) if one not in self._numbers and b"\r" not in one)
+            new = dict.fromkeys(line for line, number in zip(lines, found, strict=True) if number is None)
             self._learn(new)
-            self._see_new(len(new), num_lines + len(segments))
-            found = [self._number_of(line) for line in lines]
-        return np.array(found, np.int64)
-
-    def _number_of(self, line: bytes) -> int:
-        """The number of a line without its numbers."""
-        if b"\r" not in line:
-            return self._numbers.get(line, 0)
-        numbers = [self._numbers.get(one, 0) for one in set(line.split(b"\r")) if one]
-        kinds = {int(kind) for kind in self.kinds[numbers]}
-        if not kinds <= {DULL, MARKED}:
-            return 0
-        return MARKED_SEGMENTS if MARKED in kinds else DULL_SEGMENTS
+            self._see_new(len(new), num_lines)
+            found = list(map(self._numbers.get, lines))
+        return np.array([0 if number is None else number for number in found] if None in found else found, np.int64)
 
     def _see_new(self, num_new: int, num_lines: int) -> bool:
         """Do not look for a while where most forms are new; whether they are."""

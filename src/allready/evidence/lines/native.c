@@ -215,7 +215,7 @@ typedef struct {
 
 #define MARKED 4 /* the only kind that a segment may have */
 
-/* What is between carriage returns: `most` new ones at most, as hash, place and length. */
+/* What is between carriage returns: of the new ones `most` at most as hash, place and length. */
 typedef struct {
     int64_t num, most, num_new;
     uint64_t *hashes;
@@ -244,8 +244,9 @@ static int64_t segmented(Bytes data, Bytes line, int64_t length, uint8_t *form, 
                 if (segments->num_new < segments->most) {
                     segments->hashes[segments->num_new] = hash;
                     segments->places[segments->num_new] = line + at - data;
-                    segments->lengths[segments->num_new++] = size;
+                    segments->lengths[segments->num_new] = size;
                 }
+                segments->num_new++;
             } else if (known->kinds[number] & ~MARKED) {
                 return 0;
             } else {

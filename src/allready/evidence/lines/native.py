@@ -131,13 +131,14 @@ class _SegmentsPlace(ctypes.Structure):
 
 class FormNumbers(NamedTuple):
     """The number of each line's form (0 where it can have none, -1 where it is new) and its hash, 0 where it has
-    carriage returns; how many are new.  `num_segments` stand between carriage returns; of the new ones, up to a
-    bound, `segment_hashes`, `places` and `lengths`."""
+    carriage returns; how many are new.  `num_segments` stand between carriage returns, `num_new_segments` of them are
+    new; of those, up to a bound, `segment_hashes`, `places` and `lengths`."""
 
     numbers: Ints
     hashes: Words
     num_new: int
     num_segments: int
+    num_new_segments: int
     segment_hashes: Words
     places: Ints
     lengths: Ints
@@ -192,8 +193,9 @@ class Native:
         lines = self._lines(data, starts, lengths, at)
         out = (hashes.ctypes.data, numbers.ctypes.data, ctypes.addressof(segments))
         num_new = self._library.allready_forms(*lines, ctypes.addressof(known), *out)
-        end = segments.num_new
-        return FormNumbers(numbers, hashes, num_new, segments.num, new[:end], places[:end], sizes[:end])
+        end = min(segments.num_new, _MOST_SEGMENTS)
+        counts = (num_new, segments.num, segments.num_new)
+        return FormNumbers(numbers, hashes, *counts, new[:end], places[:end], sizes[:end])
 
     def processes(
         self, data: Array, starts: Ints, lengths: Ints, at: Ints, table: HashTable

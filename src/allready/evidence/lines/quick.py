@@ -48,7 +48,7 @@ class QuickLines:
 
     def sort_out(self, lines: Lines, left: Ints) -> Sorted:
         """Take what is known of the lines `left`."""
-        if len(left) < _FEW and int(lines.lengths[left].sum()) < _FEW_BYTES:
+        if len(left) < _FEW and (self._native is None or int(lines.lengths[left].sum()) < _FEW_BYTES):
             return Sorted(left)
         numbers = self._forms.of(lines, left)
         if numbers is None:
