@@ -113,7 +113,7 @@ def filter_evidence(firewall: FirewallFacts | None, node: int) -> tuple[Evidence
     """The rules that drop packets on `node`, as its tool prints them."""
     if firewall is None:
         return ()
-    source = said("packet filter ({tool})", tool=firewall.tool or "?")
+    source = said("packet filter[[ ({tool})]]", tool=firewall.tool or None)
     return tuple(evidence_of(source, rule.text, node_rank=node) for rule in firewall.drops[:8])
 
 
