@@ -15,7 +15,7 @@ from allready.signatures import of_line
 from allready.signatures.watchdog import TIMEOUTS
 
 _STOPPED_JOB = re.compile(
-    r": line \d{1,7}: +\d{1,9} (?:Terminated|Hangup|Interrupt)\b[^\n]{0,200}?"
+    r"^Terminated\s*$|: line \d{1,7}: +\d{1,9} (?:Terminated|Hangup|Interrupt)\b[^\n]{0,200}?"
     r"(?:\.py\b|[\s/](?:torchrun|srun|jsrun|mpirun|mpiexec|horovodrun|deepspeed|accelerate|python[\d.]{0,8}) )"
 )
 """A script ends its own monitor (`nvidia-smi dmon`, `tensorboard`) in the same words: only the job's command counts."""

@@ -446,6 +446,13 @@ def test_what_a_program_complains_of_right_before_its_end_is_its_last_word(above
     assert {d.last_words for d in deaths} == {expected}
 
 
+def test_a_shells_word_alone_is_an_end_where_nothing_follows() -> None:
+    for behind, expected in (([], ["SIGTERM"]), ([f"step {n} loss 2.5" for n in range(9)], [])):
+        text = "\n".join([*(f"step {n} loss 2.5" for n in range(40)), "Terminated", *behind, ""])
+        deaths = interpret(scan(io.BytesIO(text.encode())), "out.log", mtime_s=None).deaths
+        assert [d.signal for d in deaths] == expected
+
+
 def test_last_words_of_another_task_are_not_taken() -> None:
     text = "1: train.py: error: bad\n0: " + EXITED + "0: more\n1: more\n"
     assert [d.last_words for d in read(text).deaths] == [""]

@@ -7,7 +7,8 @@ from allready.evidence.log.subjects import is_of_an_act
 OF_ALL = [
     "Training finished.", "Training completed successfully in 12.1 s", "All done", "Done.", "Finished training",
     "2026-02-01 10:00:00 - INFO - main - Training complete", "Process 1646253 exits successfully.",
-    "All ranks finished", "Training of resnet50 completed", "finished in 31 secs", "pre-training done", "Fine-tuning is done!",
+    "All ranks finished", "Training of resnet50 completed", "finished in 31 secs", "pre-training done",
+    "Fine-tuning is done!",
     "exit code 0", "All epochs completed", "[done] training", "训练完成 successfully", "Benchmark run finished",
 ]  # fmt: skip
 OF_AN_ACT = [

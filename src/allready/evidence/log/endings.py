@@ -21,6 +21,7 @@ _OF_NOTEBOOKS = ("CellExecutionError", "PapermillExecutionError")
 _MAX_FOLLOWING = 3
 """Ordinary lines behind a traceback that still stands last: what is printed at the door."""
 
+_ENDED_ALONE = "Terminated"
 _MAX_BACK = 80
 _FAREWELL_BYTES = 200
 _FAREWELL = (
@@ -95,6 +96,8 @@ def find(log: LogContext) -> list[Death]:
         step_ended = step_ended or any(mark in line.text for mark in _STEP_ENDS)
         for draft in launchers.read(log.lines, at):
             line.is_understood = True
+            if line.rest.strip() == _ENDED_ALONE and at < _calm_from(log, _MAX_FOLLOWING):
+                continue  # a script ends its own monitor in the same word
             is_of_task = draft.task is not None
             _complete(log, at, draft)
             if step_ended and is_of_task and draft.signal in ("SIGKILL", "SIGTERM"):

@@ -78,7 +78,7 @@ _HANDLER = (
 _ORDERS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _ABSL_FATAL = r"F0000 00:00:\d{9,11}\.\d{1,9} {1,8}(\d{1,20}) ([^\s:\]\[]{1,300}:\d{1,7})\] ?(.*)"
 _SHELL = rf": line \d{{1,7}}: +(?P<pid>\d{{1,9}}) (?P<name>{_NAMES})\b"
-_ALONE = r"^(?P<name>Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$"
+_ALONE = r"^(?P<name>Killed|Terminated|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$"
 _KERNEL_KILL = r"(?:[Oo]ut of memory.{0,80}?Kill(?:ed)?|^Killed) process (?P<pid>\d{1,9}) \([^)]{0,64}\)"
 _SEGFAULT = r"[^\s\[]{1,64}\[(?P<pid>\d{1,9})\](?:: segfault at| general protection)"
 _OOM_STEP = r"[Dd]etected \d+ oom[_-]kill event"
@@ -484,7 +484,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("exit with status code",), _horovod),
     ((" died from signal ", " exited with code "), _pals),
     (("Exited with exit code", "Exited with signal termination", "# Ended (code "), _lsf),
-    ((": line ", "Killed", "Segmentation fault", "Bus error", "Aborted"), _shell),
+    ((": line ", "Killed", "Terminated", "Segmentation fault", "Bus error", "Aborted"), _shell),
 )
 
 
