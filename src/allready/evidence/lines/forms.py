@@ -23,7 +23,7 @@ DULL, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
 """What a form is: of no interest; worth keeping; with NCCL's word; it may say an iteration; the usual way decides."""
 
 DULL_SEGMENTS, MARKED_SEGMENTS = 1, 2
-"""The numbers of lines of which all segments are dull, or but for an iteration that some may say."""
+"""The numbers of lines of which no segment is of interest, or only for an iteration that it may say."""
 
 MOST_BYTES = 8_192
 """A longer line, or segment, has no form in the compiled scanner."""
