@@ -17,7 +17,6 @@ STAYS_S = 5.0
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.LAUNCH,
     applies=Applies.LIVE,
-    explains=("LIV006", "LIV009", "LIV014"),
     title="A rank joins under another number than it was started with",
     message="{who} {who:calls/call} init_process_group as {claimed}, and {who:was/were} started as {started}; after "
     "{waited} s no rank of the {size} that {who:it waits/they wait} for can still come",

@@ -11,7 +11,7 @@ from allready.model.fill import UNKNOWN
 
 STILL_S = 40.0
 RARE = 10.0
-"""Ranks that go from line to line may compute: so many times --hang-after without an operation is told."""
+"""Ranks that go from line to line may compute: so many times --hang-after without an operation is reported."""
 TELL_WHY = {"evaluating", "saving", "loading", "compiling", "importing"}
 """Phases that may make no operation for long."""
 OPEN = {HangKind.NONE, HangKind.LEVEL, HangKind.INSIDE, HangKind.PARTIAL, HangKind.ALL_WAIT}
@@ -28,7 +28,7 @@ MAX_PLACES = 3
     layer=Layer.STALL,
     title="No rank has made progress for 40 s",
     message="[[no rank has made progress for {seconds} s|no rank has begun an operation for {quiet} s, {times} times "
-    "--hang-after, though all compute]]: {places}[[; {ended} had ended with exit code 0]]",
+    "--hang-after, though all compute|no rank has made progress]]: {places}[[; {ended} had ended with exit code 0]]",
     remedy=(
         RemedyStep(
             explanation="compare their stacks in the report folder with new ones: frames that change are work; GPUs "
@@ -45,7 +45,7 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     shows who is missing: all ranks sleep, spin, wait for a GPU that does not answer, or are in the same call.  At the
     start, where imports and compilers take long, only ranks that use no processor count.  Of ranks that are
     ending others may have ended with exit code 0: JAX waits for them for minutes.  Ranks that go from line to line are
-    told after ten times --hang-after without any operation, unless one of them evaluates, saves, loads or compiles.
+    reported after ten times --hang-after without any operation, unless one of them evaluates, saves, loads or compiles.
     ## Why it matters
     A job that stands on all ranks at once has no late rank that could be named, and no time-out notices it as long as
     no rank waits in a collective.
