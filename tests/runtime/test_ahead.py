@@ -90,7 +90,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
         end=End(gpu),
         num_ranks=2,
     )
-    begun = SimpleNamespace(look=lambda _: ((), 0.0, False))
+    begun = SimpleNamespace(sample=lambda _: ((), 0.0, False))
     group: Any = SimpleNamespace(cut=lambda: None, note_unfinished=lambda _: None, direct=direct, begun=begun)
     session = Session(0, group, answer_s=0.1, timeout_s=600.0)
     session.member.take(m.Formed(epoch=1, members=(0, 1), steps=(0, 0)), 0.0)

@@ -5,7 +5,19 @@ from allready.judging.live_status import named, same_place_s
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said, stated
 from allready.judging.values import grouped
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time, ranges
+from allready.model import (
+    PROCESSES,
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    Severity,
+    World,
+    clock_time,
+    ranges,
+)
 
 STAYS_S = 5.0
 """Who joins is through sooner, or waits for others that are not there yet."""
@@ -26,7 +38,10 @@ STAYS_S = 5.0
             "node, and only chooses the GPU); leave both out, and torch reads them itself"
         ),
         RemedyStep(
-            explanation="see what the script gives", where="node {on}", command="py-spy dump --locals --pid {pid}"
+            explanation="see what the script gives",
+            each=PROCESSES,
+            where="{on}",
+            command="py-spy dump --locals --pid {pid}",
         ),
     ),
 )
@@ -68,7 +83,6 @@ def _are_whole(numbers: Mapping[int, int], size: int) -> bool:
 
 def _hit(live: Live, world: World, claims: Mapping[int, tuple[int, int]], odd: tuple[int, ...], waited_s: float) -> Hit:
     size = claims[odd[0]][1]
-    node = live.node_of_rank().get(odd[0])
     claimed = sorted({claims[r][0] for r in odd})
     return Hit(
         culprits=Culprits(ranks=odd),
@@ -79,8 +93,6 @@ def _hit(live: Live, world: World, claims: Mapping[int, tuple[int, int]], odd: t
             "started": said("rank {ranks} of {size}", ranks=ranges(odd), size=live.world_size),
             "size": size,
             "waited": f"{waited_s:.0f}",
-            "on": "?" if node is None else world.label(node),
-            "pid": live.ranks()[odd[0]].pid or "?",
         },
         evidence=tuple(
             stated(

@@ -50,13 +50,15 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     alike = _alike(deaths[0], run)
     if alike:
         deaths = alike
+    # Several whose ranks nobody knows may be one process's, or starts of it: the first is the cause.
+    spoken = deaths if any(d.rank is not None for d in deaths) else deaths[:1]
     yield hit_of(
         deaths,
         run,
         culprits=Culprits() if is_open or alike else culprits_of(deaths, run),
         values={
-            "error": _raised_by_all(deaths) or "?",
-            "site": shared(d.site for d in deaths if d.site) or "?",
+            "error": _raised_by_all(spoken) or "?",
+            "site": shared(d.site for d in spoken if d.site) or "?",
             "by_torchrun": [{}] if case.live is None and _is_of_torchrun(run) else [],
         },
         confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
