@@ -341,6 +341,8 @@ class Group:
         try:
             if "cuda" not in self.devices:
                 groups[dist.group.WORLD] = _with_own_connection(*store_before)
+            if is_over():  # what ended before has ended none of these
+                raise TimeoutError("the group is gone of which others were to be made")
             yield
             made = [g for g in groups if g not in known]
             if self._communicator is not None:
@@ -448,8 +450,16 @@ def _with_own_connection(backend: str, store: Any) -> tuple[str, Any]:
     """A group's entry in torch's table, where groups to come find their store: they wait in it for their ranks, for 30
     minutes and in C++.  With a connection of its own `cut` ends that wait, and no other.
     """
-    with contextlib.suppress(AttributeError, RuntimeError):  # an older torch, or a store that has no copies
-        return backend, store.clone()
+    import torch.distributed as dist
+
+    inner = store
+    while hasattr(inner, "underlying_store"):  # below prefixes
+        inner = inner.underlying_store
+    if isinstance(
+        inner, dist.TCPStore
+    ):  # a file would be removed once so many copies of it have gone as there are ranks
+        with contextlib.suppress(AttributeError, RuntimeError):  # an older torch
+            return backend, store.clone()
     return backend, store
 
 
