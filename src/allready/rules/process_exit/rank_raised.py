@@ -50,8 +50,8 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     alike = _alike(deaths[0], run)
     if alike:
         deaths = alike
-    # Several whose ranks nobody knows may be one process's, or starts of it: the first is the cause.
-    spoken = deaths if any(d.rank is not None for d in deaths) else deaths[:1]
+    # What holds for the ranks that are named; of processes whose rank is not known, the first one's is the cause.
+    spoken = [d for d in deaths if d.rank is not None] or deaths[:1]
     yield hit_of(
         deaths,
         run,
