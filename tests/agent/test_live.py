@@ -76,7 +76,7 @@ sys.exit(1)
     ("recorded", "output", "code", "fault_class"),
     [
         ("runs/shm_tiny.tar.xz", "shm_tiny/stdout.node0.log", "NLG026", "ENV-LIMIT"),
-        ("h200/ruins/same_gpu.tar.xz", "out.log", "NLG038", "ENV-MISMATCH"),
+        pytest.param("h200/ruins/same_gpu.tar.xz", "out.log", "NLG038", "ENV-MISMATCH", marks=pytest.mark.slow),
     ],
 )
 def test_what_ranks_wrote_when_nccl_failed_at_the_start_is_the_verdict(

@@ -35,7 +35,10 @@ def job_of(job: Job, tmp_path: Path, recorded: str, then: str = "") -> Node:
 
 @pytest.mark.parametrize(
     ("recorded", "code", "ranks"),
-    [("h100/frameworks/p2p_sizes", "DSY002", []), ("h100/frameworks/splits", "DSY004", [0, 1])],
+    [
+        pytest.param("h100/frameworks/p2p_sizes", "DSY002", [], marks=pytest.mark.slow),
+        ("h100/frameworks/splits", "DSY004", [0, 1]),
+    ],
 )
 def test_sends_that_do_not_fit_are_reported_of_a_job_that_ended_well(
     job: Job, tmp_path: Path, recorded: str, code: str, ranks: list[int]

@@ -94,7 +94,7 @@ def test_ranks_that_do_not_handle_a_signal_live_on(job: Job) -> None:
     assert "SIGUSR2 came; no rank here handles it" in node.err
 
 
-@pytest.mark.parametrize("name", ["SIGUSR1", "SIGQUIT"])
+@pytest.mark.parametrize("name", ["SIGUSR1", pytest.param("SIGQUIT", marks=pytest.mark.slow)])
 def test_a_signal_to_handle_ends_the_job_and_is_the_only_one_that_ranks_get(job: Job, name: str) -> None:
     flags = ("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1")
     node = started(job, SAVES, *flags, words=("5",), TRAPS=f"{name},SIGTERM")
@@ -132,7 +132,7 @@ def test_a_second_signal_ends_ranks_that_save_for_too_long(job: Job) -> None:
     assert (node.report()["status"], node.report()["job"]["outcome"]) == ("interrupted", "stopped")
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow)])
 def test_a_signal_to_the_agents_of_all_nodes_reaches_each_rank_once(job: Job, name: str) -> None:
     """As a scheduler sends it; ranks that take longer than node 0 is waited for are not hurried."""
     flags = ("--grace", "20", "--signals-to-handle", "SIGTERM,SIGUSR1", job.script(SAVES), "6")

@@ -170,7 +170,7 @@ def test_a_loop_ends_where_a_rank_raises_in_every_step_after_the_others_have_don
             assert "ValueError: made by the test" in job.last(rank, "ended")["text"]
 
 
-@pytest.mark.parametrize("is_plain", [False, True])
+@pytest.mark.parametrize("is_plain", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_rank_that_lives_but_does_not_come_is_left_and_joins_when_it_does(is_plain: bool, tmp_path: Path) -> None:
     """The others do not wait for it as long as they would for one that is in order, whichever rank made the call."""
     faults = [fault(2, "sleep", s=8.0)]
