@@ -50,7 +50,7 @@ class Missing(NamedTuple):
 
 
 MISSING: Mapping[str, Missing] = {
-    "runs_cpu_two_nodes/send_alone": Missing("that the job has no third rank, for which both may wait", num_ranks=2),
+    "runs_cpu_two_nodes/send_alone": Missing("that there is no third rank, for which both may wait", num_ranks=2),
     "runs_cpu_two_nodes/groups_cross": Missing(
         "when rank 0 lost its connection: its traceback has no time. The launcher of node 1 ended the other rank at "
         "...968.4; that of node 0 found rank 0 not yet gone at ...969.4",
@@ -81,7 +81,7 @@ def differs(name: str, folder: Path) -> str:
     files, live = outcome_of_files(report, fed), outcome(fed, fed.world)
     if name in MISSING:
         if files == live:
-            return f"{name}: its files lack nothing, {files}"
+            return f"{name}: its files tell {files} without {MISSING[name].fact}"
         whole = MISSING[name].added(assemble(read_all(find([str(run)]), workers=1)))
         files = outcome_of_files(replace(report, verdict=judged(whole)), fed)
     return "" if files == live else f"{name}: from files {files}, as a live feed {live}"
