@@ -27,7 +27,8 @@ pytestmark = pytest.mark.thorough
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PARTS = (
-    "runs", "runs_cpu", "runs_cpu_two_nodes", "h100/two_nodes", "h100/frameworks", "h100/jax", "h200/ruins", "h200/runs"
+    "runs", "runs_cpu", "runs_cpu_two_nodes", "h100/two_nodes", "h100/frameworks", "h100/jax", "h200/nccl2",
+    "h200/one_gpu", "h200/one_gpu_nccl2", "h200/ruins", "h200/runs"
 )  # fmt: skip
 ARCHIVES = {
     f"{part}/{path.name.partition('.tar')[0]}": path
