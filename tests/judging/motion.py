@@ -14,14 +14,15 @@ Entry = dict[str, Any]
 
 
 class Motion:
-    """The rings of ranks that ended well, by time: at every moment as far as they were written then."""
+    """The rings of ranks that moved to the end, by time: at every moment as far as they were written then."""
 
     def __init__(self, readings: Sequence[Reading]) -> None:
         dumps = {d.rank: r.source.path for r in readings for d in r.dumps if d.rank is not None}
         self._dumps: dict[int, dict[str, Any]] = {}
         for rank, path in dumps.items():
-            dump = load(Path(path).read_bytes()).value
-            if all(e.get("time_discovered_completed_ns") for e in dump["entries"]):
+            data = Path(path).read_bytes()
+            dump = json.loads(data) if path.endswith(".json") else load(data).value
+            if any(e.get("time_discovered_completed_ns") for e in dump["entries"]):
                 self._dumps[rank] = dump
         self._pace = {rank: Pace(rank) for rank in self._dumps}
         times: list[int] = [e["time_created_ns"] for dump in self._dumps.values() for e in dump["entries"]]
@@ -52,7 +53,7 @@ class Motion:
 
 def _as_of(entry: Entry, now_s: float) -> Entry:
     """The entry at that moment."""
-    if entry["time_discovered_completed_ns"] / 1e9 <= now_s:
+    if 0 < (entry["time_discovered_completed_ns"] or 0) / 1e9 <= now_s:
         return entry
     return {**entry, "state": "scheduled", "retired": False, "time_discovered_completed_ns": 0}
 

@@ -27,7 +27,7 @@ from allready.evidence.stacks.read import read_stacks
 from allready.judging.analysis import Analysis
 from allready.judging.assemble import assemble, world_of
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED
+from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, has_stopped
 from allready.judging.stall import BUSY, WAITING
 from allready.judging.stall_files import left_early, peer_ended
 from allready.judging.waits import snapshots
@@ -70,6 +70,8 @@ STEP_S = 0.2
 HANG_AFTER_S = 8.0
 STANDS_S = 3 * HANG_AFTER_S
 """For so long the feed shows a job that stands; the monitor knows its verdict by then."""
+STOOD_S = 1.0
+"""Ranks that had waited for so long at the last look of their agents had come to a stand."""
 SILENT_S = 10.0
 """The hub gives up an agent from which nothing came for so long."""
 AFTER_ENDS_S = 8.0
@@ -114,7 +116,9 @@ class Feed:
     judge: Monitor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.motion = Motion(self.readings) if _is_all_well(self.run) else Motion([])
+        saved = _saved(self.readings)
+        self.is_all_well = _is_all_well(self.run, saved)
+        self.motion = Motion(self.readings) if self.is_all_well else Motion([])
         self.wall_s = (self.motion.begins_s or self.run.last_time_s or 1_790_000_000.0) - self.now
         self.world = _world(self.run)
         self.run = replace(self.run, deaths=tuple(_placed(d, self.run, self.world) for d in self.run.deaths))
@@ -132,8 +136,7 @@ class Feed:
             self.nccl_logs |= {rank: path for rank in writers if rank is not None}
         self.nccl_records = {rank: _nccl_record(path) for rank, path in self.nccl_logs.items()}
         self.judge = Monitor(hang_after_s=HANG_AFTER_S, world=self.world)
-        saved = _saved(self.readings)
-        self.gpus = {r.rank: _gpu(r) for s in saved for r in s.status.ranks}
+        self.seen = {r.rank: (s.time_s, r) for s in saved for r in s.status.ranks if r.rank not in self.run.ended_well}
         self.down = {s.node_rank: s for s in saved if _has_no_link(s)}
         self.addresses = {s.node_rank: _named_addresses(s) for s in saved}
         self.cut_off = tuple(sorted({*_cut_off(self.run, self.world), *self.down}))
@@ -208,6 +211,8 @@ class Feed:
         moving = self.motion.marks(rank, self.wall_s + self.now)
         if moving:
             return self._moving(rank, moving)
+        if rank in self.seen and not self.starting:
+            return self._as_seen(*self.seen[rank])
         stack = self.stacks.get(rank)
         doing = stack.activity if stack is not None else ""
         waited_s = self.wall_s + self.now - self.stuck_s
@@ -233,7 +238,16 @@ class Feed:
             framework="jax" if self._is_jax() else "torch",
             site=str(stack.site or "") if stack is not None else "",
             site_since_s=self.stuck_s,
-            **self.gpus.get(rank, {}),
+        )
+
+    def _as_seen(self, time_s: float, status: RankStatus) -> RankStatus:
+        """What the agent kept of its last look, as it goes on: who waited or gave no sign then, does so still."""
+        since_s = self.wall_s + self.now - time_s
+        marks = tuple(replace(m, waiting_s=m.waiting_s and m.waiting_s + since_s) for m in status.groups)
+        is_stopped = status.process_state is ProcessState.STOPPED
+        age_s = status.heartbeat_age_s
+        return replace(
+            status, groups=marks, heartbeat_age_s=age_s + since_s if age_s is not None and is_stopped else age_s
         )
 
     def _moving(self, rank: int, marks: tuple[GroupMark, ...]) -> RankStatus:
@@ -306,9 +320,13 @@ class Feed:
         )
 
     def _evidence(self, status: RankStatus, *, with_dump: bool) -> RankEvidence:
-        rank, dump = status.rank, b""
+        rank, dump, ring = status.rank, b"", "" if self.has_dumps else _ring(self.entries[status.rank])
         for reading in self.readings:
-            if any(d.rank == rank for d in reading.dumps):
+            if not any(d.rank == rank for d in reading.dumps):
+                continue
+            if reading.source.path.endswith(".json"):
+                ring = _text(reading.source.path)
+            else:
                 dump = Path(reading.source.path).read_bytes()
         stack = self.stacks.get(rank) if rank not in self.ended else None
         doing = stack.activity if stack is not None else ""
@@ -316,7 +334,7 @@ class Feed:
             rank=rank,
             status=status,
             dump=base64.b64encode(dump).decode(),
-            ring=_ring(self.entries[rank]) if not self.has_dumps else "",
+            ring=ring,
             stack=_frames(stack, status.pid) if stack is not None else "",
             log_tail=_last_words(self.ended.get(rank), rank),
             nccl_log_tail=_text(self.nccl_logs.get(rank))[-TAIL_BYTES:],
@@ -338,7 +356,7 @@ def replay(folder: Path) -> Report:
     readings = read_all(find([str(folder)]), workers=1)
     feed = Feed(readings, assemble(readings))
     run = feed.run
-    all_well = _is_all_well(run)
+    all_well = feed.is_all_well
     if all_well:
         feed.play(feed.motion.ends_s - feed.motion.begins_s)
     in_motion = feed.judge.last
@@ -362,7 +380,7 @@ def replay(folder: Path) -> Report:
         feed.end(dict.fromkeys(gone))
         for rank in _lost(feed) - set(feed.ended):
             feed.end({rank: Death(kind="exit", rank=rank, origin=Origin(source=""), text="")})
-    if (not first or feed.gpus) and not all_well:  # agents saw them run and stand
+    if (not first or feed.seen) and not all_well:  # agents saw them run and stand
         feed.play(STANDS_S)
     ordered = sorted(own, key=lambda d: (d not in first, d.time_s is None, d.time_s or 0.0))
     for death, following in zip_longest(ordered, ordered[1:]):
@@ -382,8 +400,13 @@ def replay(folder: Path) -> Report:
     return _own_word(feed) or report
 
 
-def _is_all_well(run: RunEvidence) -> bool:
-    return bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
+def _is_all_well(run: RunEvidence, saved: Sequence[NodeEvidence]) -> bool:
+    """Whether all ranks ended in order, or nothing recorded shows that they ever stood."""
+    if run.expected_ranks and len(run.ended_well) >= run.expected_ranks:
+        return True
+    case = Analysis(Fleet(world=World(num_nodes=1, world_size=0), run_evidence=run))
+    waits = (m.waiting_s or 0.0 for s in saved for r in s.status.ranks for m in r.groups)
+    return bool(run.expected_ranks) and not case.of(has_stopped) and max(waits, default=0.0) < STOOD_S
 
 
 def _own_word(feed: Feed) -> Report | None:
@@ -434,10 +457,6 @@ def _named_addresses(saved: NodeEvidence) -> dict[str, str]:
     """Interface -> address, where there is only one besides the loopback."""
     names = [row.name for row in saved.links if row.name != "lo"]
     return {names[0]: saved.addresses[0]} if len(names) == 1 and saved.addresses else {}
-
-
-def _gpu(rank: RankStatus) -> dict[str, Any]:
-    return {name: getattr(rank, name) for name in RankStatus.__struct_fields__ if name.startswith("gpu")}
 
 
 def _cut_off(run: RunEvidence, world: World) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import said, stated
-from allready.model import CRASHES, Culprits, Death, Evidence, Hit, Role, RunEvidence, Severity, clock_time
+from allready.model import CRASHES, Culprits, Death, Event, Evidence, Hit, Role, RunEvidence, Severity, clock_time
 from allready.model.fill import UNNAMED_PROCESS, named_by
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures import of_line
@@ -137,6 +137,24 @@ def is_interrupt(death: Death) -> bool:
     """SIGINT, as Python tells it; a signal, as torchrun does."""
     name = death.text.partition(":")[0]
     return death.kind == "exception" and (name == "KeyboardInterrupt" or name.endswith(".api.SignalException"))
+
+
+def is_order(event: Event) -> bool:
+    """A launcher or a scheduler says that it was told to end the job."""
+    if event.role is Role.HARMLESS:
+        return False
+    if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"}:
+        return True
+    if event.signature == "launcher.launcher_stops_others":  # DeepSpeed's sends itself no SIGINT when a rank fails
+        return event.values.get("signal") == "SIGINT"
+    return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
+
+
+def follows_order(death: Death, run: RunEvidence) -> bool:
+    """The job had been told to end shortly before: then connections break everywhere."""
+    at_s = death.time_s
+    orders = (e.time_s for e in run.events if is_order(e))
+    return at_s is not None and any(order_s is not None and order_s <= at_s <= order_s + END_S for order_s in orders)
 
 
 class Ender(StrEnum):

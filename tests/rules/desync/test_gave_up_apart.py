@@ -1,7 +1,10 @@
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.judging.loading import load
 from allready.model import Confidence, Death, FaultClass, Frame, ThreadStack
+from tests.cases import cases
 from tests.rules.runs import ask, death, group, one_missing, stack
 
 TIMED_OUT = "RuntimeError: Timed out waiting 1800000ms for recv operation to complete"
@@ -81,3 +84,46 @@ def test_after_a_crash_over_sizes_stacks_show_where_ranks_stood() -> None:
     )
     assert ask("DSY007", deaths=(refused, *lost), stacks=(crashed, stack(0, "cpu_work"))).state == "clear"
     assert ask("DSY007", deaths=(refused, *lost), stacks=(crashed,)).state == "clear"
+
+
+SEND, RECEIVE, REDUCE = "send", "recv", "all_reduce"
+
+
+def exchange(*calls: str, **changes: Any) -> tuple[Death, ...]:
+    """Ranks that all timed out, each in one of these calls."""
+    return tuple(gave_up(r, f"train.py:{r} step", call=call, **changes) for r, call in enumerate(calls))
+
+
+@cases(
+    ("calls", "num_ranks"),
+    [
+        ((SEND, REDUCE), 2),
+        ((REDUCE, RECEIVE), 2),
+        ((SEND, REDUCE, SEND, REDUCE), 4),
+        ((REDUCE, REDUCE, "isend", REDUCE), 4),
+    ],
+)
+def test_where_all_ranks_waited_nobody_is_left_to_answer_a_send(calls: tuple[str, ...], num_ranks: int) -> None:
+    [hit] = ask("DSY007", deaths=exchange(*calls), expected_ranks=num_ranks).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
+
+
+@cases(
+    ("calls", "num_ranks"),
+    [
+        ((SEND, REDUCE), 0),  # a third rank may be who both wait for
+        ((SEND, REDUCE), 3),
+        ((SEND, RECEIVE, REDUCE, REDUCE), 4),  # both halves are there: the way between them may be broken
+        (("batch_isend_irecv", "batch_isend_irecv", REDUCE, REDUCE), 4),
+        ((SEND, RECEIVE), 2),
+        ((SEND, "isend"), 2),
+        ((SEND, ""), 2),  # what the other one was in is not known
+    ],
+)
+def test_stages_may_wait_at_different_places_for_one_that_is_missing(calls: tuple[str, ...], num_ranks: int) -> None:
+    assert ask("DSY007", deaths=exchange(*calls), expected_ranks=num_ranks).state == "clear"
+
+
+def test_who_lost_a_rank_that_gave_up_may_have_come_late_to_its_half() -> None:
+    late = replace(exchange(SEND, REDUCE)[1], text="RuntimeError: Connection closed by peer")
+    assert ask("DSY007", deaths=(exchange(SEND, REDUCE)[0], late), expected_ranks=2).state == "clear"

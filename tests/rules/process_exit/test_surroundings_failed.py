@@ -139,3 +139,12 @@ def test_a_closed_rendezvous_is_told_by_its_own_line() -> None:
     assert ask("DTH005", deaths=(turned_away,)).hits
     told = event("elastic.rendezvous_closed", text=words)
     assert ask("DTH005", deaths=(turned_away,), events=(told,)).hits == ()
+
+
+@cases(("after_s", "is_echo"), [(-0.1, False), (0.5, True), (600.0, False), (None, False)])
+def test_a_connection_lost_after_the_job_was_told_to_end_is_an_echo(after_s: float | None, is_echo: bool) -> None:
+    told = event("elastic.death_signal", text="Received 15 death signal, shutting down workers", time_s=1000.0)
+    at_s = None if after_s is None else 1000.0 + after_s
+    lost = death(1, text="RuntimeError: Connection reset by peer", is_collective_error=True, time_s=at_s)
+    said = {code: ask(code, deaths=(lost,), events=(told,)).state for code in ("DTH005", "DTH006")}
+    assert said == ({"DTH005": "clear", "DTH006": "hit"} if is_echo else {"DTH005": "hit", "DTH006": "clear"})

@@ -1,7 +1,8 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from allready.judging.attempts import WAITED
 from allready.judging.last_calls import P2P, call_of_stack, refused_data
 from allready.judging.majority import majority
 from allready.judging.registry import Applies, Layer, Rule
@@ -12,6 +13,7 @@ from allready.judging.stated import said, stated
 from allready.model import Confidence, Culprits, Death, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.model.call_site import CallSite
 from allready.model.fill import named_by
+from allready.signatures import of_line
 
 _THERE = "rank {rank} at {site}: {what}"
 
@@ -49,7 +51,9 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     `grep -B 3 "Error" LOG`: compare the last frames of your own files over all ranks.
     ## When it is harmless
     In a pipeline, ranks of different stages wait at different places when any rank is missing: sends and receives are
-    compared only where one got data of another size.
+    compared only where one got data of another size, or where every rank of the job waited in vain, some in sends (or
+    receives) that no other rank answers, the others in a collective.  Then no rank is accused: the other half may be
+    the one that is missing.
     """
     ended = [d for d in run.deaths if not d.earlier and not (d.by_launcher and d.kind != "exception")]
     places = _places(run, ended)
@@ -57,9 +61,10 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
         d.rank not in places or not d.is_collective_error for d in ended
     ):
         return
-    if not refused_data(run) and any(place.call in P2P for place in places.values()):
-        return  # stages of a pipeline wait at different places whatever stops it
     is_everybody = len(places) == run.expected_ranks  # else one of whom nothing is here may be who they wait for
+    is_exchange = not refused_data(run) and any(place.call in P2P for place in places.values())
+    if is_exchange and not (is_everybody and _lacks_its_other_half(places)):
+        return  # stages of a pipeline wait at different places whatever stops it
     times = [p.time_s for p in places.values() if p.time_s is not None and p.has_ended]
     functions = {rank: place.function for rank, place in places.items()}
     if len(set(functions.values())) < 2 or (times and max(times) - min(times) > SAME_MOMENT_S):
@@ -68,7 +73,8 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     shown = most.odd if most is not None else (min(places),)
     others = [r for r in places if functions[r] != functions[shown[0]]]
     yield Hit(
-        culprits=Culprits(ranks=most.odd if is_everybody and most is not None else ()),
+        # Of a send alone it does not show whether it is one too many or its receive was left out.
+        culprits=Culprits(ranks=most.odd if is_everybody and most is not None and not is_exchange else ()),
         values={"who": who(run, shown), "site": places[shown[0]].line, "other": places[min(others)].line},
         confidence=Confidence.LIKELY if is_everybody else Confidence.POSSIBLE,
         evidence=tuple(
@@ -126,6 +132,17 @@ def _places(run: RunEvidence, ended: Sequence[Death]) -> dict[int, _Place]:
                 ),
             )
     return found
+
+
+def _lacks_its_other_half(places: Mapping[int, _Place]) -> bool:
+    """Everybody timed out, some in sends alone (or receives alone) and the others in calls that answer none."""
+    pairs = {place.call for place in places.values()} & P2P
+    is_one_sided = pairs <= {"send", "isend"} or pairs <= {"recv", "irecv"}
+    return (
+        is_one_sided
+        and any(place.call and place.call not in P2P for place in places.values())
+        and all(any(s.id in WAITED for s, _ in of_line(place.text)) for place in places.values())
+    )
 
 
 def _most(run: RunEvidence) -> int:

@@ -1,19 +1,17 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from allready.judging.causes import Ender, ender_of, ender_of_order
+from allready.judging.causes import Ender, ender_of, ender_of_order, follows_order, is_order
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
 from allready.model import (
     Confidence,
-    Event,
     FaultClass,
     Hit,
     Origin,
     Raised,
     RemedyStep,
-    Role,
     RunEvidence,
     Severity,
     Situation,
@@ -59,11 +57,7 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When you ended the job yourself.
     """
-    reported = [
-        _Order(e.origin, e.text, e.time_s, ender_of_order(e.text))
-        for e in run.events
-        if _is_order(e) and e.role is not Role.HARMLESS
-    ]
+    reported = [_Order(e.origin, e.text, e.time_s, ender_of_order(e.text)) for e in run.events if is_order(e)]
     reported += [
         _Order(d.origin, d.text, d.time_s, by)
         for d in run.deaths
@@ -71,7 +65,7 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ]
     if not reported:
         return
-    if any(d.is_collective_error and not d.earlier for d in run.deaths):
+    if any(d.is_collective_error and not d.earlier and not follows_order(d, run) for d in run.deaths):
         return
     if any(e.signature in WAITED for e in run.events):
         return
@@ -97,11 +91,3 @@ class _Order(NamedTuple):
     text: str
     time_s: float | None
     by: Ender
-
-
-def _is_order(event: Event) -> bool:
-    if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"}:
-        return True
-    if event.signature == "launcher.launcher_stops_others":  # DeepSpeed's sends itself no SIGINT when a rank fails
-        return event.values.get("signal") == "SIGINT"
-    return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text

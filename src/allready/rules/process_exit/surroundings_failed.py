@@ -1,7 +1,15 @@
 from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import SAME_MOMENT_S, causes, culprits_of, first_causes, hit_of, is_named_by_signature
+from allready.judging.causes import (
+    SAME_MOMENT_S,
+    causes,
+    culprits_of,
+    first_causes,
+    follows_order,
+    hit_of,
+    is_named_by_signature,
+)
 from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, has_grave_root
@@ -53,7 +61,8 @@ def surroundings_failed(case: Analysis, run: RunEvidence, live: Live | None = No
     ## Check by hand
     The command in the remedy, on the node of that process.
     ## When it is harmless
-    When the job was ended before: then connections break everywhere.
+    When the job was ended before: then connections break everywhere.  Where a line has the time of that order, a
+    connection that a library lost after it is not reported.
     """
     own = [d for d in first_causes(case, {"exception", "exit"}) if trouble_of(d) and not is_named_by_signature(d)]
     deaths = own or (_of_libraries(case) if live is None else ())  # the agents tell who died
@@ -85,7 +94,7 @@ def _of_libraries(case: Analysis) -> Sequence[Death]:
     found.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0))
     start = found[0].time_s
     first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
-    if trouble_of(first[0]) in {LOST, CLOSED} and _has_other_error(run):
+    if trouble_of(first[0]) in {LOST, CLOSED} and (follows_order(first[0], run) or _has_other_error(run)):
         return ()
     return first
 
