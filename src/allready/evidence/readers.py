@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from allready.evidence import sniff
 from allready.evidence.inputs import LIMITS, Found, Limits, Source, open_plain, unpack
+from allready.evidence.inputs.envelopes import is_coloured, uncoloured
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
 from allready.model.events import troubled
@@ -131,6 +132,10 @@ def read_source(source: Source, context: ReaderContext) -> Reading | None:
     try:
         with source.open() as stream:
             reading = _READERS[kind](stream, source, context)
+        if any(moves.num_added for moves in source.moves):
+            from allready.evidence.renumbered import renumber
+
+            renumber(reading, source.line_of, source.moves[0].num_lines)
     except MemoryError:
         reading, problem = Reading(source=empty), said("there was not enough memory to read it")
     except Exception as error:  # noqa: BLE001 - whatever a file makes a reader do, the other files are read
@@ -185,6 +190,8 @@ def scan_range(found: Found, start: int, stop: int, context: ReaderContext, **ho
     `how`: further arguments of `lines.scan.scan`.
     """
     with open_plain(found.path) as file:
+        if is_coloured(os.pread(file.fileno(), sniff.HEAD_BYTES, 0)):
+            return context.scan(uncoloured(file, start, stop), found.label, **how)
         return context.scan(file, found.label, first_byte=start, last_byte=stop, **how)
 
 
