@@ -89,9 +89,7 @@ def _leaf(
     except OSError as error:
         return troubled(SourceRecord(path=label, kind="unread", size_bytes=size or 0), _words(error))
     moves = tuple(one.moves for one in around if one.moves is not None)
-    if moves:
-        plain, size = None, None
-    path, file = plain or (None, None)
+    path, file = plain if plain is not None and not moves else (None, None)
     return Source(
         label=label,
         head=head,
