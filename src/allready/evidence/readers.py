@@ -6,6 +6,7 @@ Nothing that a source contains ends the whole: a reader that fails is a problem 
 import functools
 import io
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from allready.evidence import sniff
 from allready.evidence.inputs import LIMITS, Found, Limits, Source, open_plain, unpack
+from allready.evidence.inputs.envelopes import is_coloured, uncoloured
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
 from allready.model.events import troubled
@@ -41,6 +43,11 @@ _STACK_MARK = b"(most recent call first):"
 _TABLE_MARKS = (b"# nThread ", b"# nccl-tests version", b"# Collective test starting", b"out-of-place")
 _MAX_MARK_BYTES = max(map(len, (_STACK_MARK, *_TABLE_MARKS)))
 MAX_ASIDE_BYTES = 64 << 20
+_STAMP = re.compile(
+    rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?", re.MULTILINE
+)
+"""What a container's runtime puts before each line, the rows of tables and stacks too."""
+
 _MAX_MEMBER_BYTES = 8 << 20  # of an archive's member, whose end cannot be examined first
 
 
@@ -131,6 +138,10 @@ def read_source(source: Source, context: ReaderContext) -> Reading | None:
     try:
         with source.open() as stream:
             reading = _READERS[kind](stream, source, context)
+        if any(moves.num_added for moves in source.moves):
+            from allready.evidence.renumbered import renumber
+
+            renumber(reading, source.line_of, source.moves[0].num_lines)
     except MemoryError:
         reading, problem = Reading(source=empty), said("there was not enough memory to read it")
     except Exception as error:  # noqa: BLE001 - whatever a file makes a reader do, the other files are read
@@ -185,6 +196,8 @@ def scan_range(found: Found, start: int, stop: int, context: ReaderContext, **ho
     `how`: further arguments of `lines.scan.scan`.
     """
     with open_plain(found.path) as file:
+        if is_coloured(os.pread(file.fileno(), sniff.HEAD_BYTES, 0)):
+            return context.scan(uncoloured(file, start, stop), found.label, **how)
         return context.scan(file, found.label, first_byte=start, last_byte=stop, **how)
 
 
@@ -212,6 +225,8 @@ def _has_mark(data: bytes) -> bool:
 
 def add_asides(reading: Reading, data: bytes, label: str) -> None:
     """Put a log's tables of nccl-tests and Python stacks into its reading."""
+    if _STAMP.match(data) is not None:
+        data = _STAMP.sub(b"", data)
     if any(mark in data for mark in _TABLE_MARKS):
         from allready.evidence.nccl_tests import read_nccl_tests
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from allready.evidence.inputs import tar, zip  # noqa: A004 - the format's name
 from allready.evidence.inputs.codecs import Inflate, Recoded, codec_of, is_utf_16
+from allready.evidence.inputs.envelopes import Colours, opened
 from allready.evidence.inputs.find import STDIN, Found
 from allready.evidence.inputs.intake import FileFeed, Guarded, Intake
 from allready.evidence.inputs.limits import LIMITS, Budget, DamagedError, Limits, TooMuchError
@@ -69,6 +70,39 @@ def _words(error: OSError) -> Phrase:
     return said("cannot be read: {error}", error=error.strerror or error)
 
 
+def _leaf(
+    intake: Intake,
+    head: bytes,
+    label: str,
+    size: int | None,
+    mtime_s: float | None,
+    plain: tuple[str, io.FileIO] | None,
+) -> Source | SourceRecord:
+    """What is no archive, its lines out of their envelopes."""
+    if plain is not None:
+        intake.pass_holes()
+    try:
+        lines, around = opened(intake, head)
+        head = lines.peek(HEAD_BYTES) if around else head
+    except (DamagedError, TooMuchError) as error:
+        return troubled(SourceRecord(path=label, kind="unread", size_bytes=size or 0), phrase_of(error))
+    except OSError as error:
+        return troubled(SourceRecord(path=label, kind="unread", size_bytes=size or 0), _words(error))
+    moves = tuple(one.moves for one in around if one.moves is not None)
+    path, file = plain if plain is not None and not moves else (None, None)
+    return Source(
+        label=label,
+        head=head,
+        make=lambda: Guarded(lines),
+        size_bytes=size,
+        mtime_s=mtime_s,
+        path=path,
+        file=file,
+        moves=moves,
+        is_coloured=any(isinstance(one, Colours) for one in around),
+    )
+
+
 class _Walk:
     """From a stream to what is in it, layer by layer."""
 
@@ -115,18 +149,7 @@ class _Walk:
         elif zip.is_zip(head) and not zip.is_checkpoint(head):
             yield from self._members(zip.members(intake, self._budget), intake, label, size, layer)
         else:
-            path, file = plain or (None, None)
-            if plain is not None:
-                intake.pass_holes()
-            yield Source(
-                label=label,
-                head=head,
-                make=lambda: Guarded(intake),
-                size_bytes=size,
-                mtime_s=mtime_s,
-                path=path,
-                file=file,
-            )
+            yield _leaf(intake, head, label, size, mtime_s, plain)
 
     def _members(
         self, members: Iterator[tar.Member], intake: Intake, label: str, size: int | None, layer: int

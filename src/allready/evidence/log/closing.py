@@ -302,13 +302,13 @@ class _Ending:
             if at == last_exit:
                 return at, True
             if not text.strip() or _is_noise(text):
-                if wording.INFO.match(text) is not None and wording.goes_on(text):
+                if wording.info().match(text) is not None and wording.goes_on(text):
                     return None  # a program that writes as libraries do
                 continue
             if wording.is_end_of_run(text):
                 return (at, True) if wording.means_all(text) else None
-            if wording.OF_WHAT_WAS.search(text) is not None:
-                only_records = only_records or wording.STEP.search(text) is not None
+            if wording.of_what_was().search(text) is not None:
+                only_records = only_records or wording.step().search(text) is not None
             else:
                 if state is not None and state.is_midway and at in self._counting:
                     return None
@@ -372,7 +372,7 @@ class _Ending:
             (wording.of_all().search(text) is not None and (self._is_known(state) or not wording.is_average(text)))
             or (wording.of_best().search(text) is not None and self._is_known(state))
         ) and not wording.denies(text)
-        is_last = not any(wording.WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
+        is_last = not any(wording.word().search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
         is_result = (
             is_last
             and wording.result().search(text) is not None
@@ -394,7 +394,7 @@ class _Ending:
             and not self._is_of_a_list(at)
             and not self._is_of_an_act(at, state)
         )
-        is_likely = wording.LIKELY.search(text) is not None and not is_other and not self._is_of_an_act(at, state)
+        is_likely = wording.likely().search(text) is not None and not is_other and not self._is_of_an_act(at, state)
         is_evaluated = (
             (
                 self._is_known(state)
@@ -424,11 +424,11 @@ class _Ending:
             return True
         if self._is_known(state):
             return False
-        if any(wording.SO_FAR.search(line) for line in (text, *above[-_MAX_MESSAGE:])):
+        if any(wording.so_far().search(line) for line in (text, *above[-_MAX_MESSAGE:])):
             return True
         if wording.of_any_work().search(text) is None:
             return self._has_loop and is_of_an_act(text)
-        is_bare = wording.BARE.match(text) is not None
+        is_bare = wording.bare().match(text) is not None
         return self._has_loop and not (is_bare and not (above and wording.names_an_act().search(above[-1])))
 
     def _names_the_step(self, at: int) -> bool:
@@ -469,7 +469,7 @@ class _Ending:
         if self._breaks_off_behind(place):
             return True
         first = -1 if state is None else state.at
-        steps = [at for at, text in enumerate(self.lines[: place + 1]) if wording.STEP.search(text)]
+        steps = [at for at, text in enumerate(self.lines[: place + 1]) if wording.step().search(text)]
         first = max([first, *steps[-1:]])
         bad = [
             at
@@ -570,9 +570,9 @@ def _is_noise(text: str) -> bool:
     """A library's line, but not a program's own closing words that it logs like one."""
     if not is_of_a_library(text) or wording.early().search(text) is not None:
         return False
-    return wording.INFO.match(text) is None or not any(
+    return wording.info().match(text) is None or not any(
         words.search(text)
-        for words in (wording.CERTAIN, wording.WHOLE, wording.LIKELY, wording.of_all(), wording.of_best())
+        for words in (wording.certain(), wording.whole(), wording.likely(), wording.of_all(), wording.of_best())
     )
 
 

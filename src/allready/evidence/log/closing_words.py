@@ -11,21 +11,25 @@ _SUBJECT = (
     r"main loop|solving|solver|optimi[sz](?:ation|ing)|learning|"
     r"all (?:ranks?|workers?|tasks?|nodes?|epochs|steps|iterations)|everything)"
 )
-CERTAIN = re.compile(
-    rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
-    r"\b(?:finish(?:ed|ing)|done|completed|end of|end|ending|exiting|concluded)\b"
-    rf"[ \w]{{0,12}}?(?:with |the |all |of |from )*{_SUBJECT}\b|"
-    r"\b(?:finished|completed|terminated|ended|ran|run|executed|exit(?:ed|s|ing)?)\s+(?:successfully|normally|cleanly|gracefully)\b|"
-    r"\bsuccessfully\s+(?:finished|completed|terminated|ended|exited|trained)\b|"
-    r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-]?(?:with|status|code|value)){1,3}\s{0,8}[:=]?\s{0,8}\(?0\b(?!\.\d)|"
-    r"(?:\b|_)(?:job ?state|state|status|result)(?:\b|__)['\"]?\s*[:=]\s*['\"]?(?:success(?:ful)?|succeeded|completed?|"
-    r"finished|passed)\b|"
-    r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|"
-    r"(?:->|=>|→) ?['\"]?(?:finished|succeeded|completed|success)\b|"
-    r"(?:训练|訓練)(?:任务)?(?:已)?(?:全部)?(?:完成|结束|結束)",
-    re.IGNORECASE,
-)
-"""Words of an end of everything, unless a part is named."""
+
+
+@functools.cache
+def certain() -> re.Pattern[str]:
+    """Words of an end of everything, unless a part is named."""
+    return re.compile(
+        rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
+        r"\b(?:finish(?:ed|ing)|done|completed|end of|end|ending|exiting|concluded)\b"
+        rf"[ \w]{{0,12}}?(?:with |the |all |of |from )*{_SUBJECT}\b|"
+        r"\b(?:finished|completed|terminated|ended|ran|run|executed|exit(?:ed|s|ing)?)\s+(?:successfully|normally|cleanly|gracefully)\b|"
+        r"\bsuccessfully\s+(?:finished|completed|terminated|ended|exited|trained)\b|"
+        r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-]?(?:with|status|code|value)){1,3}\s{0,8}[:=]?\s{0,8}\(?0\b(?!\.\d)|"
+        r"(?:\b|_)(?:job ?state|state|status|result)(?:\b|__)['\"]?\s*[:=]\s*['\"]?(?:success(?:ful)?|succeeded|"
+        r"completed?|finished|passed)\b|"
+        r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|"
+        r"(?:->|=>|→) ?['\"]?(?:finished|succeeded|completed|success)\b|"
+        r"(?:训练|訓練)(?:任务)?(?:已)?(?:全部)?(?:完成|结束|結束)",
+        re.IGNORECASE,
+    )
 
 
 @functools.cache
@@ -46,46 +50,57 @@ def elsewhere() -> re.Pattern[str]:
     )
 
 
-WHOLE = re.compile(
-    r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
-    r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
-    r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
-    r"\bfinished mdrun\b|^\s{0,8}writing wavefunctions\s*$|"
-    r"\ball (?:(?:\d{1,4}|enabled|requested|planned|scheduled|selected|configured) "
-    r"(?:phases|stages|parts|tasks|jobs)|"
-    r"(?:\d{1,4} )?(?:folds|experiments|runs|trials|seeds|scenarios|analyses|explanations))"
-    r"(?: (?:are|were|have|been|now|successfully)){0,3} (?:completed?|finished|done)\b[^\w(]{0,80}$|"
-    r"^# Ended \(code 0\)|"
-    r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
-    re.IGNORECASE,
-)
-"""Words of an end of everything that may name a step, a worker or a process."""
+@functools.cache
+def whole() -> re.Pattern[str]:
+    """Words of an end of everything that may name a step, a worker or a process."""
+    return re.compile(
+        r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
+        r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
+        r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
+        r"\bfinished mdrun\b|^\s{0,8}writing wavefunctions\s*$|"
+        r"\ball (?:(?:\d{1,4}|enabled|requested|planned|scheduled|selected|configured) "
+        r"(?:phases|stages|parts|tasks|jobs)|"
+        r"(?:\d{1,4} )?(?:folds|experiments|runs|trials|seeds|scenarios|analyses|explanations))"
+        r"(?: (?:are|were|have|been|now|successfully)){0,3} (?:completed?|finished|done)\b[^\w(]{0,80}$|"
+        r"^# Ended \(code 0\)|"
+        r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
+        re.IGNORECASE,
+    )
 
-_SENTENCE = re.compile(r"(?<=[.!;])\s+(?=[A-Z\d])")
 
-_RECORD = re.compile(r"\btrain_(?:runtime|samples_per_second)\b['\"]?\s{0,40}[:=]\s{0,4}\d|\*{3,} train metrics")
-"""What a trainer prints once, behind its last step, whatever else the line counts."""
+@functools.cache
+def _sentence() -> re.Pattern[str]:
+    return re.compile(r"(?<=[.!;])\s+(?=[A-Z\d])")
 
-LIKELY = re.compile(
-    r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b(?! (?:spent )?(?:up to now|so far))[^\d\n]{0,40}\d|"
-    r"\btotal\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
-    r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
-    r"\s{0,8}(?:is|was)?\s{0,8}(?:[:=(]|\d)|"
-    r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]{0,20}\s{0,8}(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
-    r"\bresults?(?: files?)? (?:saved|written)\b|\bsaved (?:the |all ){0,2}results\b|"
-    r"\brun (?:summary|stats|statistics):|"
-    r"wandb: Synced \d{1,6} (?!media)|"
-    r"\bbenchmark duration \(s\):?\s{1,40}\d|"
-    r"\bfound no errors\b|\bno errors? (?:was |were )?(?:found|detected|occurred)\b|"
-    r"^\W{0,4}\[(?:done|finished|completed?)\] \S|"
-    r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
-    r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
-    r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
-    r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|"
-    r"bye|passed|the end|end|fin)[\s.!]{0,80}\W{0,80}$",
-    re.IGNORECASE,
-)
-"""Words that programs print when they end, and some of them more often."""
+
+@functools.cache
+def _record() -> re.Pattern[str]:
+    """What a trainer prints once, behind its last step, whatever else the line counts."""
+    return re.compile(r"\btrain_(?:runtime|samples_per_second)\b['\"]?\s{0,40}[:=]\s{0,4}\d|\*{3,} train metrics")
+
+
+@functools.cache
+def likely() -> re.Pattern[str]:
+    """Words that programs print when they end, and some of them more often."""
+    return re.compile(
+        r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b(?! (?:spent )?(?:up to now|so far))[^\d\n]{0,40}\d|"
+        r"\btotal\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
+        r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
+        r"\s{0,8}(?:is|was)?\s{0,8}(?:[:=(]|\d)|"
+        r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]{0,20}\s{0,8}(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
+        r"\bresults?(?: files?)? (?:saved|written)\b|\bsaved (?:the |all ){0,2}results\b|"
+        r"\brun (?:summary|stats|statistics):|"
+        r"wandb: Synced \d{1,6} (?!media)|"
+        r"\bbenchmark duration \(s\):?\s{1,40}\d|"
+        r"\bfound no errors\b|\bno errors? (?:was |were )?(?:found|detected|occurred)\b|"
+        r"^\W{0,4}\[(?:done|finished|completed?)\] \S|"
+        r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
+        r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
+        r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
+        r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|"
+        r"bye|passed|the end|end|fin)[\s.!]{0,80}\W{0,80}$",
+        re.IGNORECASE,
+    )
 
 
 @functools.cache
@@ -111,13 +126,19 @@ def names_an_act() -> re.Pattern[str]:
     )
 
 
-BARE = re.compile(
-    r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)\W*$",
-    re.IGNORECASE,
-)
-"""What is done stands in the line before."""
+@functools.cache
+def bare() -> re.Pattern[str]:
+    """What is done stands in the line before."""
+    return re.compile(
+        r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)\W*$",
+        re.IGNORECASE,
+    )
 
-SO_FAR = re.compile(r"\b(?:so far|up to now|until now|to date)\b", re.IGNORECASE)
+
+@functools.cache
+def so_far() -> re.Pattern[str]:
+    """What is done up to now."""
+    return re.compile(r"\b(?:so far|up to now|until now|to date)\b", re.IGNORECASE)
 
 
 @functools.cache
@@ -339,7 +360,10 @@ def waits() -> re.Pattern[str]:
     return re.compile(r"\b(?:(?<!done )waiting|retrying|restarting|resuming)\b", re.IGNORECASE)
 
 
-STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
+@functools.cache
+def step() -> re.Pattern[str]:
+    """A step's number."""
+    return re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
 
 
 @functools.cache
@@ -350,15 +374,27 @@ def _summary() -> re.Pattern[str]:
     )
 
 
-OF_WHAT_WAS = re.compile(r"['\"]event_type['\"]\s{0,4}:\s{0,4}['\"](?:POINT_IN_TIME|INTERVAL_END)['\"]")
-"""A record of what has been: an interval's end, a measurement.  It names a step, and no step follows from it."""
+@functools.cache
+def of_what_was() -> re.Pattern[str]:
+    """A record of what has been: an interval's end, a measurement.  It names a step, and no step follows from it."""
+    return re.compile(r"['\"]event_type['\"]\s{0,4}:\s{0,4}['\"](?:POINT_IN_TIME|INTERVAL_END)['\"]")
 
-_OF_A_RECORD = re.compile(r"\bkey['\"]?\s{0,4}[:=]\s{0,4}['\"]?run_stop\b|:::MLP\w{0,20}.{0,300}\brun_stop\b")
 
-WORD = re.compile(r"(?<![A-Za-z\d])(?!INFO\b)[A-Za-z\d]|[^\x00-\x7f─═━│]")
-"""Of a line that is more than a rule below a table, also one that was logged."""
+@functools.cache
+def _of_a_record() -> re.Pattern[str]:
+    return re.compile(r"\bkey['\"]?\s{0,4}[:=]\s{0,4}['\"]?run_stop\b|:::MLP\w{0,20}.{0,300}\brun_stop\b")
 
-INFO = re.compile(r"\s{0,80}I\d{4} ")
+
+@functools.cache
+def word() -> re.Pattern[str]:
+    """Of a line that is more than a rule below a table, also one that was logged."""
+    return re.compile(r"(?<![A-Za-z\d])(?!info()\b)[A-Za-z\d]|[^\x00-\x7f─═━│]")
+
+
+@functools.cache
+def info() -> re.Pattern[str]:
+    """The front of glog's ordinary lines."""
+    return re.compile(r"\s{0,80}I\d{4} ")
 
 
 @functools.cache
@@ -373,26 +409,26 @@ def member_done() -> re.Pattern[str]:
 
 def goes_on(text: str) -> bool:
     """Whether a line counts a step, other than in a summary of what was."""
-    if STEP.search(text) is None:
+    if step().search(text) is None:
         return False
     return _summary().match(text) is None and not any(words().search(text) for words in (member_done, of_the_best))
 
 
 def is_end_of_run(text: str) -> bool:
     """A benchmark's record that its run is over, well or not."""
-    return "run_stop" in text and _OF_A_RECORD.search(text) is not None
+    return "run_stop" in text and _of_a_record().search(text) is not None
 
 
 def means_all(text: str) -> bool:
     """Whether a line says that everything is over, and well."""
     if is_end_of_run(text):
         return re.search(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
-    if _RECORD.search(text) is not None:
+    if _record().search(text) is not None:
         return True
     return any(
-        (WHOLE.search(part) and not denies(part))
-        or ((CERTAIN.search(part) or elsewhere().search(part)) and not is_other(part))
-        for part in _SENTENCE.split(text)
+        (whole().search(part) and not denies(part))
+        or ((certain().search(part) or elsewhere().search(part)) and not is_other(part))
+        for part in _sentence().split(text)
     )
 
 

@@ -68,7 +68,7 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
     if wording.begins().search(own[-1]) is not None:
         return None
     for text, above in zip(reversed(own), [*reversed(own[:-1]), ""], strict=True):
-        is_of_above = wording.BARE.match(text) is not None and wording.names_an_act().search(above) is not None
+        is_of_above = wording.bare().match(text) is not None and wording.names_an_act().search(above) is not None
         if times[_form(text)] == 1 and _is_of_whole_run(text) and not is_of_above:
             return text
     return None

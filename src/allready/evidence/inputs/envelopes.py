@@ -1,0 +1,410 @@
+"""Lines as collectors of logs keep them -> the lines that the program wrote.
+
+Three envelopes, each told by a file's first lines: JSON records with the text in one field (Docker, Kubernetes,
+CloudWatch, Google Cloud, Loki), the lines of Kubernetes' nodes (CRI), of which only those in pieces have to be put
+together, and colours.  A line that has not the envelope of the others passes as it is.
+"""
+
+import functools
+import io
+import os
+import re
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from allready.evidence import sniff
+from allready.evidence.inputs.codecs import CHUNK, Feed
+from allready.evidence.inputs.intake import Guarded, Intake
+
+MAX_LAYERS = 4
+"""Envelopes in envelopes: Loki keeps Docker's records, and their text has colours."""
+
+_MAX_LINE_BYTES = 1 << 20  # a longer one passes as it is
+_MAX_JOINED = 1 << 16  # characters of a line that came in pieces; as much as is examined of one
+_MAX_MOVES = 1 << 20
+_SAMPLE = 100
+_MIN_SHARE, _MIN_COLOURED = 0.9, 0.5
+_TEXT_KEYS = ("log", "message", "textPayload", "line")
+_TIME_KEYS = ("time", "timestamp", "@timestamp")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
+_CRI = re.compile(rb"(\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP])(?::[^ \n]{0,40})? ")
+_PIECES = (b" stdout P", b" stderr P")
+_COLOUR = re.compile(rb"\x1b\[[\d;:]{0,40}m")
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
+
+
+class Moves:
+    """Which lines of the file the lines of its text are, where a record has several."""
+
+    def __init__(self) -> None:
+        self.num_lines = 0  # of the file, so far
+        self.num_added = 0
+        self._starts, self._sources, self._added = array("q"), array("q"), array("q")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further record with several lines can be noted."""
+        return len(self._starts) >= _MAX_MOVES
+
+    def note(self, num_more: int) -> None:
+        """The file's next line has so many more lines of text than one."""
+        self._starts.append(self.num_lines + 1 + self.num_added)
+        self._sources.append(self.num_lines + 1)
+        self.num_added += num_more
+        self._added.append(self.num_added)
+
+    def line_of(self, number: int) -> int:
+        """The number in the file of a line of the text."""
+        at = bisect_right(self._starts, number) - 1
+        return number if at < 0 else max(self._sources[at], number - self._added[at])
+
+
+class Envelope(Protocol):
+    """What is around the lines of one file."""
+
+    moves: Moves | None
+
+    def opened(self, lines: bytes) -> bytes:
+        """Whole lines of the file -> what is in them."""
+        ...
+
+    def rest(self) -> bytes:
+        """What is left at the end."""
+        ...
+
+
+def envelope_of(head: bytes) -> Envelope | None:
+    """What nearly all of the first lines are in; None for text as it is."""
+    first = head.lstrip(b"\r\n\t ")[:1]
+    if first != b"{" and not first.isdigit():
+        return Colours() if is_coloured(head) else None
+    lines = [line for line in _whole_lines(head) if line.strip()][:_SAMPLE]
+    if not lines:
+        return None
+    if sum(_CRI.match(line) is not None for line in lines) >= _MIN_SHARE * len(lines):
+        return _Cri()
+    if sniff.kind_of(head) in {sniff.LOG, sniff.ELASTIC_ERROR} and (records := _records_of(lines)) is not None:
+        return records
+    return Colours() if is_coloured(head) else None
+
+
+def is_coloured(head: bytes) -> bool:
+    """Whether most of the first lines have colours."""
+    if b"\x1b[" not in head or b"\0" in head:
+        return False
+    lines = [line for line in _whole_lines(head) if line.strip()]
+    return sum(_COLOUR.search(line) is not None for line in lines) >= _MIN_COLOURED * max(len(lines), 1)
+
+
+def _whole_lines(head: bytes) -> Sequence[bytes]:
+    lines = head.split(b"\n")
+    return lines[:-1] if len(lines) > 1 else lines
+
+
+def _records_of(lines: Sequence[bytes]) -> "_Records | None":
+    """The field that nearly all records have their text in, and the one with the time."""
+    found = [record for line in lines if (record := _record(line)) is not None]
+    least = _MIN_SHARE * len(lines)
+    if len(found) < least:
+        return None
+    texts, times = Counter[str](), Counter[str]()
+    for record in found:
+        texts.update(key for key in _TEXT_KEYS if isinstance(record.get(key), str))
+        times.update(key for key in _TIME_KEYS if _STAMP.fullmatch(str(record.get(key))) is not None)
+    key = next((key for key in _TEXT_KEYS if texts[key] >= least), None)
+    if key is None or (len(lines) == 1 and key == "message"):  # one record alone: torch's file of an error
+        return None
+    inside = [record[key] for record in found if isinstance(record.get(key), str)]
+    is_bare = 2 * sum(text.lstrip().startswith("{") for text in inside) < len(inside)
+    time_key = next((key for key in _TIME_KEYS if times[key] >= least), None) if is_bare else None
+    has_ends = 2 * sum(text.endswith("\n") for text in inside) > len(inside)
+    return _Records(key, time_key, has_ends=has_ends)
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class _Pieces:
+    """Lines that come in pieces, by stream.
+
+    Where a piece was is an empty line, so that the lines behind it keep their numbers.
+    """
+
+    def __init__(self) -> None:
+        self.num_owed = 0
+        self._held: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._held or self.num_owed)
+
+    def add(self, stream: str, text: str) -> str | None:
+        """One more piece of the stream's line; the line where that becomes too long to wait for its end."""
+        held = self._held.pop(stream, "") + text
+        if len(held) >= _MAX_JOINED or len(self._held) > 1:
+            return held
+        self._held[stream] = held
+        self.num_owed += 1
+        return None
+
+    def ended(self, stream: str, text: str) -> str:
+        """The line that ends with this piece."""
+        return self._held.pop(stream, "") + text
+
+    def owed(self) -> str:
+        """The empty lines that are due before the next one."""
+        found, self.num_owed = self.num_owed * "\n", 0
+        return found
+
+    def rest(self) -> list[str]:
+        """Lines that have no end, where the file ends; they stand where their last pieces were."""
+        found = [*self._held.values()]
+        self._held.clear()
+        self.num_owed = max(0, self.num_owed - len(found))
+        return found
+
+
+class _Records:
+    """JSON records, one a line; what they say of the time stands before the text, as Kubernetes puts it."""
+
+    def __init__(self, text_key: str, time_key: str | None, *, has_ends: bool) -> None:
+        self.moves: Moves | None = Moves()
+        self._has_time, self._has_ends = time_key is not None, has_ends
+        self._decoder = _decoder(text_key, time_key, has_ends)
+        self._pieces = _Pieces()
+
+    def opened(self, lines: bytes) -> bytes:
+        num = lines.count(b"\n")
+        try:
+            rows = self._decoder.decode_lines(lines)
+            if len(rows) == num and (out := self._at_once(rows)) is not None:
+                return out.encode()
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            pass
+        return b"".join(map(self._one, _lines(lines)))
+
+    def _at_once(self, rows: Sequence[Any]) -> str | None:
+        """The text of records of one line each; None where one has more, or is a piece of a line."""
+        if self._pieces:
+            return None
+        texts = [row.text for row in rows]
+        end = "" if self._has_ends else "\n"
+        out = "".join([f"{row.time} {row.text}{end}" for row in rows]) if self._has_time else end.join([*texts, ""])
+        if out.count("\n") != len(rows) or (self._has_ends and not all(map(str.endswith, texts, repeat("\n")))):
+            return None
+        assert self.moves is not None
+        self.moves.num_lines += len(rows)
+        return out
+
+    def _one(self, line: bytes) -> bytes:
+        """One line of the file."""
+        assert self.moves is not None
+        row = self._row(line)
+        text = line if row is None else self._text(row)
+        out = b"" if text is None else self._pieces.owed().encode() + text
+        self.moves.num_lines += 1
+        return out
+
+    def _row(self, line: bytes) -> Any:
+        for data in (line, line.decode("utf-8", "replace").encode()):
+            try:
+                return self._decoder.decode(data)
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                continue
+        return None
+
+    def _text(self, row: Any) -> bytes | None:
+        """The lines of one record; None for a piece of a line."""
+        text = row.text
+        if self._has_ends:
+            if not text.endswith("\n"):
+                joined = self._pieces.add(row.stream, text)
+                if joined is None:
+                    return None
+                text = joined
+            else:
+                text = self._pieces.ended(row.stream, text)
+        text = text.removesuffix("\n")
+        stamp = f"{row.time} " if self._has_time and "\n" not in row.time else ""
+        assert self.moves is not None
+        num_more = text.count("\n")
+        if num_more and self.moves.is_full:
+            text, num_more = text.replace("\n", " "), 0
+        if num_more:
+            self.moves.note(num_more)
+            text = text.replace("\n", f"\n{stamp}")
+        return f"{stamp}{text}\n".encode("utf-8", "replace")
+
+    def rest(self) -> bytes:
+        texts = self._pieces.rest()
+        return (self._pieces.owed() + "".join(f"{text}\n" for text in texts)).encode("utf-8", "replace")
+
+
+@functools.cache
+def _decoder(text_key: str, time_key: str | None, has_stream: bool) -> "msgspec.json.Decoder[Any]":
+    names = {"text": text_key} | ({"time": time_key} if time_key else {}) | ({"stream": "stream"} if has_stream else {})
+    fields = [(name, str) if name == "text" else (name, str, "") for name in names]
+    row: type[Struct] = msgspec.defstruct("Row", fields, rename=names)
+    return msgspec.json.Decoder(row)
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    """Whole lines with their newlines; a carriage return ends none."""
+    return (line + b"\n" for line in data.split(b"\n")[:-1])
+
+
+class _Cri:
+    """Lines of Kubernetes' nodes, whose stamps stay: pieces are put together."""
+
+    moves: Moves | None = None
+
+    def __init__(self) -> None:
+        self._pieces = _Pieces()
+
+    def opened(self, lines: bytes) -> bytes:
+        if not self._pieces and not any(piece in lines for piece in _PIECES):
+            return lines
+        return b"".join(map(self._one, _lines(lines)))
+
+    def _one(self, line: bytes) -> bytes:
+        found = _CRI.match(line)
+        if found is None:
+            return self._pieces.owed().encode() + line
+        stamp, stream = found[1].decode(), found[2].decode()
+        text = line[found.end() : -1].decode("utf-8", "surrogateescape")
+        if found[3] == b"P":
+            joined = self._pieces.add(stream, text)
+            if joined is None:
+                return b""
+        else:
+            joined = self._pieces.ended(stream, text)
+        return f"{self._pieces.owed()}{stamp} {stream} F {joined}\n".encode("utf-8", "surrogateescape")
+
+    def rest(self) -> bytes:
+        texts = self._pieces.rest()
+        return (self._pieces.owed() + "".join(f"{text}\n" for text in texts)).encode("utf-8", "surrogateescape")
+
+
+class Colours:
+    """Lines with escapes of a terminal."""
+
+    moves: Moves | None = None
+
+    def opened(self, lines: bytes) -> bytes:
+        return _ESCAPES.sub(b"", lines) if b"\x1b" in lines else lines
+
+    def rest(self) -> bytes:
+        return b""
+
+
+class Opened:
+    """A feed of lines in envelopes, as a feed of the lines."""
+
+    def __init__(self, feed: Feed, envelope: Envelope) -> None:
+        self._feed = feed
+        self._envelope = envelope
+        self._parts: list[bytes] = []  # of a line whose end is not read
+        self._num_held = 0
+        self._is_long = False  # the beginning of the line has passed
+        self._out, self._start = b"", 0
+        self._is_end = False
+
+    def read(self, most: int) -> bytes:
+        while self._start >= len(self._out) and not self._is_end:
+            self._out, self._start = self._next(), 0
+        out = self._out[self._start : self._start + most]
+        self._start += len(out)
+        return out
+
+    def _next(self) -> bytes:
+        data = self._feed.read(CHUNK)
+        if not data:
+            self._is_end = True
+            return self._last()
+        end = data.rfind(b"\n") + 1
+        if not end:
+            return self._held(data)
+        out = b""
+        if self._is_long:
+            first = data.find(b"\n") + 1
+            out, data, end, self._is_long = data[:first], data[first:], end - first, False
+            if self._envelope.moves is not None:
+                self._envelope.moves.num_lines += 1
+        whole = b"".join([*self._parts, data[:end]])
+        self._parts, self._num_held = [], 0
+        return out + (self._envelope.opened(whole) if whole else b"") + self._held(data[end:])
+
+    def _held(self, data: bytes) -> bytes:
+        """Keep the beginning of a line; of one that is too long it is given as it is."""
+        if self._is_long:
+            return data
+        if data:
+            self._parts.append(data)
+            self._num_held += len(data)
+        if self._num_held <= _MAX_LINE_BYTES:
+            return b""
+        out = self._envelope.rest() + b"".join(self._parts)
+        self._parts, self._num_held, self._is_long = [], 0, True
+        return out
+
+    def _last(self) -> bytes:
+        held = b"".join(self._parts)
+        self._parts = []
+        return (self._envelope.opened(held + b"\n") if held else b"") + self._envelope.rest()
+
+
+def opened(intake: Intake, head: bytes) -> tuple[Intake, list[Envelope]]:
+    """The lines that begin with `head`, out of all their envelopes; the outermost envelope is the first.
+
+    Raises:
+        DamagedError, TooMuchError, OSError: as the intake's `peek`.
+    """
+    envelopes: list[Envelope] = []
+    while len(envelopes) < MAX_LAYERS and (envelope := envelope_of(head)) is not None:
+        if any(type(one) is type(envelope) for one in envelopes) and envelope.moves is None:
+            break
+        envelopes.append(envelope)
+        intake = Intake(Opened(intake, envelope))
+        head = intake.peek(len(head))
+    return intake, envelopes
+
+
+def uncoloured(file: io.FileIO, start: int, stop: int) -> BinaryIO:
+    """The lines of a coloured file whose first bytes lie in [start, stop)."""
+    return io.BufferedReader(Guarded(Intake(Opened(_Span(file, start, stop), Colours()))), CHUNK)
+
+
+class _Span:
+    """Whole lines of a file, by where they begin."""
+
+    def __init__(self, file: io.FileIO, start: int, stop: int) -> None:
+        self._file = file
+        self._at = self._end_of_line(start - 1) if start else 0
+        self._stop = self._end_of_line(stop - 1) if stop else 0
+
+    def _end_of_line(self, at: int) -> int:
+        """The byte after the next newline from `at` on."""
+        while data := os.pread(self._file.fileno(), CHUNK, at):
+            end = data.find(b"\n") + 1
+            if end:
+                return at + end
+            at += len(data)
+        return at
+
+    def read(self, most: int) -> bytes:
+        data = os.pread(self._file.fileno(), min(most, max(0, self._stop - self._at)), self._at)
+        self._at += len(data)
+        return data

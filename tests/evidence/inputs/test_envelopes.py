@@ -1,0 +1,229 @@
+"""What is read of a log depends on no envelope that a collector put around its lines."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allready.evidence.growth import Growth
+from allready.evidence.inputs import find
+from allready.evidence.inputs.envelopes import Opened, envelope_of
+from allready.evidence.readers import read_found
+from allready.evidence.reading import Reading
+from tests.evidence.inputs.contents import contents
+from tests.recorded.archives import diagnosed, named, unpacked
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+def stamp(number: int) -> str:
+    return f"2026-07-01T10:{number // 600 % 60:02d}:{number // 10 % 60:02d}.{number % 10}00000000Z"
+
+
+def docker(lines: Sequence[str]) -> str:
+    return "".join(
+        json.dumps({"log": f"{line}\n", "stream": ("stdout", "stderr")[number % 2], "time": stamp(number)}) + "\n"
+        for number, line in enumerate(lines)
+    )
+
+
+def compact(lines: Sequence[str]) -> str:
+    return "".join(
+        json.dumps({"time": stamp(number), "log": f"{line}\n"}, separators=(",", ":"), ensure_ascii=False) + "\n"
+        for number, line in enumerate(lines)
+    )
+
+
+def cri(lines: Sequence[str]) -> str:
+    return "".join(f"{stamp(number)} stdout F {line}\n" for number, line in enumerate(lines))
+
+
+def cri_in_pieces(lines: Sequence[str]) -> str:
+    return "".join(
+        f"{stamp(number)} stderr P {line[:30]}\n{stamp(number)} stderr F {line[30:]}\n"
+        for number, line in enumerate(lines)
+    )
+
+
+def cloudwatch(lines: Sequence[str]) -> str:
+    return "".join(json.dumps({"timestamp": 17_800_000 + n, "message": line}) + "\n" for n, line in enumerate(lines))
+
+
+def google(lines: Sequence[str]) -> str:
+    return "".join(
+        json.dumps({"resource": {"labels": {"pod": "p"}}, "textPayload": line, "timestamp": stamp(n)}) + "\n"
+        for n, line in enumerate(lines)
+    )
+
+
+def loki(lines: Sequence[str]) -> str:
+    inner = docker(lines).splitlines()
+    return "".join(
+        json.dumps({"labels": {"pod": "p"}, "line": line, "timestamp": stamp(n)}) + "\n" for n, line in enumerate(inner)
+    )
+
+
+def colours(lines: Sequence[str]) -> str:
+    return "".join(f"\x1b[32m{line}\x1b[0m\n" for line in lines)
+
+
+def colours_in_docker(lines: Sequence[str]) -> str:
+    return docker(colours(lines).splitlines())
+
+
+ENVELOPES: tuple[Callable[[Sequence[str]], str], ...] = (
+    docker,
+    compact,
+    cri,
+    cri_in_pieces,
+    cloudwatch,
+    google,
+    loki,
+    colours,
+    colours_in_docker,
+)
+
+
+def reading_of(path: Path) -> Reading:
+    (found,) = [reading for item in find([str(path)]) for reading in read_found(item)]  # type: ignore[arg-type]
+    return found
+
+
+def operations(reading: Reading) -> list[object]:
+    return [(one.origin.host, one.origin.pid, one.comm, one.shapes, one.counts) for one in reading.op_streams]
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("envelope", ENVELOPES)
+def test_operations_and_events_are_those_of_the_plain_log(
+    envelope: Callable[[Sequence[str]], str], native: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        monkeypatch.setattr("allready.evidence.lines.scan.native", lambda: None)
+    plain = FIXTURES / "lines" / "two_meshes.log"
+    lines = plain.read_text().splitlines()
+    path = tmp_path / "two_meshes.log"
+    path.write_text(envelope(lines))
+    one, two = reading_of(plain), reading_of(path)
+    assert sum(stream.num_operations for stream in one.op_streams) == 127
+    assert operations(two) == operations(one)
+    assert two.source.num_unknown == one.source.num_unknown
+    events = [[(e.signature, e.text, e.origin.rank) for e in reading.events] for reading in (one, two)]
+    assert events[1] == events[0]
+    if envelope is not cri_in_pieces:
+        assert [e.origin.line for e in two.events] == [e.origin.line for e in one.events]
+        assert [s.last_line for s in two.op_streams] == [s.last_line for s in one.op_streams]
+
+
+@pytest.mark.parametrize("run", ["eval_branch", "size_mismatch", "v2_lock"])
+def test_the_verdict_on_recorded_operations_is_the_same_in_every_envelope(run: str, tmp_path: Path) -> None:
+    folder = unpacked(FIXTURES / "runs" / f"{run}.tar.xz", tmp_path)
+    logs = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and b"sendbuff" in (data := path.read_bytes()):
+            logs[path] = data.decode().splitlines()
+        elif path.is_file():
+            path.unlink()  # the logs alone are asked
+    assert logs
+
+    def verdict() -> tuple[object, ...]:
+        found = diagnosed(folder, tmp_path)["verdict"]
+        return found["fault_class"], found["confidence"], found["sentence"], named(found)
+
+    plain = verdict()
+    for envelope in ENVELOPES:
+        for path, lines in logs.items():
+            path.write_text(envelope(lines))
+        assert verdict() == plain, envelope
+
+
+def test_records_with_several_lines_and_pieces_keep_the_numbers_of_the_file(tmp_path: Path) -> None:
+    trace = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: bad sample'
+    path = tmp_path / "x.log"
+    path.write_text(cloudwatch(["starting", "two\nlines\nmore", "ready", trace, "[rank1]: CUDA out of memory"]))
+    assert contents(path).data[str(path)].decode().splitlines() == [
+        "starting", "two", "lines", "more", "ready", *trace.splitlines(), "[rank1]: CUDA out of memory",
+    ]  # fmt: skip
+    reading = reading_of(path)
+    assert [(death.origin.line, death.text) for death in reading.deaths] == [(4, "ValueError: bad sample")]
+    assert reading.source.num_lines == 5
+
+    pieces = [("a", "stdout"), ("1", "stderr"), ("b\n", "stdout"), ("2\n", "stderr"), ("c\n", "stdout")]
+    whole = [("first\n", "stdout")] * 8
+    path.write_text("".join(json.dumps({"log": text, "stream": name}) + "\n" for text, name in whole + pieces))
+    assert contents(path).data[str(path)] == b"first\n" * 8 + b"\n\nab\n12\nc\n"
+
+
+def test_damaged_records_pass_as_they_are(tmp_path: Path) -> None:
+    good = cloudwatch([f"line {n}" for n in range(200)]).encode().splitlines(keepends=True)
+    bad = [
+        b'{"message": "cut\n',
+        b"no record\n",
+        b'{"message": 5}\n',
+        b"\n",
+        b'{"message": "\xff"}\n',
+        b"[" * 9000 + b"\n",
+    ]
+    path = tmp_path / "x.log"
+    path.write_bytes(b"".join([*good, *bad, good[0], b'{"message": "the end"}']))
+    text = b"".join(b"line %d\n" % n for n in range(200))
+    rest = b"".join([*bad[:4], "\N{REPLACEMENT CHARACTER}\n".encode(), bad[5], b"line 0\nthe end\n"])
+    assert contents(path).data[str(path)] == text + rest
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"loss": 1.5, "step": 3}\n{"loss": 1.4, "step": 4}\n',
+        '{"message": {"message": "x", "extraInfo": {"timestamp": "1"}}}\n',
+        '{"message": "RuntimeError: x", "errorCode": 1, "timestamp": 5}',
+        "1 step\n2 step\n\x1b[32mgreen\x1b[0m\n3 step\n",
+        "",
+    ],
+)
+def test_what_has_no_envelope_stays_as_it_is(text: str) -> None:
+    assert envelope_of(text.encode()) is None
+
+
+def test_memory_stays_bounded_whatever_the_lines_are() -> None:
+    """A line that never ends, and pieces that never do, are given on."""
+
+    class Endless:
+        def __init__(self, piece: bytes) -> None:
+            self.piece, self.left = piece, 40
+
+        def read(self, most: int, /) -> bytes:
+            self.left -= 1
+            return (
+                (self.piece * (most // len(self.piece) + 1))[: most // len(self.piece) * len(self.piece)]
+                if self.left > 0
+                else b""
+            )
+
+    piece = json.dumps({"log": "x" * 500, "stream": "stdout"}).encode() + b"\n"
+    for more in (b"y" * 100, piece):
+        envelope = envelope_of(docker(["a", "b"]).encode())
+        assert envelope is not None
+        feed = Opened(Endless(more), envelope)
+        num = 0
+        while out := feed.read(1 << 16):
+            num += len(out)
+            held = sum(map(len, feed._parts)) + len(msgspec.json.encode(feed._out.decode()))
+            assert held < 8 << 20
+        assert num > 4 << 20
+
+
+def test_a_coloured_log_that_grows_is_read_on_from_where_it_was(tmp_path: Path) -> None:
+    lines = (FIXTURES / "lines" / "two_meshes.log").read_text().splitlines()
+    path = tmp_path / "x.log"
+    growth = Growth(lambda: find([str(path)]))
+    for end in (100, 101, 300, len(lines)):
+        path.write_text(colours(lines[:end]))
+        os.utime(path, (end, end))
+        growth.poll()
+    (reading,) = growth.readings()
+    assert sum(stream.num_operations for stream in reading.op_streams) == 127
+    assert reading.source.num_lines == len(lines)
