@@ -70,6 +70,8 @@ STEP_S = 0.2
 HANG_AFTER_S = 8.0
 STANDS_S = 3 * HANG_AFTER_S
 """For so long the feed shows a job that stands; the monitor knows its verdict by then."""
+SILENT_LOOKS_S = 3.0
+"""Agents that report keep what they see within less."""
 STOOD_S = 1.0
 """Ranks that had waited for so long at the last look of their agents had come to a stand."""
 SILENT_S = 10.0
@@ -139,7 +141,7 @@ class Feed:
         self.seen = {r.rank: (s.time_s, r) for s in saved for r in s.status.ranks if r.rank not in self.run.ended_well}
         self.down = {s.node_rank: s for s in saved if _has_no_link(s)}
         self.addresses = {s.node_rank: _named_addresses(s) for s in saved}
-        self.cut_off = tuple(sorted({*_cut_off(self.run, self.world), *self.down}))
+        self.cut_off = tuple(sorted({*_cut_off(self.run, self.world), *self.down, *_fell_silent(saved)}))
         self.has_dumps = any(r.dumps for r in self.readings)
         self.entries = {r: _entries(self.run.mismatches, r, self.stuck_s) for n in self.world.nodes for r in n.ranks}
 
@@ -405,8 +407,9 @@ def _is_all_well(run: RunEvidence, saved: Sequence[NodeEvidence]) -> bool:
     if run.expected_ranks and len(run.ended_well) >= run.expected_ranks:
         return True
     case = Analysis(Fleet(world=World(num_nodes=1, world_size=0), run_evidence=run))
-    waits = (m.waiting_s or 0.0 for s in saved for r in s.status.ranks for m in r.groups)
-    return bool(run.expected_ranks) and not case.of(has_stopped) and max(waits, default=0.0) < STOOD_S
+    waits = [m.waiting_s or 0.0 for s in saved for r in s.status.ranks for m in r.groups]
+    stood = bool(run.deaths) or max(waits) >= STOOD_S if waits else case.of(has_stopped)
+    return bool(run.expected_ranks) and not stood
 
 
 def _own_word(feed: Feed) -> Report | None:
@@ -451,6 +454,12 @@ def _has_no_link(saved: NodeEvidence) -> bool:
     """Whether no interface but the loopback carries anything."""
     others = [row for row in saved.links if row.name != "lo"]
     return bool(others) and not any(row.has_carrier for row in others)
+
+
+def _fell_silent(saved: Sequence[NodeEvidence]) -> set[int]:
+    """Nodes whose agents kept no later look, while those of most others did."""
+    last_s = sorted(s.time_s for s in saved)
+    return {s.node_rank for s in saved if last_s[len(last_s) // 2] - s.time_s > SILENT_LOOKS_S}
 
 
 def _named_addresses(saved: NodeEvidence) -> dict[str, str]:
