@@ -138,7 +138,10 @@ class Feed:
             self.nccl_logs |= {rank: path for rank in writers if rank is not None}
         self.nccl_records = {rank: _nccl_record(path) for rank, path in self.nccl_logs.items()}
         self.judge = Monitor(hang_after_s=HANG_AFTER_S, world=self.world)
-        self.seen = {r.rank: (s.time_s, r) for s in saved for r in s.status.ranks if r.rank not in self.run.ended_well}
+        kept = [(s.time_s, r) for s in saved for r in s.status.ranks if r.rank not in self.run.ended_well]
+        self.seen = {r.rank: (at_s, r) for at_s, r in kept if not r.is_gone}
+        self.left = {r.rank for _, r in kept if r.is_gone and r.exit_code == 0}
+        self.gpus = {r.rank: _gpu(r) for s in saved for r in s.status.ranks}
         self.down = {s.node_rank: s for s in saved if _has_no_link(s)}
         self.addresses = {s.node_rank: _named_addresses(s) for s in saved}
         self.cut_off = tuple(sorted({*_cut_off(self.run, self.world), *self.down, *_fell_silent(saved)}))
@@ -240,6 +243,7 @@ class Feed:
             framework="jax" if self._is_jax() else "torch",
             site=str(stack.site or "") if stack is not None else "",
             site_since_s=self.stuck_s,
+            **self.gpus.get(rank, {}),
         )
 
     def _as_seen(self, time_s: float, status: RankStatus) -> RankStatus:
@@ -377,12 +381,16 @@ def replay(folder: Path) -> Report:
             r
             for n in feed.world.nodes
             for r in n.ranks
-            if r in run.ended_well or left_early(run, r) is not None or n.node_rank in done or _left_untold(run, r)
+            if r in run.ended_well
+            or r in feed.left
+            or left_early(run, r) is not None
+            or n.node_rank in done
+            or _left_untold(run, r)
         )
         feed.end(dict.fromkeys(gone))
         for rank in _lost(feed) - set(feed.ended):
             feed.end({rank: Death(kind="exit", rank=rank, origin=Origin(source=""), text="")})
-    if (not first or feed.seen) and not all_well:  # agents saw them run and stand
+    if (not first or feed.gpus) and not all_well:  # agents saw them run and stand
         feed.play(STANDS_S)
     ordered = sorted(own, key=lambda d: (d not in first, d.time_s is None, d.time_s or 0.0))
     for death, following in zip_longest(ordered, ordered[1:]):
@@ -442,6 +450,10 @@ def _addresses(run: RunEvidence, node: int) -> dict[str, str]:
     """Interfaces that NCCL chose for the ranks of a node, and their addresses."""
     used = (p for p in run.processes if p.rank is not None and run.node_of_rank.get(p.rank) == node)
     return {name: address for p in used for name, address in p.interfaces}
+
+
+def _gpu(rank: RankStatus) -> dict[str, Any]:
+    return {name: getattr(rank, name) for name in RankStatus.__struct_fields__ if name.startswith("gpu")}
 
 
 def _saved(readings: Sequence[Reading]) -> list[NodeEvidence]:
