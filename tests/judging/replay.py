@@ -72,6 +72,8 @@ STANDS_S = 3 * HANG_AFTER_S
 """For so long the feed shows a job that stands; the monitor knows its verdict by then."""
 SILENT_LOOKS_S = 3.0
 """Agents that report keep what they see within less."""
+HEARD_S = 0.6
+"""For so long the hub has heard of a rank, at least, whose agent then saw it end."""
 STOOD_S = 1.0
 """Ranks that had waited for so long at the last look of their agents had come to a stand."""
 SILENT_S = 10.0
@@ -387,6 +389,8 @@ def replay(folder: Path) -> Report:
             or n.node_rank in done
             or _left_untold(run, r)
         )
+        if feed.left:
+            feed.play(HEARD_S)
         feed.end(dict.fromkeys(gone))
         for rank in _lost(feed) - set(feed.ended):
             feed.end({rank: Death(kind="exit", rank=rank, origin=Origin(source=""), text="")})
