@@ -73,7 +73,7 @@ STANDS_S = 3 * HANG_AFTER_S
 SILENT_LOOKS_S = 3.0
 """Agents that report keep what they see within less."""
 HEARD_S = 0.6
-"""For so long the hub has heard of a rank, at least, whose agent then saw it end."""
+"""For so long, at least, the hub has had statuses of a rank whose agent then saw it end."""
 STOOD_S = 1.0
 """Ranks that had waited for so long at the last look of their agents had come to a stand."""
 SILENT_S = 10.0
