@@ -70,6 +70,10 @@ STEP_S = 0.2
 HANG_AFTER_S = 8.0
 STANDS_S = 3 * HANG_AFTER_S
 """For so long the feed shows a job that stands; the monitor knows its verdict by then."""
+SILENT_LOOKS_S = 3.0
+"""Agents that report keep what they see within less."""
+HEARD_S = 0.6
+"""For so long, at least, the hub has had statuses of a rank whose agent then saw it end."""
 STOOD_S = 1.0
 """Ranks that had waited for so long at the last look of their agents had come to a stand."""
 SILENT_S = 10.0
@@ -136,10 +140,13 @@ class Feed:
             self.nccl_logs |= {rank: path for rank in writers if rank is not None}
         self.nccl_records = {rank: _nccl_record(path) for rank, path in self.nccl_logs.items()}
         self.judge = Monitor(hang_after_s=HANG_AFTER_S, world=self.world)
-        self.seen = {r.rank: (s.time_s, r) for s in saved for r in s.status.ranks if r.rank not in self.run.ended_well}
+        kept = [(s.time_s, r) for s in saved for r in s.status.ranks if r.rank not in self.run.ended_well]
+        self.seen = {r.rank: (at_s, r) for at_s, r in kept if not r.is_gone}
+        self.left = {r.rank for _, r in kept if r.is_gone and r.exit_code == 0}
+        self.gpus = {r.rank: _gpu(r) for s in saved for r in s.status.ranks}
         self.down = {s.node_rank: s for s in saved if _has_no_link(s)}
         self.addresses = {s.node_rank: _named_addresses(s) for s in saved}
-        self.cut_off = tuple(sorted({*_cut_off(self.run, self.world), *self.down}))
+        self.cut_off = tuple(sorted({*_cut_off(self.run, self.world), *self.down, *_fell_silent(saved)}))
         self.has_dumps = any(r.dumps for r in self.readings)
         self.entries = {r: _entries(self.run.mismatches, r, self.stuck_s) for n in self.world.nodes for r in n.ranks}
 
@@ -238,6 +245,7 @@ class Feed:
             framework="jax" if self._is_jax() else "torch",
             site=str(stack.site or "") if stack is not None else "",
             site_since_s=self.stuck_s,
+            **self.gpus.get(rank, {}),
         )
 
     def _as_seen(self, time_s: float, status: RankStatus) -> RankStatus:
@@ -375,12 +383,18 @@ def replay(folder: Path) -> Report:
             r
             for n in feed.world.nodes
             for r in n.ranks
-            if r in run.ended_well or left_early(run, r) is not None or n.node_rank in done or _left_untold(run, r)
+            if r in run.ended_well
+            or r in feed.left
+            or left_early(run, r) is not None
+            or n.node_rank in done
+            or _left_untold(run, r)
         )
+        if feed.left:
+            feed.play(HEARD_S)
         feed.end(dict.fromkeys(gone))
         for rank in _lost(feed) - set(feed.ended):
             feed.end({rank: Death(kind="exit", rank=rank, origin=Origin(source=""), text="")})
-    if (not first or feed.seen) and not all_well:  # agents saw them run and stand
+    if (not first or feed.gpus) and not all_well:  # agents saw them run and stand
         feed.play(STANDS_S)
     ordered = sorted(own, key=lambda d: (d not in first, d.time_s is None, d.time_s or 0.0))
     for death, following in zip_longest(ordered, ordered[1:]):
@@ -405,8 +419,9 @@ def _is_all_well(run: RunEvidence, saved: Sequence[NodeEvidence]) -> bool:
     if run.expected_ranks and len(run.ended_well) >= run.expected_ranks:
         return True
     case = Analysis(Fleet(world=World(num_nodes=1, world_size=0), run_evidence=run))
-    waits = (m.waiting_s or 0.0 for s in saved for r in s.status.ranks for m in r.groups)
-    return bool(run.expected_ranks) and not case.of(has_stopped) and max(waits, default=0.0) < STOOD_S
+    waits = [m.waiting_s or 0.0 for s in saved for r in s.status.ranks for m in r.groups]
+    stood = bool(run.deaths) or max(waits) >= STOOD_S if waits else case.of(has_stopped)
+    return bool(run.expected_ranks) and not stood
 
 
 def _own_word(feed: Feed) -> Report | None:
@@ -441,6 +456,10 @@ def _addresses(run: RunEvidence, node: int) -> dict[str, str]:
     return {name: address for p in used for name, address in p.interfaces}
 
 
+def _gpu(rank: RankStatus) -> dict[str, Any]:
+    return {name: getattr(rank, name) for name in RankStatus.__struct_fields__ if name.startswith("gpu")}
+
+
 def _saved(readings: Sequence[Reading]) -> list[NodeEvidence]:
     """What agents kept of their last answers, without what stands in files of its own."""
     files = [Path(r.source.path) for r in readings if r.source.kind == "node status"]
@@ -451,6 +470,12 @@ def _has_no_link(saved: NodeEvidence) -> bool:
     """Whether no interface but the loopback carries anything."""
     others = [row for row in saved.links if row.name != "lo"]
     return bool(others) and not any(row.has_carrier for row in others)
+
+
+def _fell_silent(saved: Sequence[NodeEvidence]) -> set[int]:
+    """Nodes whose agents kept no later look, while those of most others did."""
+    last_s = sorted(s.time_s for s in saved)
+    return {s.node_rank for s in saved if last_s[len(last_s) // 2] - s.time_s > SILENT_LOOKS_S}
 
 
 def _named_addresses(saved: NodeEvidence) -> dict[str, str]:

@@ -140,7 +140,7 @@ def is_interrupt(death: Death) -> bool:
 
 
 def is_order(event: Event) -> bool:
-    """A launcher or a scheduler says that it was told to end the job."""
+    """A launcher or a scheduler says that it got the order to end the job."""
     if event.role is Role.HARMLESS:
         return False
     if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"}:
@@ -151,7 +151,7 @@ def is_order(event: Event) -> bool:
 
 
 def follows_order(death: Death, run: RunEvidence) -> bool:
-    """The job had been told to end shortly before: then connections break everywhere."""
+    """The order to end the job came shortly before: then connections break everywhere."""
     at_s = death.time_s
     orders = (e.time_s for e in run.events if is_order(e))
     return at_s is not None and any(order_s is not None and order_s <= at_s <= order_s + END_S for order_s in orders)

@@ -15,6 +15,9 @@ from allready.signatures.watchdog import ERRORS, TIMEOUTS
 SAME_DEATH_S = 120.0
 """Two reports of one rank's end within this time are one death (the agent's table comes after the traceback)."""
 
+UNLOADING = "cuda.unloading"
+"""A thread used CUDA while its process was exiting: the script had ended before."""
+
 MAX_NEAR = 64
 """Reports of one rank or pid that a new one is compared with."""
 
@@ -42,7 +45,7 @@ def merge_deaths(
     gave_up = [e for e in events if e.signature in TIMEOUTS | ERRORS | {"torch.heartbeat_abort"}]
     timed_out = {rank for e in gave_up if (rank := identities.rank(e.origin)) is not None}
     nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
-    exiting = {identities.rank(e.origin) for e in events if e.signature == "cuda.unloading"} - {None}
+    exiting = {identities.rank(e.origin) for e in events if e.signature == UNLOADING} - {None}
     thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}
     seen = [*((d.origin, d.rank) for d in deaths), *((e.origin, None) for e in events)]
     first_ranks = _of_table(deaths, events) | _first_ranks(seen, identities)

@@ -81,6 +81,14 @@ def test_the_very_last_line_of_a_process_that_crashed_is_why() -> None:
         assert not reading.events, f"{status.signal}: another one ended it, or it went on after the line"
 
 
+def test_a_crash_after_the_end_of_the_script_is_known_by_cuda_being_unloaded() -> None:
+    line = "[E1128 05:12:59.535 WorkNCCL.cpp:362] CUDA error during end event query: CUDA error: driver shutting down"
+    crashed = replace(DEAD, exit_code=None, signal="SIGSEGV")
+    for status, known in ((crashed, ["cuda.unloading"]), (DEAD, [])):
+        [reading] = readings_of(answer(RankEvidence(rank=3, status=status, log_tail=line + "\nframe #0: ...\n")))
+        assert [e.signature for e in reading.events] == known
+
+
 def test_one_of_the_last_lines_of_a_process_that_left_without_a_traceback_is_why() -> None:
     """Programs in C++ and scripts that catch their own errors print a line, perhaps a few more, and exit."""
     line = "cudaCheckError() failed : no kernel image is available for execution on the device\n"

@@ -18,6 +18,7 @@ from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
 from allready.evidence.stacks.libraries import is_users
 from allready.evidence.stacks.read import read_stacks
+from allready.judging.ends import UNLOADING
 from allready.live.beacon.names import AGREED
 from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, RankStatus, Role, SourceRecord
 from allready.model.events import troubled
@@ -188,6 +189,7 @@ def _last_words(one: RankEvidence, source: str, whose: SourceOwner, time_s: floa
         for e in reading.events
         if _is_last(e, own[0] if own else None)
         or (e.role is Role.ROOT and e.signature.startswith(MESSAGING) and _last_s(e) >= since_s)
+        or (e.signature == UNLOADING and one.status.signal in CRASHES)  # its script had ended before it crashed
     ]
     events += [
         replace(_event(e, one, whose), is_last_output=True)

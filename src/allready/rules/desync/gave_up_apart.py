@@ -135,7 +135,7 @@ def _places(run: RunEvidence, ended: Sequence[Death]) -> dict[int, _Place]:
 
 
 def _lacks_its_other_half(places: Mapping[int, _Place]) -> bool:
-    """Everybody timed out, some in sends alone (or receives alone) and the others in calls that answer none."""
+    """Every rank timed out, some in sends alone (or receives alone) and the others in calls that answer none."""
     pairs = {place.call for place in places.values()} & P2P
     is_one_sided = pairs <= {"send", "isend"} or pairs <= {"recv", "irecv"}
     return (
