@@ -67,9 +67,17 @@ class Moves:
 
 
 class Envelope(Protocol):
-    """What is around the lines of one file."""
+    """What is around the lines of one file.
+
+    is_optional: lines are read in it too, but for those in pieces.
+    """
 
     moves: Moves | None
+    is_optional: bool
+
+    def again(self) -> "Envelope":
+        """The same for a file's first line."""
+        ...
 
     def opened(self, lines: bytes) -> bytes:
         """Whole lines of the file -> what is in them."""
@@ -84,7 +92,7 @@ def envelope_of(head: bytes) -> Envelope | None:
     """What nearly all of the first lines are in; None for text as it is."""
     first = head.lstrip(b"\r\n\t ")[:1]
     if first != b"{" and not first.isdigit():
-        return Colours() if is_coloured(head) else None
+        return _Colours() if is_coloured(head) else None
     lines = [line for line in _whole_lines(head) if line.strip()][:_SAMPLE]
     if not lines:
         return None
@@ -92,7 +100,7 @@ def envelope_of(head: bytes) -> Envelope | None:
         return _Cri()
     if sniff.kind_of(head) in {sniff.LOG, sniff.ELASTIC_ERROR} and (records := _records_of(lines)) is not None:
         return records
-    return Colours() if is_coloured(head) else None
+    return _Colours() if is_coloured(head) else None
 
 
 def is_coloured(head: bytes) -> bool:
@@ -180,11 +188,17 @@ class _Pieces:
 class _Records:
     """JSON records, one a line; what they say of the time stands before the text, as Kubernetes puts it."""
 
+    is_optional = False
+
     def __init__(self, text_key: str, time_key: str | None, *, has_ends: bool) -> None:
         self.moves: Moves | None = Moves()
         self._has_time, self._has_ends = time_key is not None, has_ends
+        self._keys = text_key, time_key
         self._decoder = _decoder(text_key, time_key, has_ends)
         self._pieces = _Pieces()
+
+    def again(self) -> "_Records":
+        return _Records(*self._keys, has_ends=self._has_ends)
 
     def opened(self, lines: bytes) -> bytes:
         num = lines.count(b"\n")
@@ -270,9 +284,13 @@ class _Cri:
     """Lines of Kubernetes' nodes, whose stamps stay: pieces are put together."""
 
     moves: Moves | None = None
+    is_optional = True
 
     def __init__(self) -> None:
         self._pieces = _Pieces()
+
+    def again(self) -> "_Cri":
+        return _Cri()
 
     def opened(self, lines: bytes) -> bytes:
         if not self._pieces and not any(piece in lines for piece in _PIECES):
@@ -298,10 +316,14 @@ class _Cri:
         return (self._pieces.owed() + "".join(f"{text}\n" for text in texts)).encode("utf-8", "surrogateescape")
 
 
-class Colours:
+class _Colours:
     """Lines with escapes of a terminal."""
 
     moves: Moves | None = None
+    is_optional = False
+
+    def again(self) -> "_Colours":
+        return self
 
     def opened(self, lines: bytes) -> bytes:
         return _ESCAPES.sub(b"", lines) if b"\x1b" in lines else lines
@@ -382,9 +404,12 @@ def opened(intake: Intake, head: bytes) -> tuple[Intake, list[Envelope]]:
     return intake, envelopes
 
 
-def uncoloured(file: io.FileIO, start: int, stop: int) -> BinaryIO:
-    """The lines of a coloured file whose first bytes lie in [start, stop)."""
-    return io.BufferedReader(Guarded(Intake(Opened(_Span(file, start, stop), Colours()))), CHUNK)
+def opened_part(file: io.FileIO, start: int, stop: int, envelopes: Sequence[Envelope]) -> BinaryIO:
+    """The lines of a file whose first bytes lie in [start, stop), out of what is around them."""
+    feed: Feed = _Span(file, start, stop)
+    for envelope in envelopes:
+        feed = Opened(feed, envelope)
+    return io.BufferedReader(Guarded(Intake(feed)), CHUNK)
 
 
 class _Span:
