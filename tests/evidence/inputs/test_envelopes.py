@@ -140,6 +140,23 @@ def test_the_verdict_on_recorded_operations_is_the_same_in_every_envelope(run: s
         assert verdict() == plain, envelope
 
 
+@pytest.mark.parametrize("envelope", ENVELOPES)
+def test_a_stack_keeps_its_reader(envelope: Callable[[Sequence[str]], str], tmp_path: Path) -> None:
+    text = """Process 1625: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 1625 (idle): "MainThread"
+    step (train.py:25)
+    <module> (train.py:40)
+"""
+    path = tmp_path / "x.txt"
+    path.write_text(text)
+    plain = reading_of(path)
+    path.write_text(envelope(text.splitlines()))
+    found = reading_of(path)
+    assert [stack.threads for stack in found.stacks] == [stack.threads for stack in plain.stacks] != []
+
+
 def test_records_with_several_lines_and_pieces_keep_the_numbers_of_the_file(tmp_path: Path) -> None:
     trace = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: bad sample'
     path = tmp_path / "x.log"

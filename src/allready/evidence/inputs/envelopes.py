@@ -1,6 +1,6 @@
 """Lines as collectors of logs keep them -> the lines that the program wrote.
 
-Three envelopes, each told by a file's first lines: JSON records with the text in one field (Docker, Kubernetes,
+Three envelopes, each found by a file's first lines: JSON records with the text in one field (Docker, Kubernetes,
 CloudWatch, Google Cloud, Loki), the lines of Kubernetes' nodes (CRI), of which only those in pieces have to be put
 together, and colours.  A line that has not the envelope of the others passes as it is.
 """
@@ -12,7 +12,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, BinaryIO, Protocol
 
@@ -97,7 +97,7 @@ def envelope_of(head: bytes) -> Envelope | None:
     if not lines:
         return None
     if sum(_CRI.match(line) is not None for line in lines) >= _MIN_SHARE * len(lines):
-        return _Cri()
+        return _Cri(has_stamps=_is_log(_CRI.sub(b"", line, 1) for line in lines))
     if sniff.kind_of(head) in {sniff.LOG, sniff.ELASTIC_ERROR} and (records := _records_of(lines)) is not None:
         return records
     return _Colours() if is_coloured(head) else None
@@ -130,10 +130,16 @@ def _records_of(lines: Sequence[bytes]) -> "_Records | None":
     if key is None or (len(lines) == 1 and key == "message"):  # one record alone: torch's file of an error
         return None
     inside = [record[key] for record in found if isinstance(record.get(key), str)]
-    is_bare = 2 * sum(text.lstrip().startswith("{") for text in inside) < len(inside)
-    time_key = next((key for key in _TIME_KEYS if times[key] >= least), None) if is_bare else None
+    is_nested = 2 * sum(text.lstrip().startswith("{") for text in inside) >= len(inside)
+    may_have_stamps = not is_nested and _is_log(text.removesuffix("\n").encode("utf-8", "replace") for text in inside)
+    time_key = next((key for key in _TIME_KEYS if times[key] >= least), None) if may_have_stamps else None
     has_ends = 2 * sum(text.endswith("\n") for text in inside) > len(inside)
     return _Records(key, time_key, has_ends=has_ends)
+
+
+def _is_log(lines: Iterable[bytes]) -> bool:
+    """Whether time stamps may stand before the lines: readers of logs know them, those of stacks and tables do not."""
+    return sniff.kind_of(b"".join(line + b"\n" for line in lines)) == sniff.LOG
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -281,19 +287,20 @@ def _lines(data: bytes) -> Iterator[bytes]:
 
 
 class _Cri:
-    """Lines of Kubernetes' nodes, whose stamps stay: pieces are put together."""
+    """Lines of Kubernetes' nodes, whose stamps stay in logs: pieces are put together."""
 
     moves: Moves | None = None
     is_optional = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_stamps: bool) -> None:
+        self._has_stamps = has_stamps
         self._pieces = _Pieces()
 
     def again(self) -> "_Cri":
-        return _Cri()
+        return _Cri(has_stamps=self._has_stamps)
 
     def opened(self, lines: bytes) -> bytes:
-        if not self._pieces and not any(piece in lines for piece in _PIECES):
+        if self._has_stamps and not self._pieces and not any(piece in lines for piece in _PIECES):
             return lines
         return b"".join(map(self._one, _lines(lines)))
 
@@ -309,7 +316,8 @@ class _Cri:
                 return b""
         else:
             joined = self._pieces.ended(stream, text)
-        return f"{self._pieces.owed()}{stamp} {stream} F {joined}\n".encode("utf-8", "surrogateescape")
+        front = f"{stamp} {stream} F " if self._has_stamps else ""
+        return f"{self._pieces.owed()}{front}{joined}\n".encode("utf-8", "surrogateescape")
 
     def rest(self) -> bytes:
         texts = self._pieces.rest()
