@@ -125,7 +125,7 @@ def scan_part(path: str, first: int, end: int) -> Any:
 
 
 def scan_unpacked(path: str) -> int:
-    """The same of a file that may be compressed; how many bytes were unpacked."""
+    """The same of a file that may be compressed or in an envelope; how many bytes of text were read."""
     from allready.evidence.inputs import Found, Source, find, unpack
     from allready.evidence.lines.scan import scan
 
@@ -230,7 +230,8 @@ def throughput(size: str, scratch: Path, repeat: int, chosen: str) -> dict[str, 
         files = sorted(map(str, folder.iterdir()))
         total = warm(files)
         times, grepped, commands = [], [], []
-        is_other = options.endswith("utf-16") or all(path.endswith(OTHER_BYTES) for path in files)
+        is_opened = options.endswith(("utf-16", "kubernetes", "colours"))
+        is_other = is_opened or all(path.endswith(OTHER_BYTES) for path in files)
         argv = [sys.executable, "-m", "allready", "diagnose", str(folder), "--jobs", "1"]
         command = functools.partial(subprocess.run, argv, capture_output=True, check=False, timeout=3600)
         for _ in range(repeat):

@@ -1,7 +1,7 @@
 """Files that are still written: read what came since the last poll, keep the rest in a form that does not grow."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -9,7 +9,16 @@ from msgspec.structs import replace
 
 from allready.evidence import sniff
 from allready.evidence.inputs import Found, Source, open_plain, unpack
-from allready.evidence.readers import DEFAULT, ReaderContext, ReadOptions, kind_of_source, read_found, scan_range
+from allready.evidence.inputs.envelopes import Envelope
+from allready.evidence.readers import (
+    DEFAULT,
+    ReaderContext,
+    ReadOptions,
+    kind_of_source,
+    read_found,
+    renumbered,
+    scan_range,
+)
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
 from allready.model.events import troubled
@@ -30,6 +39,7 @@ class _File(Struct):
     found: Found
     kind: str = ""
     offset: int = 0
+    envelopes: Sequence[Envelope] = ()
     scanned: "Scanned | None" = None
     readings: list[Reading] = []
 
@@ -108,12 +118,14 @@ class Growth:
 
         if file.found.size_bytes < file.offset:
             file.offset = 0  # cut, and written anew
+        if file.offset < sniff.HEAD_BYTES and not file.envelopes and (around := _envelopes(file.found)):
+            file.envelopes, file.offset, file.scanned = around, 0, None  # the first lines did not show it
         try:
             stop = _end_of_lines(file.found.path, file.offset, file.found.size_bytes)
             if stop <= file.offset:
                 return 0
             limits = self._limits()
-            more = scan_range(file.found, file.offset, stop, self._context, limits=limits)
+            more = scan_range(file.found, file.offset, stop, self._context, file.envelopes, limits=limits)
         except OSError as error:
             record = SourceRecord(path=file.found.label, kind="unread")
             file.readings = [Reading(source=troubled(record, said("{error}", error=error.strerror or error)))]
@@ -137,7 +149,7 @@ class Growth:
         reading.source = replace(
             reading.source, path=file.found.label, kind=sniff.LOG, size_bytes=file.found.size_bytes
         )
-        return reading
+        return renumbered(reading, file.envelopes)
 
 
 def _kind(found: Found) -> str:
@@ -146,6 +158,12 @@ def _kind(found: Found) -> str:
     if not isinstance(first, Source):
         return "unread"
     return kind_of_source(first) if first.path is not None else "archive"
+
+
+def _envelopes(found: Found) -> Sequence[Envelope]:
+    """What is around the lines of a plain log."""
+    first = next(unpack(found), None)
+    return [one.again() for one in first.envelopes] if isinstance(first, Source) else ()
 
 
 def _end_of_lines(path: str, start: int, size: int) -> int:

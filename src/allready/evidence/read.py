@@ -311,8 +311,8 @@ class _Parts:
         first = next(sources, None)
         if not isinstance(first, Source) or first.path is None or first.size_bytes is None or first.has_holes:
             return []  # a hole is passed over, and its bytes belong to no part
-        if first.is_coloured:
-            return []  # a block that goes on behind a border is read in the file as it is
+        if not all(one.is_optional for one in first.envelopes):
+            return []  # a part begins in the middle of the file, whose lines are counted from its beginning
         kinds = self._context.options.kinds
         if kind_of_source(first) != sniff.LOG or (kinds and sniff.LOG not in kinds):
             return []

@@ -8,7 +8,7 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from allready.evidence import sniff
 from allready.evidence.inputs import LIMITS, Found, Limits, Source, open_plain, unpack
-from allready.evidence.inputs.envelopes import is_coloured, uncoloured
+from allready.evidence.inputs.envelopes import Envelope, opened_part
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
 from allready.model.events import troubled
@@ -138,10 +138,7 @@ def read_source(source: Source, context: ReaderContext) -> Reading | None:
     try:
         with source.open() as stream:
             reading = _READERS[kind](stream, source, context)
-        if any(moves.num_added for moves in source.moves):
-            from allready.evidence.renumbered import renumber
-
-            renumber(reading, source.line_of, source.moves[0].num_lines)
+        renumbered(reading, source.envelopes)
     except MemoryError:
         reading, problem = Reading(source=empty), said("there was not enough memory to read it")
     except Exception as error:  # noqa: BLE001 - whatever a file makes a reader do, the other files are read
@@ -149,6 +146,17 @@ def read_source(source: Source, context: ReaderContext) -> Reading | None:
         what = f"{type(error).__name__}: {text}"
         reading, problem = Reading(source=empty), said("its reader failed: {error}", error=what)
     return with_record(reading, source, kind, problem)
+
+
+def renumbered(reading: Reading, envelopes: Sequence[Envelope]) -> Reading:
+    """The reading, with the numbers of lines that they have in the file."""
+    moves = [one.moves for one in envelopes if one.moves is not None]
+    if any(one.num_added for one in moves):
+        from allready.evidence.renumbered import renumber
+
+        line_of = functools.partial(functools.reduce, lambda number, one: one.line_of(number), moves[::-1])
+        renumber(reading, line_of, moves[0].num_lines)
+    return reading
 
 
 def with_record(reading: Reading, source: Source, kind: str, problem: Phrase | None) -> Reading:
@@ -190,14 +198,17 @@ def _read_log(stream: BinaryIO, source: Source, context: ReaderContext) -> Readi
     return reading
 
 
-def scan_range(found: Found, start: int, stop: int, context: ReaderContext, **how: Any) -> "Scanned":
+def scan_range(
+    found: Found, start: int, stop: int, context: ReaderContext, envelopes: Sequence[Envelope] = (), **how: Any
+) -> "Scanned":
     """The lines of a plain log whose first bytes lie in [start, stop); for `lines.merge.merged`.
 
+    `envelopes`: what is around its lines; they go on from the part before.
     `how`: further arguments of `lines.scan.scan`.
     """
     with open_plain(found.path) as file:
-        if is_coloured(os.pread(file.fileno(), sniff.HEAD_BYTES, 0)):
-            return context.scan(uncoloured(file, start, stop), found.label, **how)
+        if envelopes:
+            return context.scan(opened_part(file, start, stop, envelopes), found.label, **how)
         return context.scan(file, found.label, first_byte=start, last_byte=stop, **how)
 
 

@@ -140,6 +140,23 @@ def test_the_verdict_on_recorded_operations_is_the_same_in_every_envelope(run: s
         assert verdict() == plain, envelope
 
 
+@pytest.mark.parametrize("envelope", ENVELOPES)
+def test_a_stack_keeps_its_reader(envelope: Callable[[Sequence[str]], str], tmp_path: Path) -> None:
+    text = """Process 1625: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 1625 (idle): "MainThread"
+    step (train.py:25)
+    <module> (train.py:40)
+"""
+    path = tmp_path / "x.txt"
+    path.write_text(text)
+    plain = reading_of(path)
+    path.write_text(envelope(text.splitlines()))
+    found = reading_of(path)
+    assert [stack.threads for stack in found.stacks] == [stack.threads for stack in plain.stacks] != []
+
+
 def test_records_with_several_lines_and_pieces_keep_the_numbers_of_the_file(tmp_path: Path) -> None:
     trace = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: bad sample'
     path = tmp_path / "x.log"
@@ -216,14 +233,26 @@ def test_memory_stays_bounded_whatever_the_lines_are() -> None:
         assert num > 4 << 20
 
 
-def test_a_coloured_log_that_grows_is_read_on_from_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("envelope", [docker, cloudwatch, loki, cri, colours])
+def test_a_log_that_grows_is_read_on_from_where_it_was(
+    envelope: Callable[[Sequence[str]], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = (FIXTURES / "lines" / "two_meshes.log").read_text().splitlines()
+    lines[150] = "two\nlines"
+    lines.append("[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
     path = tmp_path / "x.log"
     growth = Growth(lambda: find([str(path)]))
-    for end in (100, 101, 300, len(lines)):
-        path.write_text(colours(lines[:end]))
+    for end in (1, 100, 101, 300, len(lines)):
+        path.write_text(envelope(lines[:end]))
         os.utime(path, (end, end))
         growth.poll()
+        monkeypatch.setattr("allready.evidence.growth.read_found", None)  # the whole file is read no more
     (reading,) = growth.readings()
+    (whole,) = [one for item in find([str(path)]) for one in read_found(item)]  # type: ignore[arg-type]
     assert sum(stream.num_operations for stream in reading.op_streams) == 127
-    assert reading.source.num_lines == len(lines)
+    assert [(e.signature, e.origin.line, e.text) for e in reading.events] == [
+        (e.signature, e.origin.line, e.text) for e in whole.events
+    ]
+    if envelope in {docker, cloudwatch, loki}:
+        assert reading.source.num_lines == len(lines)
+        assert max(s.last_line or 0 for s in reading.op_streams) <= len(lines)

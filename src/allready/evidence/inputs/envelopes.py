@@ -1,6 +1,6 @@
 """Lines as collectors of logs keep them -> the lines that the program wrote.
 
-Three envelopes, each told by a file's first lines: JSON records with the text in one field (Docker, Kubernetes,
+Three envelopes, each found by a file's first lines: JSON records with the text in one field (Docker, Kubernetes,
 CloudWatch, Google Cloud, Loki), the lines of Kubernetes' nodes (CRI), of which only those in pieces have to be put
 together, and colours.  A line that has not the envelope of the others passes as it is.
 """
@@ -12,7 +12,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, BinaryIO, Protocol
 
@@ -67,9 +67,17 @@ class Moves:
 
 
 class Envelope(Protocol):
-    """What is around the lines of one file."""
+    """What is around the lines of one file.
+
+    is_optional: lines are read in it too, but for those in pieces.
+    """
 
     moves: Moves | None
+    is_optional: bool
+
+    def again(self) -> "Envelope":
+        """The same for a file's first line."""
+        ...
 
     def opened(self, lines: bytes) -> bytes:
         """Whole lines of the file -> what is in them."""
@@ -84,15 +92,15 @@ def envelope_of(head: bytes) -> Envelope | None:
     """What nearly all of the first lines are in; None for text as it is."""
     first = head.lstrip(b"\r\n\t ")[:1]
     if first != b"{" and not first.isdigit():
-        return Colours() if is_coloured(head) else None
+        return _Colours() if is_coloured(head) else None
     lines = [line for line in _whole_lines(head) if line.strip()][:_SAMPLE]
     if not lines:
         return None
     if sum(_CRI.match(line) is not None for line in lines) >= _MIN_SHARE * len(lines):
-        return _Cri()
+        return _Cri(has_stamps=_is_log(_CRI.sub(b"", line, 1) for line in lines))
     if sniff.kind_of(head) in {sniff.LOG, sniff.ELASTIC_ERROR} and (records := _records_of(lines)) is not None:
         return records
-    return Colours() if is_coloured(head) else None
+    return _Colours() if is_coloured(head) else None
 
 
 def is_coloured(head: bytes) -> bool:
@@ -122,10 +130,16 @@ def _records_of(lines: Sequence[bytes]) -> "_Records | None":
     if key is None or (len(lines) == 1 and key == "message"):  # one record alone: torch's file of an error
         return None
     inside = [record[key] for record in found if isinstance(record.get(key), str)]
-    is_bare = 2 * sum(text.lstrip().startswith("{") for text in inside) < len(inside)
-    time_key = next((key for key in _TIME_KEYS if times[key] >= least), None) if is_bare else None
+    is_nested = 2 * sum(text.lstrip().startswith("{") for text in inside) >= len(inside)
+    may_have_stamps = not is_nested and _is_log(text.removesuffix("\n").encode("utf-8", "replace") for text in inside)
+    time_key = next((key for key in _TIME_KEYS if times[key] >= least), None) if may_have_stamps else None
     has_ends = 2 * sum(text.endswith("\n") for text in inside) > len(inside)
     return _Records(key, time_key, has_ends=has_ends)
+
+
+def _is_log(lines: Iterable[bytes]) -> bool:
+    """Whether time stamps may stand before the lines: readers of logs know them, those of stacks and tables do not."""
+    return sniff.kind_of(b"".join(line + b"\n" for line in lines)) == sniff.LOG
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -180,11 +194,17 @@ class _Pieces:
 class _Records:
     """JSON records, one a line; what they say of the time stands before the text, as Kubernetes puts it."""
 
+    is_optional = False
+
     def __init__(self, text_key: str, time_key: str | None, *, has_ends: bool) -> None:
         self.moves: Moves | None = Moves()
         self._has_time, self._has_ends = time_key is not None, has_ends
+        self._keys = text_key, time_key
         self._decoder = _decoder(text_key, time_key, has_ends)
         self._pieces = _Pieces()
+
+    def again(self) -> "_Records":
+        return _Records(*self._keys, has_ends=self._has_ends)
 
     def opened(self, lines: bytes) -> bytes:
         num = lines.count(b"\n")
@@ -267,15 +287,20 @@ def _lines(data: bytes) -> Iterator[bytes]:
 
 
 class _Cri:
-    """Lines of Kubernetes' nodes, whose stamps stay: pieces are put together."""
+    """Lines of Kubernetes' nodes, whose stamps stay in logs: pieces are put together."""
 
     moves: Moves | None = None
+    is_optional = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_stamps: bool) -> None:
+        self._has_stamps = has_stamps
         self._pieces = _Pieces()
 
+    def again(self) -> "_Cri":
+        return _Cri(has_stamps=self._has_stamps)
+
     def opened(self, lines: bytes) -> bytes:
-        if not self._pieces and not any(piece in lines for piece in _PIECES):
+        if self._has_stamps and not self._pieces and not any(piece in lines for piece in _PIECES):
             return lines
         return b"".join(map(self._one, _lines(lines)))
 
@@ -291,17 +316,22 @@ class _Cri:
                 return b""
         else:
             joined = self._pieces.ended(stream, text)
-        return f"{self._pieces.owed()}{stamp} {stream} F {joined}\n".encode("utf-8", "surrogateescape")
+        front = f"{stamp} {stream} F " if self._has_stamps else ""
+        return f"{self._pieces.owed()}{front}{joined}\n".encode("utf-8", "surrogateescape")
 
     def rest(self) -> bytes:
         texts = self._pieces.rest()
         return (self._pieces.owed() + "".join(f"{text}\n" for text in texts)).encode("utf-8", "surrogateescape")
 
 
-class Colours:
+class _Colours:
     """Lines with escapes of a terminal."""
 
     moves: Moves | None = None
+    is_optional = False
+
+    def again(self) -> "_Colours":
+        return self
 
     def opened(self, lines: bytes) -> bytes:
         return _ESCAPES.sub(b"", lines) if b"\x1b" in lines else lines
@@ -382,9 +412,12 @@ def opened(intake: Intake, head: bytes) -> tuple[Intake, list[Envelope]]:
     return intake, envelopes
 
 
-def uncoloured(file: io.FileIO, start: int, stop: int) -> BinaryIO:
-    """The lines of a coloured file whose first bytes lie in [start, stop)."""
-    return io.BufferedReader(Guarded(Intake(Opened(_Span(file, start, stop), Colours()))), CHUNK)
+def opened_part(file: io.FileIO, start: int, stop: int, envelopes: Sequence[Envelope]) -> BinaryIO:
+    """The lines of a file whose first bytes lie in [start, stop), out of what is around them."""
+    feed: Feed = _Span(file, start, stop)
+    for envelope in envelopes:
+        feed = Opened(feed, envelope)
+    return io.BufferedReader(Guarded(Intake(feed)), CHUNK)
 
 
 class _Span:

@@ -2,12 +2,12 @@
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from msgspec import Struct
 
-from allready.evidence.inputs.envelopes import Moves
+from allready.evidence.inputs.envelopes import Envelope
 from allready.evidence.inputs.intake import Guarded
 from allready.model.finding import Phrase
 
@@ -21,8 +21,7 @@ class Source(Struct, kw_only=True):
     label: as the user gave it, `archive!member` inside an archive, "-" for standard input.  Names are hints only.
     size_bytes: None for a pipe and for what is compressed without saying how long it was.
     path: a plain file on disk, which may also be read in parts; else None.  file: the same, open.
-    moves: where the file has records with several lines each: which of its lines these are, the outermost first.
-    is_coloured: colours were taken out of its lines.
+    envelopes: what was around its lines, the outermost first.
     """
 
     label: str
@@ -32,8 +31,7 @@ class Source(Struct, kw_only=True):
     mtime_s: float | None = None
     path: str | None = None
     file: io.FileIO | None = None
-    moves: tuple[Moves, ...] = ()
-    is_coloured: bool = False
+    envelopes: Sequence[Envelope] = ()
     _raw: Guarded | None = None
 
     def open(self) -> BinaryIO:
@@ -75,9 +73,3 @@ class Source(Struct, kw_only=True):
     def num_read(self) -> int:
         """Bytes read so far, unpacked."""
         return self._raw.num_bytes if self._raw is not None else 0
-
-    def line_of(self, number: int) -> int:
-        """The number in the file of a line that a reader got."""
-        for moves in reversed(self.moves):
-            number = moves.line_of(number)
-        return number

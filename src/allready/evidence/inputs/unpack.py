@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from allready.evidence.inputs import tar, zip  # noqa: A004 - the format's name
 from allready.evidence.inputs.codecs import Inflate, Recoded, codec_of, is_utf_16
-from allready.evidence.inputs.envelopes import Colours, opened
+from allready.evidence.inputs.envelopes import opened
 from allready.evidence.inputs.find import STDIN, Found
 from allready.evidence.inputs.intake import FileFeed, Guarded, Intake
 from allready.evidence.inputs.limits import LIMITS, Budget, DamagedError, Limits, TooMuchError
@@ -88,8 +88,7 @@ def _leaf(
         return troubled(SourceRecord(path=label, kind="unread", size_bytes=size or 0), phrase_of(error))
     except OSError as error:
         return troubled(SourceRecord(path=label, kind="unread", size_bytes=size or 0), _words(error))
-    moves = tuple(one.moves for one in around if one.moves is not None)
-    path, file = plain if plain is not None and not moves else (None, None)
+    path, file = plain or (None, None)
     return Source(
         label=label,
         head=head,
@@ -98,8 +97,7 @@ def _leaf(
         mtime_s=mtime_s,
         path=path,
         file=file,
-        moves=moves,
-        is_coloured=any(isinstance(one, Colours) for one in around),
+        envelopes=around,
     )
 
 
