@@ -118,6 +118,13 @@ def same_place_s(live: Live, rank: int) -> float:
     return max(0.0, stay if blocked is None else min(stay, blocked))
 
 
+def same_call_s(live: Live, rank: int) -> float:
+    """For how long the rank's main thread has been in one call of a library, whatever it does there; 0 if unknown."""
+    status, node = status_of(live, rank), live.node_of_rank().get(rank)
+    since = [] if status is None else [t for t in (status.site_since_s, status.visit_since_s) if t is not None]
+    return max(0.0, live.statuses[node].time_s - min(since) + age_s(live, node)) if since and node is not None else 0.0
+
+
 def since_operation_s(live: Live, rank: int) -> float:
     """For how long a rank has begun and completed no operation in any group; 0 where it has made none."""
     status, node = status_of(live, rank), live.node_of_rank().get(rank)
