@@ -36,8 +36,9 @@ UNDER_RUN = {"hang", "sleep", "loop"}
 """Kinds without any deadline."""
 
 
-class _EnoughError(Exception):
-    """How the benchmark ends a loop that never ends."""
+def _go_round() -> None:
+    while True:
+        pass
 
 
 class Rank:
@@ -48,7 +49,7 @@ class Rank:
         self.number = int(os.environ["RANK"])
         self._end = folder / "end"
         self._file = (folder / f"rank{self.number}").open("a", buffering=1)
-        self._is_to_raise = self._sleeps = self._is_to_loop = self._loops = False
+        self._is_to_raise = self._sleeps = self._is_to_loop = False
         signal.signal(signal.SIGUSR1, self._note)
         signal.signal(signal.SIGUSR2, self._turn)
         signal.signal(signal.SIGRTMIN, self._turn_loop)
@@ -63,18 +64,21 @@ class Rank:
         self._sleeps = not self._sleeps
 
     def _turn_loop(self, *_: object) -> None:
-        if self._loops:
-            raise _EnoughError
         self._is_to_loop = True
 
     def _perhaps_loop(self) -> None:
+        """A loop that only Ctrl+C ends: a handler of another signal might do that as well, and nothing is claimed."""
+        if not self._is_to_loop:
+            return
+        self._is_to_loop = False
+        before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN)}
         try:
-            if self._is_to_loop:
-                self._is_to_loop, self._loops = False, True
-                while True:
-                    pass
-        except _EnoughError:
-            self._loops = False
+            _go_round()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _perhaps_sleep(self) -> None:
         while self._sleeps:
@@ -237,8 +241,8 @@ def play(job: Job, kind: str, victim: int) -> dict[str, float]:
         job.start(victim, again=True)
         job.good_s(everyone, end_s, RANKS)
         return {kind: end_s - begin_s}
-    turns = {"sleep": signal.SIGUSR2, "loop": signal.SIGRTMIN}
-    halt, wake = (turns[kind],) * 2 if kind in turns else (signal.SIGSTOP, signal.SIGCONT)
+    turns = {"sleep": (signal.SIGUSR2, signal.SIGUSR2), "loop": (signal.SIGRTMIN, signal.SIGINT)}
+    halt, wake = turns.get(kind, (signal.SIGSTOP, signal.SIGCONT))
     stopped_s = begin_s = job.signal(victim, halt)
     end_s = job.good_s(others, stopped_s, RANKS - 1)
     if kind == "stop":  # the first deadline that passed

@@ -216,14 +216,13 @@ def _arrives_now(live: Live, src: int, dst: int, name: Key, for_s: float) -> boo
 
 def _samples(live: Live, node: int, name: Key) -> list[tuple[float, SocketRow]]:
     """One connection in every sample, by time on node 0's clock."""
-    offset_s = live.statuses[node].clock_offset_s
+    status = live.statuses[node]
     words = [(s.time_s, s.sockets) for s in snapshots(live, node)]
     answer = live.evidence.get(node)
     if answer is not None and answer.sockets:
         words.append((answer.time_s, answer.sockets))
-    return sorted(
-        ((time_s - offset_s, row) for time_s, rows in words for row in rows if key(row) == name), key=lambda w: w[0]
-    )
+    found = ((status.by_node_0(time_s), row) for time_s, rows in words for row in rows if key(row) == name)
+    return sorted(found, key=lambda w: w[0])
 
 
 TRY_S = 1.0

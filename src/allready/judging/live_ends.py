@@ -49,9 +49,9 @@ def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | N
     `stopping_s`: when the job was asked to end; later ends were brought about by that.
     """
     deaths = []
-    for node, status in sorted(statuses.items()):
+    for _, status in sorted(statuses.items()):
         for rank in status.ranks:
-            death = _death(rank, node, status.clock_offset_s)
+            death = _death(rank, status)
             if death is None:
                 continue
             if stopping_s is not None and (death.time_s is None or death.time_s >= stopping_s):
@@ -60,10 +60,10 @@ def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | N
     return Reading(source=SourceRecord(path="agents", kind="live", num_understood=len(deaths)), deaths=deaths)
 
 
-def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
+def _death(rank: RankStatus, told_by: NodeStatus) -> Death | None:
     if not rank.is_gone or not (rank.exit_code or rank.signal):
         return None  # alive, ended well, or gone and its launcher has not reported how
-    kind = "exit"
+    kind, node = "exit", told_by.node_rank
     if rank.oom_killed:
         kind = "oom"
     elif rank.signal:
@@ -77,7 +77,7 @@ def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
         signal=rank.signal,
         exit_code=rank.exit_code,
         text=OUT_OF_MEMORY if rank.oom_killed else "",
-        time_s=None if rank.ended_s is None else rank.ended_s - offset_s,
+        time_s=None if rank.ended_s is None else told_by.by_node_0(rank.ended_s),
     )
 
 

@@ -45,18 +45,13 @@ def evidence_of(live: Live, rank: int) -> RankEvidence | None:
     return next((r for r in answer.ranks if r.rank == rank), None) if answer is not None else None
 
 
-def offset_s(live: Live, node: int | None) -> float:
-    """How far a node's clock is ahead of node 0's."""
-    status = live.statuses.get(node) if node is not None else None
-    return status.clock_offset_s if status is not None else 0.0
-
-
 def age_s(live: Live, node: int | None) -> float:
     """How old a node's newest word is: by its date if that can be right, else since it came."""
     if node is None or node not in live.statuses:
         return 0.0
     heard = live.heard_s.get(node, 0.0)
-    dated = live.now_s - (live.statuses[node].time_s - offset_s(live, node))
+    status = live.statuses[node]
+    dated = live.now_s - status.by_node_0(status.time_s)
     return dated if heard <= dated <= heard + MAX_ON_ITS_WAY_S else heard
 
 
@@ -98,8 +93,8 @@ def entered_s(live: Live, rank: int, group: str) -> float | None:
     mark = mark_of(live, rank, group)
     if mark is None or mark.waiting_s is None:
         return None
-    node = live.node_of_rank()[rank]
-    return live.statuses[node].time_s - offset_s(live, node) - mark.waiting_s
+    status = live.statuses[live.node_of_rank()[rank]]
+    return status.by_node_0(status.time_s) - mark.waiting_s
 
 
 def waited_s(live: Live, ranks: Iterable[int], group: str) -> float:
@@ -121,6 +116,13 @@ def same_place_s(live: Live, rank: int) -> float:
     stay = live.statuses[node].time_s - since_s + age_s(live, node)
     blocked = _blocked_s(live, rank)
     return max(0.0, stay if blocked is None else min(stay, blocked))
+
+
+def same_call_s(live: Live, rank: int) -> float:
+    """For how long the rank's main thread has been in one call of a library, whatever it does there; 0 if unknown."""
+    status, node = status_of(live, rank), live.node_of_rank().get(rank)
+    since = [] if status is None else [t for t in (status.site_since_s, status.visit_since_s) if t is not None]
+    return max(0.0, live.statuses[node].time_s - min(since) + age_s(live, node)) if since and node is not None else 0.0
 
 
 def since_operation_s(live: Live, rank: int) -> float:
@@ -188,7 +190,7 @@ def rests(used_s: float, span_s: float) -> bool:
 def place_since_s(live: Live, rank: int) -> float | None:
     """Since when, on node 0's clock."""
     since_s = _since_s(live, rank)
-    return None if since_s is None else since_s - offset_s(live, live.node_of_rank()[rank])
+    return None if since_s is None else live.statuses[live.node_of_rank()[rank]].by_node_0(since_s)
 
 
 def usual_stay_s(live: Live, rank: int) -> float:

@@ -12,7 +12,6 @@ from allready.judging.live_status import (
     held_s,
     is_idle,
     is_silent,
-    offset_s,
     place_since_s,
     same_place_s,
     status_of,
@@ -160,7 +159,8 @@ def _ended(rank: _Rank) -> StallCause | None:
     how = status.signal or (f"exit code {status.exit_code}" if status.exit_code is not None else "ended")
     if status.exit_code not in {None, 0} or status.signal not in LEAVING_SIGNALS:
         return rank.cause(StallKind.DIED, FaultClass.DEAD, doing=how, began_s=None)
-    ended_s = None if status.ended_s is None else status.ended_s - offset_s(rank.live, rank.node)
+    told_by = None if rank.node is None else rank.live.statuses.get(rank.node)
+    ended_s = None if status.ended_s is None or told_by is None else told_by.by_node_0(status.ended_s)
     known: dict[str, Any] = {"stays": True, "confidence": Confidence.CERTAIN, "doing": how, "began_s": ended_s}
     if status.exit_code is None and status.signal is None:  # it is not known how: a job that only is watched
         is_awaited = status.process_state == ProcessState.ZOMBIE  # its parent is about to learn how it ended
@@ -311,7 +311,7 @@ def _endless(rank: _Rank) -> StallCause | None:
     """Its program never leaves the loop in which it is."""
     if rank.doing != "endless_loop":
         return None
-    return rank.cause(StallKind.ENDLESS, FaultClass.CPU_BUSY, confidence=Confidence.CERTAIN)
+    return rank.cause(StallKind.ENDLESS, FaultClass.CPU_BUSY)
 
 
 def _work(rank: _Rank) -> StallCause | None:

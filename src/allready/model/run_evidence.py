@@ -387,7 +387,8 @@ class PairSurplus(Struct, frozen=True, kw_only=True):
 
     `ahead`, `behind`: who made more calls, and who fewer.  `seq`, `operation`: where the calls of both part, and what
     `ahead` did there.  `odd`: whose own order of calls it broke; () where the call may be missing in the other as well.
-    `step_s`, `usual_step_s`: how soon after the call before it came, and the shortest other time, where no line tells.
+    `step_s`, `usual_step_s`: where no line tells, and `ahead` may have made this call twice, or a step without work:
+    how soon after the call before it came, and the shortest other time.
     """
 
     group: str

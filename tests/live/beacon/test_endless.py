@@ -1,24 +1,34 @@
 """A loop without end is known by its instructions, and none that has a way out is taken for one."""
 
+import _thread
 import dis
-import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from allready.evidence.stacks.meaning import describe
 from allready.evidence.stacks.read import read_stacks
 from allready.live.beacon.endless import is_endless
 from allready.live.beacon.stacks import all_stacks
+from allready.runtime.stopping import StopSignals
 from tests.cases import cases
 from tests.clock import Deadline
 
 
-class _Out(BaseException):
-    """How the test leaves a loop that has no way out of its own."""
+@pytest.fixture(autouse=True)
+def _without_the_time_limit_of_the_test() -> Iterator[None]:
+    """Which is a timer with a handler, or a timer's thread."""
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, left_s)
 
 
 def passes() -> None:
@@ -109,7 +119,44 @@ def yields() -> None:
         pass
 
 
+def names_itself(number: Any = 1) -> None:
+    other: Any = None
+    while True:
+        other = number
+        number = other
+
+
+def adds(number: Any = 1, step: Any = 1) -> None:
+    while True:
+        number = number + step
+
+
+def compares(number: Any = 1, step: Any = 1) -> None:
+    while True:
+        number = number if number == step else step
+
+
+def divides(number: int = 1, step: int = 7) -> None:
+    while True:
+        number = number % step
+
+
+def shifts(number: int = 1, step: int = 7) -> None:
+    while True:
+        number = number >> step
+
+
 _flag = False
+
+
+def stands(loop: Callable[..., None], **values: object) -> list[FrameType]:
+    """Frames as of one that is inside of the loop, at each of its instructions."""
+    steps = list(dis.get_instructions(loop))
+    back = next(step for step in steps if "BACKWARD" in step.opname)
+    inside = [step.offset for step in steps if back.argval <= step.offset <= back.offset]
+    known = {"number": 1, "flag": True, "for_ever": True, **values}
+    place = {"f_code": loop.__code__, "f_locals": known, "f_globals": globals()}
+    return [cast("FrameType", SimpleNamespace(f_lasti=at, **place)) for at in inside]
 
 
 @cases(
@@ -132,20 +179,110 @@ _flag = False
 )
 def test_a_loop(loop: Callable[[], None], expected: bool) -> None:
     """Wherever in it the process is."""
-    steps = list(dis.get_instructions(loop))
-    back = next(step for step in steps if "BACKWARD" in step.opname)
-    inside = [step.offset for step in steps if back.argval <= step.offset <= back.offset]
-    found = {at: is_endless(cast("FrameType", SimpleNamespace(f_code=loop.__code__, f_lasti=at))) for at in inside}
-    assert set(found.values()) == {expected}, found
+    assert {is_endless(frame) for frame in stands(loop)} == {expected}
+
+
+class Whole(int):
+    """What counts as a number, and may do anything where it is added to."""
+
+
+@cases(
+    ("loop", "values", "expected"),
+    [
+        (adds, {"number": 1, "step": True}, True),
+        (adds, {"number": 1.0, "step": 0.5}, True),
+        (adds, {"number": 1, "step": 0.5}, False),  # one that is too large is no float
+        (adds, {"number": Whole(1), "step": 1}, False),
+        (adds, {"number": 1, "step": Whole(1)}, False),
+        (adds, {"number": "a", "step": "b"}, False),  # until no memory is left
+        (adds, {"number": [], "step": 1}, False),
+        (adds, {"number": 1}, False),  # unbound
+        (compares, {"number": "a", "step": None}, True),
+        (compares, {"number": "a", "step": Whole(1)}, False),
+        (names_itself, {"number": None, "other": "a"}, True),
+        (names_itself, {"number": None, "other": object()}, False),
+        (nested, {"flag": Whole(1)}, False),  # whether it is true is asked of it
+        (divides, {"number": 1, "step": 7}, False),
+        (shifts, {"number": 1, "step": 7}, False),
+    ],
+)
+def test_operators_are_pythons_own(loop: Callable[..., None], values: dict[str, object], expected: bool) -> None:
+    """A class may raise in `__add__` or `__bool__`, and a division by zero ends a loop as well."""
+    assert {is_endless(frame) for frame in stands(loop, **values)} == {expected}
+
+
+def test_names_of_a_module_are_those_of_the_code_that_is_run() -> None:
+    """As of a program that was generated, and is run by `exec`."""
+    code = compile("while True:\n    number = number * 31 + step", "made", "exec")
+    at = next(s.offset for s in dis.get_instructions(code) if "BACKWARD" in s.opname)
+    for step, expected in ((7, True), (Whole(7), False)):
+        place = {"f_code": code, "f_lasti": at, "f_locals": {"number": 1}, "f_globals": {"step": step}}
+        assert is_endless(cast("FrameType", SimpleNamespace(**place))) == expected
+
+
+def _nothing(*_: object) -> None:
+    return
+
+
+@contextmanager
+def handled(number: int) -> Iterator[None]:
+    before = signal.signal(number, _nothing)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@contextmanager
+def timed(which: int) -> Iterator[None]:
+    signal.setitimer(which, 3600.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(which, 0.0)
+
+
+@contextmanager
+def timer() -> Iterator[None]:
+    thread = threading.Timer(3600.0, _thread.interrupt_main)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.cancel()
+        thread.join(20)
+
+
+SENT = ("ALRM", "USR1", "USR2", "VTALRM", "PROF", "CHLD", "TERM")
+ENDS = [
+    *((handled, getattr(signal, f"SIG{name}")) for name in SENT),
+    *((timed, which) for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)),
+]
+
+
+@cases(("begin", "what"), ENDS)
+def test_a_loop_may_end_by_a_signal(begin: Callable[[int], Any], what: int) -> None:
+    """Seen: a grader of generated code gives it twelve seconds by SIGALRM, and was accused after two."""
+    with begin(what):
+        assert not any(map(is_endless, stands(passes)))
+    assert all(map(is_endless, stands(passes)))
+
+
+def test_a_loop_may_end_by_a_timers_thread() -> None:
+    with timer():
+        assert not any(map(is_endless, stands(passes)))
+    assert all(map(is_endless, stands(passes)))
+
+
+def test_the_runtime_librarys_handlers_end_no_loop() -> None:
+    with StopSignals():
+        assert all(map(is_endless, stands(passes)))
 
 
 def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that() -> None:
-    """By another thread, while the loop runs; the test is the signal that ends it."""
+    """By another thread, while the loop runs; the test is the Ctrl+C that ends it."""
     found: list[bytes] = []
     main = threading.main_thread().ident or 0
-
-    def stop(*_: object) -> None:
-        raise _Out
 
     def look() -> None:
         end = Deadline(20)
@@ -155,18 +292,16 @@ def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that() -> None:
                 text = all_stacks(main, "/nowhere/")
             found.append(text)
         finally:
-            os.kill(os.getpid(), signal.SIGUSR1)
+            _thread.interrupt_main()
 
-    before = signal.signal(signal.SIGUSR1, stop)
     thread = threading.Thread(target=look)
-    thread.start()
     try:
+        thread.start()
         passes()
-    except _Out:
+    except KeyboardInterrupt:
         pass
     finally:
         thread.join(20)
-        signal.signal(signal.SIGUSR1, before)
     read = read_stacks(found[0], "x")
     assert read.source.num_unknown == 0
     (stack,) = read.stacks

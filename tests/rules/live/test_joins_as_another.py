@@ -33,6 +33,16 @@ def test_names_the_one_with_a_world_size_of_its_own_also_where_others_are_throug
         assert (hit.culprits.ranks, hit.values["size"]) == ((1,), 5)
 
 
+def test_a_rank_that_asks_its_store_again_and_again_joins_no_less() -> None:
+    """Seen: with init_method="tcp://" rank 0 polls; its stack changes, and it uses a processor."""
+    polls = {"site_since_s": NOW - 0.1, "visit_since_s": NOW - 20.0, "main_cpu_s": 3.0, "cpu_share": 0.3}
+    others = [joining(r, claim) for r, claim in enumerate(LOCAL)]
+    [hit] = ask("LIV015", joining(0, LOCAL[0], **polls), *others[1:]).hits
+    assert hit.culprits.ranks == (2, 3)
+    new = polls | {"visit_since_s": NOW - 2.0}
+    assert ask("LIV015", joining(0, LOCAL[0], **new), *others[1:]).state == "clear"
+
+
 @cases(
     "ranks",
     [

@@ -81,6 +81,17 @@ def test_of_two_neither_is_accused_where_the_other_waits_at_a_line_of_its_own() 
     assert "than the rest" not in said
 
 
+@cases("ahead_s", [5.0, -5.0, 60.0, -60.0])
+def test_where_it_was_before_is_asked_by_one_clock(ahead_s: float) -> None:
+    """The node's clock may be off; the wait began by that of node 0."""
+    fleet = two(ended(1))
+    assert fleet.live is not None
+    [words] = fleet.live.history.values()
+    history = {0: tuple(replace(w, time_s=w.time_s + ahead_s, clock_offset_s=ahead_s) for w in words)}
+    [hit] = check("LIV007", replace(fleet, live=replace(fleet.live, history=history))).hits
+    assert hit.culprits.ranks == ()
+
+
 def test_of_two_whose_calls_no_record_numbers_neither_is_accused() -> None:
     """Seen in a JAX job: a call more in the middle shows at its end only, at the line of all calls."""
     fleet = two(ended(1))
@@ -233,6 +244,19 @@ def test_of_two_the_call_that_only_the_other_made_is_shown_and_who_left_is_not_a
         other = replace(known, surplus=replace(pair, ahead=1, behind=0))
         [hit] = check("LIV007", replace(fleet, run_evidence=other)).hits
         assert "#40" not in fill(load()["LIV007"].message, hit.values)
+
+
+def test_a_call_that_may_have_been_made_twice_is_no_fact() -> None:
+    """Seen: rank 0 had skipped the work of one batch, and rank 1 left one early: rank 0 was accused."""
+    fleet = two(ended(1))
+    assert fleet.run_evidence is not None
+    pair = PairSurplus(group="0", ahead=0, behind=1, seq=26, step_s=0.002, usual_step_s=0.0506)
+    known = replace(fleet.run_evidence, surplus=pair, turns={0: True, 1: True})
+    [hit] = check("LIV007", replace(fleet, run_evidence=known)).hits
+    said = fill(load()["LIV007"].message, hit.values)
+    assert hit.culprits.ranks == ()
+    assert "rank 0 (gpu0, pid 100) may have made call #26 twice: it came 2.0 ms after" in said
+    assert "only rank 0" not in said
 
 
 def test_of_two_the_lines_of_the_one_that_waits_are_waited_for() -> None:

@@ -1,7 +1,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from allready.judging.live_status import named, same_place_s
+from allready.judging.live_status import named, same_call_s
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said, stated
 from allready.judging.values import grouped
@@ -61,7 +61,7 @@ def joins_as_another(live: Live, world: World) -> Iterator[Hit]:
     """
     living = {r: s for r, s in live.ranks().items() if not s.is_gone}
     joining = {r: s for r, s in living.items() if s.phase == "joining" and not s.groups}
-    waited_s = min((same_place_s(live, r) for r in joining), default=0.0)
+    waited_s = min((same_call_s(live, r) for r in joining), default=0.0)  # torch's own store polls meanwhile
     if len(living) < max(2, live.world_size) or waited_s < STAYS_S:
         return
     if any(r not in joining and not (s.groups or s.num_operations) for r, s in living.items()):

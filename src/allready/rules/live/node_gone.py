@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.live_status import named, offset_s
+from allready.judging.live_status import named
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 
@@ -70,7 +70,7 @@ def _has_failed_before(live: model.Live, time_s: float) -> bool:
     return any(
         rank.ended_s is not None
         and (rank.exit_code != 0 or rank.signal is not None)
-        and rank.ended_s - offset_s(live, node) < time_s
-        for node, status in live.statuses.items()
+        and status.by_node_0(rank.ended_s) < time_s
+        for status in live.statuses.values()
         for rank in status.ranks
     )

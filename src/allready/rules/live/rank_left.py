@@ -27,6 +27,8 @@ from allready.model import (
 from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import hit_of, visible_s
 
+_EXTRA = ("ahead", "extra_seq", "extra", "twice", "twice_seq", "step", "usual_step")
+
 
 @Rule(
     code="LIV007",
@@ -39,7 +41,8 @@ from allready.rules.live._hits import hit_of, visible_s
     "{waiting} waited {waited} s for {left:it/them}|; {waiting} waited for {left:it/them}]][[, iteration "
     "{iteration}]][[: {theirs}]][[; {odd} made another number of calls than the rest]][[; either {one} made a call "
     "too few or {other} one too many: neither has a majority against it]][[; only {ahead} made call #{extra_seq}, "
-    "{extra}]][[, {step} ms after the one before, where all others came after {usual_step} ms at least]]",
+    "{extra}]][[; {twice} may have made call #{twice_seq} twice: it came {step} ms after the one before, all others "
+    "{usual_step} ms after it at least]]",
     remedy=RemedyStep(
         explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
         "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
@@ -54,8 +57,8 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     an operation that these never entered.  Named are the fewer of both; where one left and one waits, the one that
     left, unless the other waits at a line at which it had not been before, or nothing counts the calls (JAX): then
     no rank is, since one made a call too few, or the other one too many, and both look alike.  Nor is one where the
-    records show a call that only the one that waits had made, from another line of the program; where it made a call of
-    its loop twice (no step between both, or out of the order of its loop), that one is named.
+    records show a call that only the one that waits had made, from another line of the program, or one that it may have
+    made twice (no step between both); where it made a call out of the order of its loop, that one is named.
     ## Why it matters
     One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
     wrong.
@@ -125,17 +128,16 @@ def _surplus(run: RunEvidence, gone: Sequence[StallCause], found: HangBlame) -> 
 
 
 def _extra(pair: PairSurplus | None, live: Live, world: World) -> dict[str, object]:
-    """The call that only one of two made, and how soon after the one before."""
-    call = pair.operation if pair is not None else None
-    steps = () if pair is None else (("step", pair.step_s), ("usual_step", pair.usual_step_s))
-    return {
-        "ahead": named(live, world, (pair.ahead,)) if pair is not None else UNKNOWN,
-        "extra_seq": pair.seq if pair is not None else UNKNOWN,
-        "extra": described(call) if call is not None else UNKNOWN,
-        "step": UNKNOWN,
-        "usual_step": UNKNOWN,
-        **{name: f"{step_s * 1e3:.1f}" for name, step_s in steps if step_s is not None},
-    }
+    """The call that only one of two made, or that it may have made twice, since it came so soon."""
+    found: dict[str, object] = dict.fromkeys(_EXTRA, UNKNOWN)
+    if pair is None:
+        return found
+    who = named(live, world, (pair.ahead,))
+    if pair.step_s is not None and pair.usual_step_s is not None:
+        steps = {"step": f"{pair.step_s * 1e3:.1f}", "usual_step": f"{pair.usual_step_s * 1e3:.1f}"}
+        return found | steps | {"twice": who, "twice_seq": pair.seq}
+    call = pair.operation
+    return found | {"ahead": who, "extra_seq": pair.seq, "extra": described(call) if call is not None else UNKNOWN}
 
 
 def _accused(
@@ -169,7 +171,7 @@ def _is_new_there(live: Live, rank: int, for_s: float) -> bool:
     if now is None or not now.site:
         return False
     begun_s = live.now_s - for_s
-    seen = (one for statuses in live.history.values() for one in statuses if one.time_s < begun_s)
+    seen = (one for statuses in live.history.values() for one in statuses if one.by_node_0(one.time_s) < begun_s)
     before = {s.site for one in seen for s in one.ranks if s.rank == rank and s.site}
     return bool(before) and now.site not in before
 

@@ -205,12 +205,11 @@ def _flows(live: Live | None, part: Callable[[Sequence[NodeStatus]], Sequence[No
         return {}
     book = address_book(live)
     samples = {node: seen for node in sorted(live.statuses) if (seen := snapshots(live, node))}
-    clocks = {node: live.statuses[node].clock_offset_s for node in samples}
-    all_have_s = min((seen[-1].time_s - clocks[node] for node, seen in samples.items()), default=0.0)
+    all_have_s = min((live.statuses[node].by_node_0(seen[-1].time_s) for node, seen in samples.items()), default=0.0)
     until_s = max(all_have_s, live.now_s - MAX_S) + TOGETHER_S  # who says nothing any more holds up no comparison
     found: Flows = {}
     for node, seen in samples.items():
-        until = [s for s in seen if s.time_s - clocks[node] <= until_s]
+        until = [s for s in seen if live.statuses[node].by_node_0(s.time_s) <= until_s]
         chosen = part([s for s in until if s.time_s >= until[-1].time_s - MAX_S])
         if len(chosen) < 2:
             continue
