@@ -510,8 +510,9 @@ def _accused(found: HangBlame) -> HangBlame:
     """
     living = [c for c in found.causes if c.kind is not StallKind.DIED] or list(found.causes)
     own = [c for c in living if c.kind is not StallKind.ELSEWHERE] or living
-    kept = [c for c in own if c.stays] or own
-    return replace(found, causes=tuple(kept), ranks=tuple(c.rank for c in kept))
+    kept = {c.rank: c for c in reversed([c for c in own if c.stays] or own)}  # several may wait for one
+    waiting = tuple(r for r in found.waiting if r not in kept)  # the cause may itself be among those that wait
+    return replace(found, causes=tuple(reversed(kept.values())), ranks=tuple(reversed(kept)), waiting=waiting)
 
 
 def _has_no_group_yet(live: Live, rank: int) -> bool:
