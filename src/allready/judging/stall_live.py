@@ -63,7 +63,7 @@ _SERVES = re.compile(r"(?:^|/)(?:multiprocessing/\w+|concurrent/futures/process|
 STAYS_S = 1.0
 WORKS_SHARE = 0.2
 
-FOREIGN = WORKING | {"sleep"}
+MAY_END = WORKING | {"sleep", "in_collective"}
 """What another thread may do that the main thread rightly waits for."""
 CHILD_WAITS = {"data_loading", "subprocess_wait", "lock", "user_idle", "sleep", ""}
 LEAVING_SIGNALS = ENDING_SIGNALS | {None}
@@ -112,7 +112,7 @@ class _Rank:
         self.has_frames = any(t.is_main and t.frames for t in threads)
         children = self.seen.children if self.seen is not None else ()
         limited = self.seen.limited_waits if self.seen is not None else {}
-        self.others_work = any(t.activity in FOREIGN or _may_wake(t, limited) for t in threads if not t.is_main) or (
+        self.others_work = any(t.activity in MAY_END or _may_wake(t, limited) for t in threads if not t.is_main) or (
             self.seen is not None and bool(self.seen.other_calls)
         )
         if any(t.is_main and any(_OF_CHILDREN.search(f.file) for f in t.frames) for t in threads):
@@ -434,6 +434,18 @@ def stack_of(run: RunEvidence | None, rank: int) -> ProcessStack | None:
     """The stack of the rank's own process."""
     stacks = run.stacks if run is not None else ()
     return next((s for s in stacks if s.rank == rank and s.role == "rank"), None)
+
+
+def waits_in_another_thread(run: RunEvidence | None, rank: int) -> bool:
+    """Whether a thread waits in a collective while the main thread does something else, and may well go on.
+
+    Hooks of autograd are called in a thread of its own, for which the main thread waits in `backward()`.
+    """
+    stack = stack_of(run, rank)
+    if stack is None or stack.activity in {*WAITING, "", "unreadable"}:
+        return False
+    is_backward = any("torch/autograd/" in f.file for t in stack.threads if t.is_main for f in t.frames)
+    return not is_backward and any(t.activity == "in_collective" for t in stack.threads if not t.is_main)
 
 
 def _call(seen: RankEvidence | None) -> str:

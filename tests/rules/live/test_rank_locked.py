@@ -29,7 +29,7 @@ def test_who_makes_a_group_waits_for_its_peers_and_not_for_a_lock() -> None:
 
 
 def test_another_thread_that_works_will_let_it_go() -> None:
-    for what in ("io", "network_wait", "sleep", "cpu_work"):
+    for what in ("io", "network_wait", "sleep", "cpu_work", "in_collective"):
         assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "lock", others=(what,)),)).state == "clear"
 
 
