@@ -36,7 +36,15 @@ from allready.proc.process import (
     status_bits,
     status_field,
 )
-from allready.proc.syscalls import file_lock_holder, other_calls, parse_locks, parse_syscall, syscall_of
+from allready.proc.syscalls import (
+    file_lock_holder,
+    limited_waits,
+    other_calls,
+    other_threads,
+    parse_locks,
+    parse_syscall,
+    syscall_of,
+)
 from tests.clock import until
 
 WAITS = [sys.executable, "-S", "-c", "input()"]
@@ -202,6 +210,48 @@ def test_who_holds_the_file_lock_that_a_process_waits_for_is_known(call: str, tm
         assert file_lock_holder(os.getpid()) is None
 
 
+def test_a_holder_is_found_behind_any_number_of_locks(tmp_path: Path) -> None:
+    """The kernel gives the table in parts: one read has its first 4 KiB."""
+    text = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX, 1, int(sys.argv[2])); input()"
+    path = tmp_path / "data.lock"
+    with path.open("w") as file:
+        for byte in range(0, 400, 2):
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
+        waits = [
+            subprocess.Popen([sys.executable, "-S", "-c", text, str(path), str(byte)], stdin=subprocess.PIPE)
+            for byte in (0, 398)
+        ]
+        try:
+            assert until(lambda: [file_lock_holder(w.pid) for w in waits] == [os.getpid()] * 2)
+        finally:
+            for process in waits:
+                process.kill()
+                process.communicate()
+
+
+def test_waits_with_a_limit_are_known_by_what_a_stack_calls_their_thread() -> None:
+    text = (
+        "import select, threading\n"
+        "timed = threading.Thread(target=threading.Event().wait, args=(60,), daemon=True)\n"
+        "polls = threading.Thread(target=select.poll().poll, args=(60000,), daemon=True)\n"
+        "other = threading.Thread(target=threading.Event().wait, daemon=True)\n"
+        "for one in (timed, polls, other): one.start()\n"
+        "print(timed.ident, polls.ident, other.ident, flush=True)\n"
+        "threading.Event().wait()"
+    )
+    with subprocess.Popen([sys.executable, "-S", "-c", text], stdout=subprocess.PIPE) as started:
+        try:
+            assert started.stdout is not None
+            timed, polls, other = map(int, started.stdout.readline().split())
+            wanted = {f"0x{timed:016x}": TIMED_WAIT, f"0x{polls:016x}": "poll"}
+            assert until(lambda: limited_waits(other_threads(started.pid), (timed, polls, other)) == wanted)
+            by_number = limited_waits(other_threads(started.pid), ())
+            assert sorted(by_number.values()) == sorted(wanted.values())
+            assert all(name.isdecimal() for name in by_number)
+        finally:
+            started.kill()
+
+
 def test_locks_are_read_whatever_the_lines_are() -> None:
     text = (
         "1: POSIX  ADVISORY  WRITE 11 fe:00:7 0 EOF\n2: OFDLCK ADVISORY  WRITE -1 fe:00:8 0 EOF\n"
@@ -209,6 +259,10 @@ def test_locks_are_read_whatever_the_lines_are() -> None:
         "1: -> POSIX  ADVISORY  WRITE 13 fe:00:7 0 EOF\n3: -> \n\nx\n4:"
     )
     assert [parse_locks(text, pid) for pid in (11, 12, 13, 21, 0)] == [None, 11, 11, None, None]
+
+
+def calls(pid: int) -> tuple[str, ...]:
+    return other_calls(pid, other_threads(pid).values())
 
 
 def test_calls_of_other_threads_that_end_by_themselves_are_seen() -> None:
@@ -221,7 +275,7 @@ def test_calls_of_other_threads_that_end_by_themselves_are_seen() -> None:
     )
     with subprocess.Popen([sys.executable, "-S", "-c", text]) as started:
         try:
-            assert until(lambda: other_calls(started.pid) == ("clock_nanosleep", "recvfrom")), other_calls(started.pid)
+            assert until(lambda: calls(started.pid) == ("clock_nanosleep", "recvfrom")), calls(started.pid)
         finally:
             started.kill()
-    assert other_calls(started.pid) == ()
+    assert calls(started.pid) == ()

@@ -24,7 +24,7 @@ from allready.judging.majority import is_majority, is_minority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, StallKind
 from allready.judging.stall_files import CLOSED, stall_by_files
-from allready.judging.stall_live import doing_of, stack_of, stall_of_process
+from allready.judging.stall_live import doing_of, stack_of, stall_of_process, waits_in_another_thread
 from allready.judging.values import grouped
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
 from allready.model import Absence, CallSite, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
@@ -258,6 +258,8 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
         return None
     if case.live is None:
         return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
+    if any(waits_in_another_thread(case.run, r) for r in snapshot.knot):
+        return None
     waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
     lasted = min(
         (waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.progress.name) for w in waits), default=0.0
@@ -510,8 +512,9 @@ def _accused(found: HangBlame) -> HangBlame:
     """
     living = [c for c in found.causes if c.kind is not StallKind.DIED] or list(found.causes)
     own = [c for c in living if c.kind is not StallKind.ELSEWHERE] or living
-    kept = [c for c in own if c.stays] or own
-    return replace(found, causes=tuple(kept), ranks=tuple(c.rank for c in kept))
+    kept = {c.rank: c for c in reversed([c for c in own if c.stays] or own)}  # several may wait for one
+    waiting = tuple(r for r in found.waiting if r not in kept)  # the cause may itself be among those that wait
+    return replace(found, causes=tuple(reversed(kept.values())), ranks=tuple(reversed(kept)), waiting=waiting)
 
 
 def _has_no_group_yet(live: Live, rank: int) -> bool:

@@ -1,9 +1,10 @@
 """What a live process shows of why its rank does not come: one list of cases over its status, stack and children."""
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from allready.evidence.stacks.libraries import is_users
 from allready.evidence.stacks.meaning import frames_text
 from allready.judging.analysis import Analysis
 from allready.judging.live_status import (
@@ -29,9 +30,10 @@ from allready.model import (
     RankEvidence,
     RankStatus,
     RunEvidence,
+    ThreadStack,
     clock_time,
 )
-from allready.model.process import ENDING_SIGNALS, ENDS, FILE_LOCKS, ON_DESCRIPTORS, TIMED_WAIT
+from allready.model.process import ENDING_SIGNALS, ENDS, FILE_LOCKS, ON_DESCRIPTORS, POLLS, READS, TIMED_WAIT
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -53,10 +55,14 @@ REAPED_S = 5.0
 """So long a process that has ended is without an exit code where its parent is slow; longer where it never asks."""
 _OF_CHILDREN = re.compile(r"(?:^|/)(?:multiprocessing|concurrent/futures)/")
 """Where a main thread in a lock may wait for child processes."""
+_WAKES = re.compile(r"(?:^|/)asyncio/\w+\.py:|(?:^|/)selectors\.py:select$")
+"""Frames of an event loop."""
+_SERVES = re.compile(r"(?:^|/)(?:multiprocessing/\w+|concurrent/futures/process|socketserver)\.py$")
+"""Frames of threads that wait so for as long as the process lives, and let nobody go on."""
 STAYS_S = 1.0
 WORKS_SHARE = 0.2
 
-FOREIGN = WORKING | {"sleep"}
+MAY_END = WORKING | {"sleep", "in_collective"}
 """What another thread may do that the main thread rightly waits for."""
 CHILD_WAITS = {"data_loading", "subprocess_wait", "lock", "user_idle", "sleep", ""}
 LEAVING_SIGNALS = ENDING_SIGNALS | {None}
@@ -70,7 +76,6 @@ FILE_CALLS = {
 SLEEP_CALLS = {"nanosleep", "clock_nanosleep", "select", "pselect6", "pause", "rt_sigtimedwait", "rt_sigsuspend"}
 LOCK_CALLS = {"futex", "futex_waitv"}
 NETWORK_CALLS = {"recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "accept4"}
-POLLS = {"poll", "ppoll", "epoll_wait", "epoll_pwait", "epoll_pwait2"}
 MEANINGS: Sequence[tuple[Collection[str], str]] = (
     (LOCK_CALLS, "lock"),
     (FILE_LOCKS, "file_lock"),
@@ -91,7 +96,7 @@ class _Rank:
     """One rank that others wait for, and what its agent reports of it."""
 
     def __init__(self, case: Analysis, live: Live, status: RankStatus) -> None:
-        self.live, self.run, self.status = live, case.run, status
+        self.case, self.live, self.run, self.status = case, live, case.run, status
         self.node = live.node_of_rank().get(status.rank)
         # Evidence of an earlier moment says nothing: the rank was somewhere else when its stack was taken.
         is_of_now = _is_of_now(live, status)
@@ -105,16 +110,16 @@ class _Rank:
         threads = self.stack.threads if self.stack is not None else ()
         self.has_frames = any(t.is_main and t.frames for t in threads)
         children = self.seen.children if self.seen is not None else ()
-        self.others_work = any(t.activity in FOREIGN for t in threads if not t.is_main) or (
+        limited = self.seen.limited_waits if self.seen is not None else {}
+        self.others_work = any(t.activity in MAY_END or _may_wake(t, limited) for t in threads if not t.is_main) or (
             self.seen is not None and bool(self.seen.other_calls)
         )
         if any(t.is_main and any(_OF_CHILDREN.search(f.file) for f in t.frames) for t in threads):
             self.others_work = self.others_work or any(_may_go_on(child) for child in children)
         # What only threads of its own can fill.
+        self.is_alone = all(c.state == ProcessState.ZOMBIE for c in children)
         self.is_in_queue = (
-            any(t.is_main and t.activity == "queue" for t in threads)
-            and self.call in LOCK_CALLS
-            and all(c.state == ProcessState.ZOMBIE for c in children)
+            any(t.is_main and t.activity == "queue" for t in threads) and self.call in LOCK_CALLS and self.is_alone
         )
 
     def cause(self, kind: StallKind, fault_class: FaultClass, **known: Any) -> StallCause:
@@ -126,9 +131,13 @@ class _Rank:
             kind=kind,
             fault_class=fault_class,
             site=status.call_site or (stack.site if stack is not None else None),
-            evidence=_shown(status.rank, status, self.seen, stack),
-            **(usual | known),
+            **({"evidence": self.shown} | usual | known),
         )
+
+    @property
+    def shown(self) -> tuple[Evidence, ...]:
+        """Its state, stacks and children."""
+        return _shown(self.status.rank, self.status, self.seen, self.stack)
 
     def held_s(self, test: Callable[[RankStatus], bool]) -> float:
         """For how long every status of the rank has passed the test."""
@@ -149,7 +158,24 @@ def stall_of_process(case: Analysis, rank: int) -> StallCause:
 def _may_go_on(child: ChildRow) -> bool:
     """Whether a child does something that ends by itself; one that waits for work reads a pipe, or is in a lock."""
     call = (child.syscall or "").partition("(")[0]
-    return child.state in {ProcessState.RUNNING, ProcessState.DISK} or call in ENDS | POLLS
+    reads = call in READS and not (child.open_file or "pipe:").startswith("pipe:")
+    return child.state in {ProcessState.RUNNING, ProcessState.DISK} or call in ENDS | POLLS or reads
+
+
+def _may_wake(thread: ThreadStack, limited: Mapping[str, str]) -> bool:
+    """Whether a thread will go on that runs an event loop or a timer, or whose wait in a line of the user's has a limit
+    or is for a connection.  Libraries have threads that look after something for as long as the process lives."""
+    is_loop = any(_WAKES.search(f"{f.file}:{f.function}") for f in thread.frames)
+    if is_loop and not any(_SERVES.search(f.file) for f in thread.frames):
+        return True
+    return _is_timer(thread) or (thread.ident in limited and any(map(is_users, thread.frames)))
+
+
+def _is_timer(thread: ThreadStack) -> bool:
+    """`Timer.run` waits by itself, where `Thread.run` calls the user's function."""
+    files = [f.file.rpartition("/")[2] for f in thread.frames]
+    calls = [f.function.rpartition(".")[2] for f in thread.frames]
+    return "run" in calls and {"threading.py"} == set(files) and "wait" in calls[: calls.index("run")]
 
 
 def _ended(rank: _Rank) -> StallCause | None:
@@ -282,16 +308,24 @@ def _lock(rank: _Rank) -> StallCause | None:
 
 
 def _file_lock(rank: _Rank) -> StallCause | None:
-    """It waits for a file lock that another rank has, and that one waits for it in a collective."""
-    holder = _holder(rank.live, rank.node, rank.seen)
-    status = None if holder is None else status_of(rank.live, holder)
-    if rank.doing != "file_lock" or status is None or rank.stay_s < BLOCKED_S or not is_idle(rank.live, holder or 0):
+    """It waits for a file lock that another rank keeps across a collective; that one is the cause.
+
+    A thread or a child of the holder may release it: then it is a wait, as for any other process.  Whether there is
+    such a thread is known only where the holder's main thread waits in a futex, as in Gloo.
+    """
+    number = _holder(rank.live, rank.node, rank.seen)
+    status = None if number is None else status_of(rank.live, number)
+    if rank.doing != "file_lock" or status is None or rank.stay_s < BLOCKED_S:
         return None
-    theirs = doing_of(status, evidence_of(rank.live, status.rank), stack_of(rank.run, status.rank))
-    if theirs != "in_collective" or same_place_s(rank.live, status.rank) < BLOCKED_S:
+    holder = _Rank(rank.case, rank.live, status)
+    is_held = holder.doing == "in_collective" and holder.stay_s >= BLOCKED_S and is_idle(rank.live, status.rank)
+    is_seen = holder.has_frames and holder.call in LOCK_CALLS and not holder.is_timed
+    if not is_held or not is_seen or holder.others_work or not holder.is_alone:
         return None
-    what = f"{rank.seen.open_file or '?'}, rank {holder}, pid {status.pid}" if rank.seen is not None else ""
-    return rank.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=True, what=what)
+    what = (rank.seen.open_file or "") if rank.seen is not None else ""
+    evidence = (*rank.shown[:4], *holder.shown[:4])
+    known: dict[str, Any] = {"stays": True, "what": what, "doing": rank.doing, "evidence": evidence}
+    return holder.cause(StallKind.LOCK, FaultClass.CPU_STUCK, **known)
 
 
 def _holder(live: Live, node: int | None, seen: RankEvidence | None) -> int | None:
@@ -400,6 +434,18 @@ def stack_of(run: RunEvidence | None, rank: int) -> ProcessStack | None:
     """The stack of the rank's own process."""
     stacks = run.stacks if run is not None else ()
     return next((s for s in stacks if s.rank == rank and s.role == "rank"), None)
+
+
+def waits_in_another_thread(run: RunEvidence | None, rank: int) -> bool:
+    """Whether a thread waits in a collective while the main thread does something else, and may well go on.
+
+    Hooks of autograd are called in a thread of its own, for which the main thread waits in `backward()`.
+    """
+    stack = stack_of(run, rank)
+    if stack is None or stack.activity in {*WAITING, "", "unreadable"}:
+        return False
+    is_backward = any("torch/autograd/" in f.file for t in stack.threads if t.is_main for f in t.frames)
+    return not is_backward and any(t.activity == "in_collective" for t in stack.threads if not t.is_main)
 
 
 def _call(seen: RankEvidence | None) -> str:

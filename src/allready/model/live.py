@@ -211,6 +211,7 @@ class ChildRow(Struct, frozen=True, kw_only=True):
     cpu_share: float | None = None
     wchan: str | None = None
     syscall: str | None = None
+    open_file: str | None = None  # the path behind the descriptor of that call
 
 
 class RankEvidence(Struct, frozen=True, kw_only=True):
@@ -223,6 +224,8 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     `agreed`: the failure of the runtime library that it ended by, as an event log.
     `wchan`, `syscall`: of the main thread, from /proc; `lock_holder`: the process that has the file lock it waits for.
     `other_calls`: calls of other threads that end by themselves, where the main thread waits for one of them.
+    `limited_waits`: thread, as its stack calls it (`ThreadStack.ident`) -> its wait with a time limit or for a
+    connection, likewise.
     """
 
     rank: int
@@ -240,6 +243,7 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     open_file: str | None = None  # the path behind the descriptor of a blocking read or write
     lock_holder: int | None = None
     other_calls: tuple[str, ...] = ()
+    limited_waits: Mapping[str, str] = {}
     children: tuple[ChildRow, ...] = ()
 
 

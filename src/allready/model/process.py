@@ -50,6 +50,8 @@ ENDS = frozenset({
 })  # fmt: skip
 READS = frozenset({"read", "write", "pread64", "pwrite64", "readv", "writev"})
 """System calls that end by themselves; of the second kind those on files and connections."""
+POLLS = frozenset({"poll", "ppoll", "epoll_wait", "epoll_pwait", "epoll_pwait2"})
+"""System calls that wait for any of several connections."""
 FILE_LOCKS = ("flock", "fcntl")
 """System calls in which a process waits for a file lock; of fcntl no other command blocks."""
 TIMED_WAIT = "futex(timeout)"

@@ -2,11 +2,12 @@
 
 import os
 import platform
+from collections.abc import Collection, Mapping
 from functools import cache
 
-from allready.model.process import ENDS, ON_DESCRIPTORS, READS, TIMED_WAIT
+from allready.model.process import ENDS, ON_DESCRIPTORS, POLLS, READS, TIMED_WAIT
 from allready.proc.clocks import PROC
-from allready.proc.process import open_file, read_text
+from allready.proc.process import open_file, read_long, read_text
 
 # Only calls that a stuck process waits in; numbers are part of the kernel's interface and never change.
 _X86_64 = {
@@ -88,17 +89,22 @@ def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | N
     return TIMED_WAIT if name == "futex" and _has_time_limit(words[1:]) else name, None
 
 
-def other_calls(pid: int) -> tuple[str, ...]:
-    """In which calls that end by themselves (a sleep, a read of a file or a connection) its other threads are."""
+def other_threads(pid: int) -> dict[str, str]:
+    """The line of /proc/PID/task/TID/syscall of each of its threads but the main one."""
     try:
         threads = os.listdir(f"{PROC}/{pid}/task")  # noqa: PTH208 - names, not paths
     except OSError:
-        return ()
+        return {}
+    others = (thread for thread in threads[:MAX_THREADS] if thread != str(pid))
+    return {thread: read_text(f"{PROC}/{pid}/task/{thread}/syscall", 512) for thread in others}
+
+
+def other_calls(pid: int, lines: Collection[str]) -> tuple[str, ...]:
+    """Which calls of its other threads, given by their lines, end by themselves: a sleep, a read of a file or a
+    connection."""
     found = set()
-    for thread in threads[:MAX_THREADS]:
-        if thread == str(pid):
-            continue
-        text, fd = parse_syscall(read_text(f"{PROC}/{pid}/task/{thread}/syscall", 512), _names())
+    for line in lines:
+        text, fd = parse_syscall(line, _names())
         name = (text or "").partition("(")[0]
         path = open_file(pid, fd) if fd is not None and name in READS else None
         if name in ENDS or (path is not None and not path.startswith(_ENDLESS)):
@@ -106,10 +112,37 @@ def other_calls(pid: int) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def limited_waits(lines: Mapping[str, str], handles: Collection[int]) -> dict[str, str]:
+    """In which wait with a time limit or for a connection each thread is that has one, by what a stack dump calls it.
+
+    Args:
+        lines: `other_threads`.
+        handles: `pthread_self()` of threads.  It lies above the stack of its thread and below any other above it.
+    """
+    pointers = {thread: at for thread, line in lines.items() if (at := _stack_pointer(line)) is not None}
+    names = {thread: thread for thread in lines}
+    for handle in handles:
+        if below := [thread for thread, at in pointers.items() if at < handle]:
+            names[max(below, key=pointers.__getitem__)] = f"0x{handle:016x}"
+    calls = {names[thread]: parse_syscall(line, _names())[0] or "" for thread, line in lines.items()}
+    return {
+        name: call for name, call in calls.items() if call in POLLS or call == TIMED_WAIT or call.startswith(_SELECTS)
+    }
+
+
+def _stack_pointer(line: str) -> int | None:
+    """The last but one of the words of a call."""
+    words = line.split()
+    try:
+        return int(words[-2], 16) if len(words) > 2 else None
+    except ValueError:
+        return None
+
+
 def file_lock_holder(pid: int) -> int | None:
     """The process that holds the file lock (flock, fcntl) for which this one waits; None where that is not seen, as of
     locks of another machine or of an open file description that has no owner."""
-    return parse_locks(read_text(f"{PROC}/locks", MAX_LOCKS_BYTES), pid)
+    return parse_locks(read_long(f"{PROC}/locks", MAX_LOCKS_BYTES).decode(errors="replace"), pid)
 
 
 def parse_locks(text: str, waiter: int) -> int | None:

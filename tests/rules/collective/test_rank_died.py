@@ -24,6 +24,13 @@ def test_names_the_killed_rank_and_not_those_that_echo_it() -> None:
     assert [f.code for f in judge(fleet(2, collectives=stopped_at(failed)))[0]] == ["COL002"]
 
 
+def test_a_long_error_is_cut() -> None:
+    dead = state(2, "killed", signal="SIGKILL", error="x" * 5000)
+    [hit] = check("COL002", fleet(2, collectives=stopped_at(stage("allocate", "failed", dead)))).hits
+    assert in_english(hit.values["how"]) == "SIGKILL: " + "x" * 200
+    assert hit.values["error"] == "x" * 400
+
+
 def test_says_that_the_kernel_ran_out_of_memory() -> None:
     dead = state(2, "killed", signal="SIGKILL", error="out of memory: the kernel killed 1 process(es) in this cgroup")
     [hit] = check("COL002", fleet(2, collectives=stopped_at(stage("allocate", "failed", dead)))).hits

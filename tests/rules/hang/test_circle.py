@@ -2,7 +2,7 @@ from typing import Any
 
 from allready.model.fill import in_english
 from tests.fleets import check
-from tests.rules.live.made import job
+from tests.rules.live.made import job, stack
 from tests.rules.runs import ask, at, group, one_missing
 
 
@@ -50,3 +50,14 @@ def test_receives_on_both_sides_of_a_running_job_whose_cells_count_them_with_the
     fleet = job(progress=pairs)
     [hit] = check("HNG004", fleet).hits
     assert hit.culprits.ranks == (0, 1)
+
+
+def test_what_another_thread_waits_in_does_not_hold_up_the_main_thread() -> None:
+    """Seen: a thread that saves has a group of its own, and the thread of a rank with slow storage came late to it."""
+    pairs = (
+        two(0, 1, "0 send 0->1", waiting=1, base_name="0", pair=(0, 1)),
+        two(0, 1, "0 send 1->0", waiting=0, base_name="0", pair=(1, 0)),
+    )
+    for activity, state in (("lock", "clear"), ("cpu_work", "clear"), ("in_collective", "hit")):
+        saving = stack(1, activity, others=("in_collective",))
+        assert check("HNG004", job(progress=pairs, stacks=(saving,))).state == state

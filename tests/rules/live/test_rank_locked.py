@@ -29,7 +29,7 @@ def test_who_makes_a_group_waits_for_its_peers_and_not_for_a_lock() -> None:
 
 
 def test_another_thread_that_works_will_let_it_go() -> None:
-    for what in ("io", "network_wait", "sleep", "cpu_work"):
+    for what in ("io", "network_wait", "sleep", "cpu_work", "in_collective"):
         assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "lock", others=(what,)),)).state == "clear"
 
 
@@ -117,12 +117,41 @@ def file_lock(holder: int | None) -> dict[str, object]:
     return {"syscall": "flock(7)", "wchan": "locks_lock_inode_wait", "open_file": path, "lock_holder": holder}
 
 
-def test_a_file_lock_that_another_rank_holds_in_a_collective_is_never_released() -> None:
+HELD_ACROSS = (stack(2, "user_code"), stack(3, "in_collective"))
+
+
+def test_who_keeps_a_file_lock_across_a_collective_is_the_cause() -> None:
     """Rank 3 prepares the data first, by a lock of a file, and goes to a barrier with it."""
-    [hit] = ask("LIV003", behind(2), seen={2: file_lock(103)}, stacks=(stack(2, "user_code"),)).hits
-    assert (hit.culprits.ranks, hit.fault_class) == ((2,), None)
-    said = fill(load()["LIV003"].message, hit.values)
-    assert "waited for the lock of the file /data/tokens.lock, rank 3, pid 103, which waits for it itself" in said
+    for path, words in (("/data/tokens.lock", "the lock of the file /data/tokens.lock"), (None, "the lock")):
+        seen = {2: file_lock(103) | {"open_file": path}, 3: FUTEX}
+        [hit] = ask("LIV003", behind(2), seen=seen, stacks=HELD_ACROSS).hits
+        assert (hit.culprits.ranks, hit.fault_class) == ((3,), None)
+        said = fill(load()["LIV003"].message, hit.values)
+        assert f"has waited for a rank that waits for {words} that it holds itself at train.py:12 step" in said
+        assert "2 ranks waited" in said
+        assert any("held by process 103" in e.text for e in hit.evidence)
+
+
+@cases(
+    ("known", "holder"),
+    [
+        ({"other_calls": ("wait4",)}, stack(3, "in_collective")),  # a thread saves, and waits for a child
+        ({"children": (ChildRow(pid=9, parent=103, state=ProcessState.SLEEPING, role="other"),)}, None),
+        ({"limited_waits": {"t0": TIMED_WAIT}}, stack(3, "in_collective", others=("lock",))),
+        ({}, stack(3, "in_collective", others=("io",))),
+        ({"syscall": "running"}, None),  # its other threads were not looked at
+    ],
+)
+def test_a_holder_whose_threads_or_children_may_release_the_lock_makes_a_wait(
+    known: dict[str, object], holder: ProcessStack | None
+) -> None:
+    """Seen: a thread that wrote a checkpoint, and a process that was forked to, held the lock: healthy jobs."""
+    held = stack(3, "in_collective") if holder is None else holder
+    stacks = (stack(2, "user_code"), replace(held, threads=tuple(replace(t, ident=t.name) for t in held.threads)))
+    job = {"seen": {2: file_lock(103), 3: FUTEX | known}, "stacks": stacks}
+    assert ask("LIV003", behind(2), **job).state == "clear"
+    [hit] = ask("LIV006", behind(2), **job).hits
+    assert (hit.culprits.ranks, hit.severity) == ((2,), None)
 
 
 def test_a_file_lock_of_another_process_is_a_wait() -> None:
@@ -162,13 +191,19 @@ def pooled(file: str) -> ProcessStack:
         ("/usr/lib/python3.11/multiprocessing/pool.py", "clock_nanosleep", "clear"),
         ("/usr/lib/python3.11/multiprocessing/pool.py", "poll", "clear"),
         ("/usr/lib/python3.11/concurrent/futures/_base.py", "recvfrom(5)", "clear"),
-        ("/usr/lib/python3.11/multiprocessing/pool.py", "read(4)", "hit"),  # they have nothing to do: a task was lost
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "read(4) pipe:[7]", "hit"),  # nothing to do: a task was lost
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "read(4)", "hit"),
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "read(4) socket:[7]", "clear"),  # TLS reads so
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "pread64(4) /data/shard", "clear"),
         ("/home/u/train.py", "poll", "hit"),
     ],
 )
 def test_who_waits_for_a_pool_waits_for_its_processes(file: str, syscall: str, state: str) -> None:
     """Seen: two processes downloaded for 12 s, without any processor time, and the rank was in a deadlock after one."""
-    child = ChildRow(pid=9, parent=102, state=ProcessState.SLEEPING, role="loader", syscall=syscall)
+    call, _, path = syscall.partition(" ")
+    child = ChildRow(
+        pid=9, parent=102, state=ProcessState.SLEEPING, role="loader", syscall=call, open_file=path or None
+    )
     assert ask("LIV003", behind(2), seen={2: FUTEX | {"children": (child,)}}, stacks=(pooled(file),)).state == state
 
 
@@ -176,3 +211,42 @@ def test_a_thread_that_sleeps_or_reads_in_a_line_of_the_users_will_let_it_go() -
     """No frame shows a built-in function: only the thread's system call does."""
     seen = {2: FUTEX | {"other_calls": ("clock_nanosleep",)}}
     assert ask("LIV003", behind(2), seen=seen, stacks=(stack(2, "lock", others=("",)),)).state == "clear"
+
+
+def beside(call: str, *frames: tuple[str, str]) -> dict[str, object]:
+    """A main thread in a lock, and a thread with these frames in this call."""
+    seen = stack(2, "lock", others=("lock",))
+    [main, other] = seen.threads
+    shown = tuple(Frame(function=function, file=file, line=9) for file, function in frames)
+    stacks = (replace(seen, threads=(main, replace(other, frames=shown, ident="0x7f"))),)
+    return {"seen": {2: FUTEX | {"limited_waits": {"0x7f": call} if call else {}}}, "stacks": stacks}
+
+
+LIB = "/usr/lib/python3.11/"
+WAIT = (LIB + "threading.py", "wait")
+RUN = (LIB + "threading.py", "run")
+
+
+@cases(
+    ("call", "frames", "state"),
+    [
+        (
+            "epoll_wait",
+            [(LIB + "selectors.py", "select"), (LIB + "asyncio/base_events.py", "run_forever"), RUN],
+            "clear",
+        ),
+        ("", [(LIB + "selectors.py", "select"), ("/home/u/net.py", "serve"), RUN], "clear"),
+        ("", [WAIT, WAIT, RUN], "clear"),  # threading.Timer
+        (TIMED_WAIT, [WAIT, ("/home/u/train.py", "save"), RUN], "clear"),
+        ("poll", [("/home/u/train.py", "fetch"), RUN], "clear"),
+        ("", [WAIT, ("/home/u/train.py", "save"), RUN], "hit"),
+        (TIMED_WAIT, [WAIT, ("/usr/lib/python3/site-packages/tqdm/_monitor.py", "run")], "hit"),
+        ("poll", [(LIB + "selectors.py", "select"), (LIB + "multiprocessing/connection.py", "wait"), RUN], "hit"),
+        ("poll", [(LIB + "selectors.py", "select"), (LIB + "socketserver.py", "serve_forever"), RUN], "hit"),
+    ],
+)
+def test_a_thread_that_waits_with_a_limit_or_runs_a_loop_may_let_it_go(
+    call: str, frames: list[tuple[str, str]], state: str
+) -> None:
+    """Seen: futures of a loop that downloads, and an event that a timer sets: healthy jobs, in a deadlock after 2 s."""
+    assert ask("LIV003", behind(2), **beside(call, *frames)).state == state

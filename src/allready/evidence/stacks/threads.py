@@ -98,6 +98,7 @@ def finished(processes: Sequence[OpenProcess], source: str, hints: Origin) -> li
                         peer=t.peer,
                         has_peer_group=t.has_peer_group,
                         is_endless=t.is_endless,
+                        ident=t.ident,
                     )
                     for t in process.threads
                 ),

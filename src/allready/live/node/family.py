@@ -118,6 +118,7 @@ class Family(Struct):
 
     def rows(self) -> tuple[ChildRow, ...]:
         """One row for each, secrets in its command masked."""
+        calls = {pid: syscall_of(pid) for pid in self._members}
         return tuple(
             ChildRow(
                 pid=pid,
@@ -127,7 +128,8 @@ class Family(Struct):
                 command=masked(member.command)[:MAX_COMMAND],
                 cpu_share=member.cpu.share(),
                 wchan=wchan_of(pid),
-                syscall=syscall_of(pid)[0],
+                syscall=calls[pid][0],
+                open_file=calls[pid][1],
             )
             for pid, member in sorted(self._members.items())
         )

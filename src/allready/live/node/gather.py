@@ -5,6 +5,7 @@ beside.  Whatever fails or is late is a line in `problems`; the rest is evidence
 """
 
 import base64
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
 from allready.model.process import FILE_LOCKS
 from allready.proc.process import has_handler, read_regular, read_stat, wchan_of
-from allready.proc.syscalls import file_lock_holder, other_calls, syscall_of
+from allready.proc.syscalls import MAX_THREADS, file_lock_holder, limited_waits, other_calls, other_threads, syscall_of
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ MAX_STACKS = 240_000
 """Characters of one rank's stacks together."""
 MAX_CHILDREN = 8
 """Of one rank, whose stacks are asked for."""
+_HANDLE = re.compile(r"(?m)^Thread (0x[0-9a-f]{16}) ")
 RESERVE_S = 0.15
 """Kept for putting the answer together."""
 
@@ -134,6 +136,7 @@ class Gathering(Struct):
         syscall, path = syscall_of(pid) if is_alive else (None, None)
         children = rank.family.rows() if is_alive else ()
         stack, why = self._stack(rank, spied, children)
+        others = other_threads(pid) if (syscall or "").startswith("futex") else {}
         return RankEvidence(
             rank=handle.rank,
             status=rank.status,
@@ -150,10 +153,17 @@ class Gathering(Struct):
             wchan=wchan_of(pid) if is_alive else None,
             syscall=syscall,
             open_file=path,
-            other_calls=other_calls(pid) if (syscall or "").startswith("futex") else (),
+            other_calls=other_calls(pid, others.values()),
+            limited_waits=limited_waits(others, self._handles(rank)) if others else {},
             lock_holder=file_lock_holder(pid) if (syscall or "").startswith(FILE_LOCKS) else None,
             children=children,
         )
+
+    def _handles(self, rank: RankWatch) -> list[int]:
+        """Of its own threads, as its stacks name them."""
+        file = self._files.get(rank.handle.rank)
+        text = file.text(rank.handle.pid) if file is not None else ""
+        return [int(handle, 16) for handle in _HANDLE.findall(text)[:MAX_THREADS]]
 
     def _stack(self, rank: RankWatch, spied: dict[int, str], children: Sequence[ChildRow]) -> tuple[str, str]:
         """Stacks of the rank and of its children, and why the rank's own is missing."""

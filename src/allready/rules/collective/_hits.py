@@ -24,7 +24,7 @@ def hit_of(blamed: Blame, world: model.World, **changes: Any) -> model.Hit:
     usual: dict[str, object] = {
         "stage": stage_label(blamed.stage),
         "ranks": rank_labels(world, blamed.states),
-        "error": words_of(blamed.states[0], "error"),
+        "error": error_of(blamed.states[0], 400),
         "nodes": on_nodes(world, _nodes(world, blamed.states)),
     }
     known: dict[str, Any] = {"culprits": culprits(blamed, world), "evidence": evidence(blamed.stage, blamed.states)}
@@ -45,6 +45,12 @@ def hits_of_late(blamed: Blame, world: model.World, **values: object) -> Iterato
             pids=pids(states[:1]),
             **values,
         )
+
+
+def error_of(state: model.RankState, most: int) -> str | tuple[model.Phrase, ...]:
+    """Its error, to be said in any language; of a text that is not ours at most so many characters."""
+    error = words_of(state, "error")
+    return error[:most] if isinstance(error, str) else error
 
 
 def _nodes(world: model.World, states: Iterable[model.RankState]) -> list[int]:

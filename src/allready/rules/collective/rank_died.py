@@ -4,8 +4,8 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stage_states import Kind, blame_first_run
 from allready.judging.stated import said
 from allready.model import Collectives, FaultClass, Hit, Phrase, RankState, RemedyStep, Severity, World
-from allready.model.fill import in_english, words_of
-from allready.rules.collective._hits import hit_of
+from allready.model.fill import in_english
+from allready.rules.collective._hits import error_of, hit_of
 
 
 @Rule(
@@ -51,5 +51,5 @@ def rank_died(collectives: Collectives, world: World) -> Iterator[Hit]:
 
 def _how(state: RankState) -> Phrase:
     ended = said("exit code {code}", code=state.exit_code) if state.exit_code is not None else None
-    error = words_of(state, "error") or None
+    error = error_of(state, 200) or None
     return said("{state}[[: {error}]]", state=state.signal or ended or state.state, error=error)

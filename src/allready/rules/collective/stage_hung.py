@@ -6,8 +6,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stage_states import Blame, Kind, blame_first_run
 from allready.judging.stated import said
 from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Phrase, Severity, StageResult, World
-from allready.model.fill import words_of
-from allready.rules.collective._hits import hit_of
+from allready.rules.collective._hits import error_of, hit_of
 
 
 @Rule(
@@ -45,7 +44,7 @@ def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
     nodes = {world.node_of(r) for r in found.run.ranks} - {None}
     between_nodes = len(nodes) > 1
     on_gpus = found.run.backend == "nccl" and not between_nodes
-    stated = [words_of(s, "error") for s in found.states if s.error]
+    stated = [error_of(s, 300) for s in found.states if s.error]
     in_store = found.stage.name == "store"
     yield hit_of(
         found,

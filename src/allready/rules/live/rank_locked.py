@@ -13,9 +13,9 @@ from allready.rules.live._hits import stall_hits
 
 HELD = {
     "data_loading": "a queue that none of its threads serves",
-    "file_lock": "the lock of the file {what}, which waits for it itself",
+    "file_lock": "a rank that waits for the lock[[ of the file {what}]] that it holds itself",
 }
-"""What it is in, where that is no lock of its own."""
+"""What it waits for, where that is no lock of its own."""
 
 
 @Rule(
@@ -46,16 +46,20 @@ def rank_locked(case: Analysis) -> Iterator[Hit]:
     That the main thread of a rank that others wait for stands at one line in a lock, a condition, a join or, where the
     rank has no children, a queue (queue.Queue), which only its own threads serve; that the process and its children use
     no processor time; and that no other thread of it does anything that would end by itself (reading, downloading,
-    sleeping, computing).  Or that it waits for a file lock that another rank of its node has, which waits in a
-    collective (/proc/locks).
+    sleeping, computing), runs an event loop or a timer, or waits with a limit.  Or that it holds a file lock for which
+    another rank of its node waits (/proc/locks), while it waits in a collective itself, and has no child and no such
+    thread that may release it: it keeps the lock across the collective.
     ## Why it matters
     A deadlock inside of one process looks from outside like a network that hangs: all others wait in a collective.
     ## Check by hand
     `py-spy dump --pid PID` twice, some seconds apart.
     ## When it is harmless
-    When another process will release the lock: a file lock that no rank of the job has is reported as a wait (LIV006).
+    When another process will release the lock: a file lock that no rank of the job keeps so is reported as a wait
+    (LIV006).
     """
     kinds = {c.doing for c in case.of(blame_hang).causes if c.kind is StallKind.LOCK}
     for hit in stall_hits(case, StallKind.LOCK):
-        held = HELD.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
-        yield replace(hit, values={**hit.values, "held": said(held, what=hit.values["what"]) if held else UNKNOWN})
+        form = HELD.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
+        what = hit.values["what"]
+        held = said(form, what=None if what == UNKNOWN else what) if form else UNKNOWN
+        yield replace(hit, values={**hit.values, "held": held})
