@@ -222,6 +222,22 @@ def test_the_deadline_is_kept_while_the_host_is_elsewhere(made: Any) -> None:
     assert len(said) == 2  # beside its position: it says so once
 
 
+def test_one_that_the_thread_sees_before_it_counts_has_its_time(made: Any) -> None:
+    session, _, said = made
+    call(session)
+    time.sleep(module.SPAN_S)
+
+    class Slow(list[Any]):
+        def append(self, batch: Any) -> None:
+            super().append(batch)
+            time.sleep(4 * module.LOOK_S)  # the thread looks meanwhile
+
+    session.pending[()] = Slow(session.pending[()])
+    call(session)
+    assert [batch.num for batch in session.pending[()]] == [1, 1]
+    assert said == []
+
+
 def test_of_a_batch_whose_first_calls_are_done_the_rank_is_late_that_did_not_begin_the_last_one() -> None:
     """The GPU is asked for the whole batch, so no rank knows in which call it waits; torch's own count shows it."""
     ranks = tuple(

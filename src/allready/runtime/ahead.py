@@ -37,9 +37,9 @@ class Batch:
 
     __slots__ = ("_ahead", "_end", "_num_marked", "begin_s", "epoch", "is_limited", "num", "stream", "until_s")
 
-    def __init__(self, ahead: "Ahead", end: StreamEnd, stream: Any, epoch: int, begin_s: float) -> None:
+    def __init__(self, ahead: "Ahead", end: StreamEnd, stream: Any, epoch: int, begin_s: float, until_s: float) -> None:
         self._ahead, self._end, self.stream, self.epoch = ahead, end, stream, epoch
-        self.begin_s, self.until_s = begin_s, 0.0
+        self.begin_s, self.until_s = begin_s, until_s
         self.num = self._num_marked = 0
         self.is_limited = False
 
@@ -126,15 +126,15 @@ class Ahead:
 
     def add(self, begin_s: float, limit_s: float, *, is_own: bool) -> None:
         """What the current stream was given last; `is_own`: that call brought its limit."""
-        last, stream = self._last, self._stream.now()
+        last, stream, until_s = self._last, self._stream.now(), begin_s + limit_s
         if last is None or last.stream is not stream:
             if last is not None:
                 last.mark()
             session = self.session
             end = self._ends.pop() if self._ends else StreamEnd(self._device)
-            last = self._last = Batch(self, end, stream, session.member.epoch, begin_s)
+            last = self._last = Batch(self, end, stream, session.member.epoch, begin_s, until_s)
             session.pending.setdefault((), []).append(last)
-        last.until_s = max(last.until_s, begin_s + limit_s)  # before it has a call more: see `_is_late`
+        last.until_s = max(last.until_s, until_s)  # before it has a call more: see `_is_late`
         last.is_limited |= is_own
         last.num += 1
         if last.num >= CALLS or limit_s < SHORT_S:
