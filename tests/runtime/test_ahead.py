@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from allready.errors import UsageError
 from allready.judging.overdue import late
 from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
 from allready.runtime import ahead as module
+from allready.runtime import calling
 from allready.runtime import messages as m
 from allready.runtime.ahead import Ahead
 from allready.runtime.calling import Call, run
@@ -26,9 +28,9 @@ KEY = ("float32", 4)
 
 
 class Gpu:
-    stream = "the usual one"
+    """Does what it is given as far as `done` says.  `is_broken`: it answers no other thread than the main one."""
 
-    """Does what it is given as far as `done` says."""
+    stream, is_broken = "the usual one", False
 
     def __init__(self) -> None:
         self.given = self.done = self.marked = 0
@@ -49,6 +51,8 @@ class End:
         self.mark()
 
     def mark(self, _stream: object = None) -> None:
+        if self._gpu.is_broken and threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
         self._gpu.marked += 1
         self._at = self._gpu.given
 
@@ -77,7 +81,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     gpu, said = Gpu(), list[Any]()
     monkeypatch.setattr(module, "CALLS", 1)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    monkeypatch.setattr(module, "StreamEnd", lambda _: End(gpu))
+    made_of = type("StreamEnd", (End,), {"__init__": lambda self, _: End.__init__(self, gpu)})
+    monkeypatch.setattr(module, "StreamEnd", made_of)
+    monkeypatch.setattr(calling, "StreamEnd", made_of)
     monkeypatch.setattr(module, "current_stream", lambda _: gpu)
     direct = SimpleNamespace(
         tensor=Tensor,
@@ -108,6 +114,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def call(session: Session, timeout: timedelta | None = None, *, ahead: bool = True) -> Any:
     return sum_directly(session, Tensor(), None, timeout, "raise", ahead)
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """It holds within some seconds."""
+    end_s = time.monotonic() + 5
+    while not condition() and time.monotonic() < end_s:
+        time.sleep(0.01)
 
 
 def counts(session: Session) -> tuple[int, int]:
@@ -189,9 +202,7 @@ def test_a_mark_is_in_the_stream_where_a_batch_ends_or_soon_or_at_once_where_tim
     monkeypatch.setattr(module, "LOOK_S", 3600.0)
     call(session)
     assert before >= 3  # one of them when it was made
-    end_s = time.monotonic() + 5
-    while gpu.marked == before and time.monotonic() < end_s:
-        time.sleep(0.01)
+    eventually(lambda: gpu.marked > before)
     assert gpu.marked == before + 1  # by the thread, which sleeps since
     for _ in range(12):
         call(session)
@@ -206,9 +217,7 @@ def test_the_deadline_is_kept_while_the_host_is_elsewhere(made: Any) -> None:
     call(session, timedelta(seconds=60))
     call(session, timedelta(seconds=0.15))
     gpu.done = 1
-    begin_s = time.monotonic()
-    while not said and time.monotonic() < begin_s + 5:
-        time.sleep(0.01)
+    eventually(lambda: said)
     assert said == [m.Fail(epoch=1, cause=FailureCause.DEADLINE)]
     assert session.member.world.is_waiting
     session._take(m.Freeze(epoch=1))
@@ -236,6 +245,65 @@ def test_one_that_the_thread_sees_before_it_counts_has_its_time(made: Any) -> No
     call(session)
     assert [batch.num for batch in session.pending[()]] == [1, 1]
     assert said == []
+
+
+def test_the_thread_outlives_an_error_of_the_gpu_and_gives_it_as_the_cause_at_the_deadline(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, gpu, said = made
+    monkeypatch.setattr(module, "CALLS", 16)
+    gpu.is_broken = True
+    call(session, timedelta(seconds=60))
+    batch = session.pending[()][0]
+    batch.num += 1  # as if the stream had been given one more
+    time.sleep(2 * module.LOOK_S)
+    assert said == []
+    batch.until_s = time.monotonic()
+    eventually(lambda: said)
+    error = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert said == [m.Fail(epoch=1, cause=FailureCause.BACKEND, error=error)]
+
+
+def test_an_error_that_passes_leaves_no_trace(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, gpu, said = made
+    monkeypatch.setattr(module, "CALLS", 16)
+    gpu.is_broken = True
+    call(session)
+    time.sleep(2 * module.LOOK_S)
+    gpu.is_broken = False
+    eventually(lambda: gpu.marked >= 3)  # the first two: when the test and the batch began
+    session.pending[()][0].until_s = time.monotonic()
+    eventually(lambda: said)
+    assert said == [m.Fail(epoch=1, cause=FailureCause.DEADLINE)]
+
+
+def test_without_a_thread_a_call_waits_and_the_next_one_tries_again(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, gpu, said = made
+    left: list[Any] = []
+    session._link.close = left.append
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", _cannot_start)
+        gpu.done = 1
+        assert call(session) is None
+        assert (counts(session), session.pending) == ((2, 2), {})
+        session.ahead.close()  # has nothing to wait for
+        session.ahead._closed.clear()
+    call(session, timedelta(seconds=0.11))
+    eventually(lambda: said)
+    assert said == [m.Fail(epoch=1, cause=FailureCause.DEADLINE)]
+
+
+def test_the_others_hear_of_the_end_before_the_thread_has_ended(made: Any) -> None:
+    session, _, _ = made
+    call(session)
+    threads: list[bool] = []
+    session._link.close = lambda _: threads.append("allready-ahead" in {t.name for t in threading.enumerate()})
+    session._end(m.Leave())
+    assert threads == [True]
+
+
+def _cannot_start(_: object) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_of_a_batch_whose_first_calls_are_done_the_rank_is_late_that_did_not_begin_the_last_one() -> None:

@@ -5,8 +5,10 @@ deadlines, since the host may be in a wait of torch's meanwhile, which nothing b
 """
 
 import contextlib
+import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from allready.model import FailureCause
@@ -14,6 +16,8 @@ from allready.runtime import messages as m
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd, await_device, current_stream
 from allready.runtime.session import Session
+
+log = logging.getLogger(__name__)
 
 CALLS, BATCHES = 16, 8
 """Calls that one question to the GPU is for, and so many times as many that run ahead; the next one waits for the
@@ -53,6 +57,11 @@ class Batch:
     def is_done(self) -> bool:
         """Whether the GPU has done them all."""
         return self._num_marked == self.num and self._end.is_completed()
+
+    def is_marked_and_done(self) -> bool:
+        """`is_done`, also where the last mark failed."""
+        self.mark()
+        return self.is_done()
 
     def limit_s(self) -> float:
         """What is left of its time."""
@@ -98,6 +107,7 @@ class Ahead:
         self._is_awake = False
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._logged = ""
 
     def make_room(self, begin_s: float) -> bool:
         """Before the next one: a batch that it belongs to; those that the GPU has done are complete.
@@ -140,11 +150,12 @@ class Ahead:
         if last.num >= CALLS or limit_s < SHORT_S:
             last.mark()
         if not self._is_awake:
-            self._is_awake = True
-            self._wake.set()
-            if self._thread is None:
+            # Where none can be started, this call waits in `direct`, and the next one tries again.
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="allready-ahead", daemon=True)
                 self._thread.start()
+            self._is_awake = True
+            self._wake.set()
 
     def remove(self, batch: Batch, end: StreamEnd) -> None:
         """It has its outcome, and needs its mark no more."""
@@ -160,15 +171,17 @@ class Ahead:
         """Nothing follows."""
         self._closed.set()
         self._wake.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_CLOSE_S)
+        thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(_CLOSE_S)
 
     # in the thread
 
     def _watch(self) -> None:
         import torch
 
-        torch.cuda.set_device(self._device)  # else the first question would make this thread a place on another GPU
+        # Else the first question would make this thread a place on another GPU.
+        self._ask(lambda: torch.cuda.set_device(self._device))
         told = 0
         idle_since_s = time.monotonic()
         while not self._closed.is_set():
@@ -177,7 +190,7 @@ class Ahead:
             if calls:
                 idle_since_s = now_s
                 for call in calls:
-                    call.mark()
+                    self._ask(call.mark)
             elif now_s - idle_since_s > _IDLE_S:
                 self._wake.clear()
                 self._is_awake = False
@@ -191,6 +204,18 @@ class Ahead:
                 told = late.epoch
             self._closed.wait(LOOK_S)
 
+    def _ask(self, question: Callable[[], object]) -> tuple[bool, str]:
+        """What the GPU answers, or its error, which ends the thread not: that keeps the deadlines, and a call that the
+        GPU cannot be asked for is late when its own has passed."""
+        try:
+            return bool(question()), ""
+        except Exception as error:  # noqa: BLE001 - said at the deadline
+            text = f"{type(error).__name__}: {error}"
+            if text != self._logged:
+                log.warning("calls that run ahead: the GPU does not answer: %s", text)
+            self._logged = text
+            return False, text
+
     def _calls(self) -> list[Batch]:
         return [call for call in (*self.session.pending.get((), ()),) if isinstance(call, Batch)]
 
@@ -200,11 +225,13 @@ class Ahead:
         By the time that the GPU has answered there may be another last call, with more time, or the main thread has
         found them done, and the mark may be another batch's.
         """
-        if call.is_done() or call.until_s > time.monotonic() or call not in self._calls():
+        is_done, error = self._ask(call.is_marked_and_done)
+        if is_done or call.until_s > time.monotonic() or call not in self._calls():
             return False
         session = self.session
         with session.lock:
             if session.member.epoch != call.epoch or not session.member.wait(call.begin_s, ()):
                 return False
-        session.send(m.Fail(epoch=call.epoch, cause=FailureCause.DEADLINE))
+        cause = FailureCause.BACKEND if error else FailureCause.DEADLINE
+        session.send(m.Fail(epoch=call.epoch, cause=cause, error=error[:500]))
         return True

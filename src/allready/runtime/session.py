@@ -379,10 +379,12 @@ class Session:
             self.member.is_open = False
             self._why_lost = self._why_lost or "this rank has left"
             self.changed.notify_all()
-        if self.ahead is not None:
-            self.ahead.close()
-        if self._link is not None:
-            self._link.close(message)
+        try:
+            if self._link is not None:
+                self._link.close(message)
+        finally:
+            if self.ahead is not None:
+                self.ahead.close()  # after the others know: it waits for a thread
 
     def _at_exit(self) -> None:
         """An exception that ends the process is reported to the others at once; a normal end is a goodbye."""
