@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ from allready.runtime.session import Session, begin, end
 
 SUM = CallArguments(operation="all_reduce", dtype="float32", num_elements=4, redop="sum")
 KEY = ("float32", 4)
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 class Gpu:
@@ -153,6 +155,62 @@ def test_the_next_call_that_waits_has_all_their_outcomes(made: Any) -> None:
     assert (counts(session), session.pending) == ((5, 5), {})
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_so_has_the_next_one_of_a_subgroup(made: Any, is_done: bool) -> None:
+    """All that run ahead; a rank outside of the subgroup may be the one that did not come."""
+    session, gpu, said = made
+    failure = RuntimeFailure(epoch=1, cause=FailureCause.DEADLINE, reporter=0, ranks=())
+
+    def send(message: Any) -> None:
+        said.append(message)
+        if isinstance(message, m.Fail):
+            session._take(m.Failed(failure=failure))
+
+    session._link.send = send
+    group = (0, 1)
+    for _ in range(3):
+        call(session)
+    if is_done:
+        threading.Timer(0.1, lambda: setattr(gpu, "done", 3)).start()
+    threading.Timer(0.1, session._take, [m.Fits(epoch=1, number=1, group=group)]).start()
+    limit_s = 5.0 if is_done else 0.3
+    inside = Call(called=SUM, start=lambda _: None, timeout=limit_s, on_failure="return", group=group)
+    outcome = run(inside)
+    assert [message for message in said if isinstance(message, m.Fail)] == (
+        [] if is_done else [m.Fail(epoch=1, cause=FailureCause.DEADLINE)]
+    )
+    assert (outcome is None) == is_done
+    assert counts(session) == (4, 4 if is_done else 1)
+    assert session.member.of(group).completed == int(is_done)
+
+
+def test_a_rank_whose_wait_for_room_is_interrupted_waits_no_longer(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, _, said = made
+    monkeypatch.setattr(module, "BATCHES", 1)
+    call(session)
+    monkeypatch.setattr(module, "await_device", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(session)
+    assert not session.member.world.is_waiting
+    assert (counts(session), said) == ((2, 1), [])  # the call was not entered
+
+
+def test_a_call_that_is_interrupted_behind_them_ends_the_epoch(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is interrupted in its own wait: it was entered, so the next one would be counted in its place."""
+    session, _, said = made
+    call(session)
+    monkeypatch.setattr(module, "await_device", _interrupted)
+    session.member.take(m.Fits(epoch=1, number=3), 0.0)
+    threading.Timer(0.1, session._take, [m.Fits(epoch=1, number=3)]).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(Call(called=SUM, start=lambda _: None, timeout=5.0, on_failure="raise", group=()))
+    assert said[-1] == m.Fail(epoch=1, cause=FailureCause.RAISED, error="KeyboardInterrupt: ")
+
+
+def _interrupted(*_: object) -> bool:
+    raise KeyboardInterrupt
+
+
 def test_a_synchronous_call_of_the_same_kind_is_not_complete_before_them(made: Any) -> None:
     session, _, _ = made
     call(session)
@@ -168,6 +226,19 @@ def test_no_more_than_so_many_at_a_time(made: Any, monkeypatch: pytest.MonkeyPat
     threading.Timer(0.1, lambda: setattr(gpu, "done", 1)).start()
     call(session)
     assert (counts(session), gpu.done) == ((5, 2), 1)
+
+
+@pytest.mark.parametrize(
+    ("told", "form"),
+    [
+        (str(safe_all_reduce.__doc__), "at most {} at a time"),
+        ((DOCS / "runtime.md").read_text("utf-8"), "at most {} run ahead"),
+        ((DOCS / "zh/runtime.md").read_text("utf-8"), "最多有 {} 个调用提前返回"),
+    ],
+    ids=["docstring", "en", "zh"],
+)
+def test_the_docs_say_how_many(told: str, form: str) -> None:
+    assert form.format(module.CALLS * module.BATCHES) in told
 
 
 def test_the_gpu_is_asked_once_for_several_that_follow_each_other(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,10 +71,16 @@ class Batch:
         """Until they have their outcome; a failure is that of the epoch, and the caller that waits raises it."""
         session = self._ahead.session
         member = session.member
-        with session.lock:
-            member.wait(begin_s, ())
-        self.mark()
-        if not await_device(self._end, begin_s + limit_s, lambda: not member.is_open) and member.is_open:
+        try:
+            with session.lock:
+                member.wait(begin_s, ())
+            self.mark()
+            is_done = await_device(self._end, begin_s + limit_s, lambda: not member.is_open)
+        except BaseException:
+            with session.lock:
+                member.world.is_waiting = False  # Ctrl+C, behind which this rank may do something else
+            raise
+        if not is_done and member.is_open:
             with contextlib.suppress(CollectiveFailed):
                 session.fail(FailureCause.DEADLINE, operation=self._ahead.operation)
         self.complete()
@@ -156,6 +162,11 @@ class Ahead:
                 self._thread.start()
             self._is_awake = True
             self._wake.set()
+
+    def finish(self, begin_s: float, limit_s: float) -> None:
+        """Before a call of a subgroup that waits has its outcome: all of them have theirs."""
+        for call in self._calls():
+            call.finish(begin_s, min(limit_s, call.limit_s()))
 
     def remove(self, batch: Batch, end: StreamEnd) -> None:
         """It has its outcome, and needs its mark no more."""

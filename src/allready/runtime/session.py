@@ -59,6 +59,9 @@ class RunsAhead(Protocol):
     def add(self, begin_s: float, limit_s: float, *, is_own: bool) -> None:
         """The stream has its orders; `is_own`: the call brought its limit."""
 
+    def finish(self, begin_s: float, limit_s: float) -> None:
+        """Until all of them have their outcome; a failure is that of the epoch."""
+
     def are_limited(self) -> bool:
         """Whether one of them brought a limit of its own."""
 
