@@ -318,6 +318,59 @@ def test_one_that_the_thread_sees_before_it_counts_has_its_time(made: Any) -> No
     assert said == []
 
 
+def test_a_late_mark_of_the_thread_is_none_of_a_batch_in_another_stream(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread has found that one has no mark; by the time that it sets it the main thread has had its outcome."""
+    session, gpu, _ = made
+    monkeypatch.setattr(module, "CALLS", 16)
+    monkeypatch.setattr(module, "SPAN_S", 0.0)
+    begun, goes_on, over = threading.Event(), threading.Event(), threading.Event()
+    record = End.mark
+
+    def mark(end: End, stream: object = None) -> None:
+        if threading.current_thread().name == "allready-ahead" and not over.is_set():
+            begun.set()
+            goes_on.wait(5)
+            end._at = 1  # all that this stream was given
+            over.set()
+            return
+        record(end, stream)
+
+    monkeypatch.setattr(End, "mark", mark)
+    call(session)
+    first = session.pending[()][0]
+    assert begun.wait(5)
+    gpu.done = 1
+    session.ahead.finish(time.monotonic(), 5.0)
+    assert counts(session) == (2, 2)
+    gpu.stream = "another one"
+    call(session)
+    (second,) = session.pending[()]
+    assert (first.stream, second.stream) == ("the usual one", "another one")
+    second.mark()
+    goes_on.set()
+    assert over.wait(5)
+    assert not second.is_done()
+
+
+def test_marks_are_used_again_in_their_stream_and_not_kept_for_very_many(made: Any) -> None:
+    session, gpu, _ = made
+    call(session)
+    gpu.done = 1
+    end_of = session.pending[()][0]._end
+    call(session)
+    gpu.done = 2
+    call(session)
+    assert end_of is session.pending[()][0]._end
+    for number in range(3 * module._STREAMS):
+        gpu.stream = f"stream {number}"
+        call(session)
+        gpu.done = gpu.given
+    session.ahead.finish(time.monotonic(), 5.0)
+    assert len(session.ahead._ends) <= module._STREAMS
+
+
 def test_the_thread_outlives_an_error_of_the_gpu_and_gives_it_as_the_cause_at_the_deadline(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ SHORT_S = 10.0
 where their batch ends, or by the thread: a mark costs the GPU more than a microsecond."""
 LOOK_S = 0.05
 """How often the thread looks whether a deadline has passed."""
+_STREAMS = 8
 _IDLE_S = 1.0
 _CLOSE_S = 1.0
 
@@ -109,7 +110,9 @@ class Ahead:
         self.session, self.operation = session, operation
         self._device, self._stream = device, current_stream(str(device))
         self._last: Batch | None = None
-        self._ends: list[StreamEnd] = []
+        self._ends: dict[Any, list[StreamEnd]] = {}
+        """To be used again, by stream: the thread may still mark one for the batch before.  In the same stream that is
+        later than need be; in another one the next batch would be taken for done."""
         self._is_awake = False
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -147,7 +150,8 @@ class Ahead:
             if last is not None:
                 last.mark()
             session = self.session
-            end = self._ends.pop() if self._ends else StreamEnd(self._device)
+            ends = self._ends.get(stream)
+            end = ends.pop() if ends else StreamEnd(self._device)
             last = self._last = Batch(self, end, stream, session.member.epoch, begin_s, until_s)
             session.pending.setdefault((), []).append(last)
         last.until_s = max(last.until_s, until_s)  # before it has a call more: see `_is_late`
@@ -174,7 +178,12 @@ class Ahead:
         calls = pending.get((), [])
         if batch in calls:
             calls.remove(batch)
-            self._ends.append(end)
+            ends = self._ends.get(batch.stream)
+            if ends is None:
+                if len(self._ends) >= _STREAMS:
+                    self._ends.clear()
+                ends = self._ends[batch.stream] = []
+            ends.append(end)
             if not calls:
                 del pending[()]
 
