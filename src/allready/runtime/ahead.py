@@ -5,8 +5,10 @@ deadlines, since the host may be in a wait of torch's meanwhile, which nothing b
 """
 
 import contextlib
+import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from allready.model import FailureCause
@@ -14,6 +16,8 @@ from allready.runtime import messages as m
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd, await_device, current_stream
 from allready.runtime.session import Session
+
+log = logging.getLogger(__name__)
 
 CALLS, BATCHES = 16, 8
 """Calls that one question to the GPU is for, and so many times as many that run ahead; the next one waits for the
@@ -25,6 +29,7 @@ SHORT_S = 10.0
 where their batch ends, or by the thread: a mark costs the GPU more than a microsecond."""
 LOOK_S = 0.05
 """How often the thread looks whether a deadline has passed."""
+_STREAMS = 8
 _IDLE_S = 1.0
 _CLOSE_S = 1.0
 
@@ -37,9 +42,9 @@ class Batch:
 
     __slots__ = ("_ahead", "_end", "_num_marked", "begin_s", "epoch", "is_limited", "num", "stream", "until_s")
 
-    def __init__(self, ahead: "Ahead", end: StreamEnd, stream: Any, epoch: int, begin_s: float) -> None:
+    def __init__(self, ahead: "Ahead", end: StreamEnd, stream: Any, epoch: int, begin_s: float, until_s: float) -> None:
         self._ahead, self._end, self.stream, self.epoch = ahead, end, stream, epoch
-        self.begin_s, self.until_s = begin_s, 0.0
+        self.begin_s, self.until_s = begin_s, until_s
         self.num = self._num_marked = 0
         self.is_limited = False
 
@@ -54,6 +59,11 @@ class Batch:
         """Whether the GPU has done them all."""
         return self._num_marked == self.num and self._end.is_completed()
 
+    def is_marked_and_done(self) -> bool:
+        """`is_done`, also where the last mark failed."""
+        self.mark()
+        return self.is_done()
+
     def limit_s(self) -> float:
         """What is left of its time."""
         return max(0.0, self.until_s - time.monotonic())
@@ -62,10 +72,16 @@ class Batch:
         """Until they have their outcome; a failure is that of the epoch, and the caller that waits raises it."""
         session = self._ahead.session
         member = session.member
-        with session.lock:
-            member.wait(begin_s, ())
-        self.mark()
-        if not await_device(self._end, begin_s + limit_s, lambda: not member.is_open) and member.is_open:
+        try:
+            with session.lock:
+                member.wait(begin_s, ())
+            self.mark()
+            is_done = await_device(self._end, begin_s + limit_s, lambda: not member.is_open)
+        except BaseException:
+            with session.lock:
+                member.world.is_waiting = False  # Ctrl+C, behind which this rank may do something else
+            raise
+        if not is_done and member.is_open:
             with contextlib.suppress(CollectiveFailed):
                 session.fail(FailureCause.DEADLINE, operation=self._ahead.operation)
         self.complete()
@@ -94,10 +110,13 @@ class Ahead:
         self.session, self.operation = session, operation
         self._device, self._stream = device, current_stream(str(device))
         self._last: Batch | None = None
-        self._ends: list[StreamEnd] = []
+        self._ends: dict[Any, list[StreamEnd]] = {}
+        """To be used again, by stream: the thread may still mark one for the batch before.  In the same stream that is
+        later than need be; in another one the next batch would be taken for done."""
         self._is_awake = False
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._logged = ""
 
     def make_room(self, begin_s: float) -> bool:
         """Before the next one: a batch that it belongs to; those that the GPU has done are complete.
@@ -126,25 +145,32 @@ class Ahead:
 
     def add(self, begin_s: float, limit_s: float, *, is_own: bool) -> None:
         """What the current stream was given last; `is_own`: that call brought its limit."""
-        last, stream = self._last, self._stream.now()
+        last, stream, until_s = self._last, self._stream.now(), begin_s + limit_s
         if last is None or last.stream is not stream:
             if last is not None:
                 last.mark()
             session = self.session
-            end = self._ends.pop() if self._ends else StreamEnd(self._device)
-            last = self._last = Batch(self, end, stream, session.member.epoch, begin_s)
+            ends = self._ends.get(stream)
+            end = ends.pop() if ends else StreamEnd(self._device)
+            last = self._last = Batch(self, end, stream, session.member.epoch, begin_s, until_s)
             session.pending.setdefault((), []).append(last)
-        last.until_s = max(last.until_s, begin_s + limit_s)  # before it has a call more: see `_is_late`
+        last.until_s = max(last.until_s, until_s)  # before it has a call more: see `_is_late`
         last.is_limited |= is_own
         last.num += 1
         if last.num >= CALLS or limit_s < SHORT_S:
             last.mark()
         if not self._is_awake:
-            self._is_awake = True
-            self._wake.set()
-            if self._thread is None:
+            # Where none can be started, this call waits in `direct`, and the next one tries again.
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="allready-ahead", daemon=True)
                 self._thread.start()
+            self._is_awake = True
+            self._wake.set()
+
+    def finish(self, begin_s: float, limit_s: float) -> None:
+        """Before a call of a subgroup that waits has its outcome: all of them have theirs."""
+        for call in self._calls():
+            call.finish(begin_s, min(limit_s, call.limit_s()))
 
     def remove(self, batch: Batch, end: StreamEnd) -> None:
         """It has its outcome, and needs its mark no more."""
@@ -152,7 +178,12 @@ class Ahead:
         calls = pending.get((), [])
         if batch in calls:
             calls.remove(batch)
-            self._ends.append(end)
+            ends = self._ends.get(batch.stream)
+            if ends is None:
+                if len(self._ends) >= _STREAMS:
+                    self._ends.clear()
+                ends = self._ends[batch.stream] = []
+            ends.append(end)
             if not calls:
                 del pending[()]
 
@@ -160,15 +191,17 @@ class Ahead:
         """Nothing follows."""
         self._closed.set()
         self._wake.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_CLOSE_S)
+        thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(_CLOSE_S)
 
     # in the thread
 
     def _watch(self) -> None:
         import torch
 
-        torch.cuda.set_device(self._device)  # else the first question would make this thread a place on another GPU
+        # Else the first question would make this thread a place on another GPU.
+        self._ask(lambda: torch.cuda.set_device(self._device))
         told = 0
         idle_since_s = time.monotonic()
         while not self._closed.is_set():
@@ -177,7 +210,7 @@ class Ahead:
             if calls:
                 idle_since_s = now_s
                 for call in calls:
-                    call.mark()
+                    self._ask(call.mark)
             elif now_s - idle_since_s > _IDLE_S:
                 self._wake.clear()
                 self._is_awake = False
@@ -191,6 +224,18 @@ class Ahead:
                 told = late.epoch
             self._closed.wait(LOOK_S)
 
+    def _ask(self, question: Callable[[], object]) -> tuple[bool, str]:
+        """What the GPU answers, or its error, which ends the thread not: that keeps the deadlines, and a call that the
+        GPU cannot be asked for is late when its own has passed."""
+        try:
+            return bool(question()), ""
+        except Exception as error:  # noqa: BLE001 - said at the deadline
+            text = f"{type(error).__name__}: {error}"
+            if text != self._logged:
+                log.warning("calls that run ahead: the GPU does not answer: %s", text)
+            self._logged = text
+            return False, text
+
     def _calls(self) -> list[Batch]:
         return [call for call in (*self.session.pending.get((), ()),) if isinstance(call, Batch)]
 
@@ -200,11 +245,13 @@ class Ahead:
         By the time that the GPU has answered there may be another last call, with more time, or the main thread has
         found them done, and the mark may be another batch's.
         """
-        if call.is_done() or call.until_s > time.monotonic() or call not in self._calls():
+        is_done, error = self._ask(call.is_marked_and_done)
+        if is_done or call.until_s > time.monotonic() or call not in self._calls():
             return False
         session = self.session
         with session.lock:
             if session.member.epoch != call.epoch or not session.member.wait(call.begin_s, ()):
                 return False
-        session.send(m.Fail(epoch=call.epoch, cause=FailureCause.DEADLINE))
+        cause = FailureCause.BACKEND if error else FailureCause.DEADLINE
+        session.send(m.Fail(epoch=call.epoch, cause=cause, error=error[:500]))
         return True

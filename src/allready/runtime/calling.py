@@ -172,16 +172,16 @@ class Handle:
             self._fail(error)
 
     def end(self, begin_s: float) -> CollectiveFailed | None:
-        """Its outcome, after all calls before it in this group."""
+        """Its outcome, after all calls before it in this group, and all that run ahead."""
         call = self._call
         if not self._is_over:
             limit_s = self.limit_s()
-            for earlier in (*self._session.pending.get(call.group, ()),):
-                if earlier is self:
-                    break
-                self._waits = False  # but for that one
-                earlier.finish(begin_s, min(limit_s, earlier.limit_s()))
-            self.finish(begin_s, limit_s)
+            try:
+                self._finish_earlier(begin_s, limit_s)
+            except BaseException as error:  # noqa: BLE001 - raised there if it is no failure
+                self._fail(error)
+            else:
+                self.finish(begin_s, limit_s)
         failure = self._failure
         if failure is None or call.on_failure == "return":
             return failure
@@ -189,6 +189,16 @@ class Handle:
             raise failure
         finally:
             del failure
+
+    def _finish_earlier(self, begin_s: float, limit_s: float) -> None:
+        session, group = self._session, self._call.group
+        if group and session.ahead is not None:
+            session.ahead.finish(begin_s, limit_s)  # else they are among those below
+        for earlier in (*session.pending.get(group, ()),):
+            if earlier is self:
+                break
+            self._waits = False  # but for that one
+            earlier.finish(begin_s, min(limit_s, earlier.limit_s()))
 
     def abandon(self) -> None:
         """Its epoch has failed, so it has."""

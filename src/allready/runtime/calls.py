@@ -54,9 +54,9 @@ def safe_all_reduce(
         async_op: return a `Handle` at once, with `wait()`, which gives or raises what this form would, and
             `is_completed()`.  Without `confirm`.
         ahead: on a GPU it may return when the stream has been given the operation, as torch does, so that the host runs
-            ahead; this rank may give it and the others not.  Its outcome then is that of the next call that waits,
-            such as `safe_barrier`; until that has come, what the tensor holds may be wrong.  Sums over the default
-            group do so that were made in this place before, while no `metrics` listen; at most 64 at a time.
+            ahead; this rank may give it and the others not.  Its outcome then is that of the next call that waits, of
+            any group, such as `safe_barrier`; until that has come, what the tensor holds may be wrong.  Sums over the
+            default group do so that were made in this place before, while no `metrics` listen; at most 128 at a time.
 
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.

@@ -59,6 +59,9 @@ class RunsAhead(Protocol):
     def add(self, begin_s: float, limit_s: float, *, is_own: bool) -> None:
         """The stream has its orders; `is_own`: the call brought its limit."""
 
+    def finish(self, begin_s: float, limit_s: float) -> None:
+        """Until all of them have their outcome; a failure is that of the epoch."""
+
     def are_limited(self) -> bool:
         """Whether one of them brought a limit of its own."""
 
@@ -379,10 +382,12 @@ class Session:
             self.member.is_open = False
             self._why_lost = self._why_lost or "this rank has left"
             self.changed.notify_all()
-        if self.ahead is not None:
-            self.ahead.close()
-        if self._link is not None:
-            self._link.close(message)
+        try:
+            if self._link is not None:
+                self._link.close(message)
+        finally:
+            if self.ahead is not None:
+                self.ahead.close()  # after the others know: it waits for a thread
 
     def _at_exit(self) -> None:
         """An exception that ends the process is reported to the others at once; a normal end is a goodbye."""
