@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from allready.errors import UsageError
 from allready.model import CallArguments, FailureCause, RuntimeFailure
 from allready.runtime import messages as m
 from allready.runtime.calling import Call, Handle, _finish, _Late, _Over
@@ -155,7 +156,27 @@ def test_an_interrupt_at_any_place_of_a_wait_leaves_the_state_unlocked() -> None
 
 def test_a_call_that_an_interrupt_has_ended_before_it_began_leaves_its_place_to_the_next() -> None:
     left = Session(0, cast("Any", SimpleNamespace()), answer_s=1.0, timeout_s=1.0)
-    assert left.in_call.acquire(blocking=False)  # and then Ctrl+C
+    assert left.in_call.acquire()  # and then Ctrl+C
     with left.alone:
-        assert left.in_call.locked()
-    assert not left.in_call.locked()
+        assert not left.in_call.acquire()
+    assert left.in_call.held is None
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_call_that_ends_while_another_thread_looks_for_it_leaves_nothing_to_take_over(
+    monkeypatch: pytest.MonkeyPatch, comes_back: bool
+) -> None:
+    """Its next one would run beside that thread's."""
+    found = Session(0, cast("Any", SimpleNamespace()), answer_s=1.0, timeout_s=1.0)
+    assert found.in_call.acquire()
+
+    def sees_none() -> int:
+        found.in_call.release()
+        if comes_back:
+            assert found.in_call.acquire()
+        return 1
+
+    monkeypatch.setattr("allready.runtime.session._num_calls", sees_none)
+    with pytest.raises(UsageError), found.alone:
+        pytest.fail("two calls at a time")
+    assert (found.in_call.held is not None) is comes_back  # as the other thread left it

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -88,3 +89,69 @@ def test_a_new_store_that_was_not_reached_is_tried_again(monkeypatch: pytest.Mon
     assert (found._store, found.store_text) == ("the first", "")
     found.use_store("127.0.0.1 4000 1")
     assert (found._store, found.store_text, tries) == ("the new one", "127.0.0.1 4000 1", [("127.0.0.1", 4000)] * 2)
+
+
+class Tcp:
+    """Torch's store, of whose copying nothing is known but how long it may take."""
+
+    def __init__(self, clone: Callable[[], object]) -> None:
+        self.timeout = timedelta(minutes=30)
+        self._clone = clone
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self.timeout = timeout
+
+    def clone(self) -> object:
+        self.limit = self.timeout
+        return self._clone()
+
+
+class DistNetworkError(RuntimeError):
+    """As torch's error of a connection."""
+
+
+def making(store: Tcp, monkeypatch: pytest.MonkeyPatch) -> tuple[group.Group, dict[str, Any]]:
+    """A group in whose table of torch's the default group has this store; and the table."""
+    table: dict[str, Any] = {"default": ("gloo", store)}
+    torchs = SimpleNamespace(
+        TCPStore=Tcp,
+        DistNetworkError=DistNetworkError,
+        init_process_group=lambda: None,
+        group=SimpleNamespace(WORLD="default"),
+        distributed_c10d=SimpleNamespace(_world=SimpleNamespace(pg_map=table)),
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
+    monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
+    return group.Group("gloo", store, rank=0, store_rank=0, timeout=timedelta(seconds=5)), table
+
+
+def test_a_failure_that_comes_while_the_stores_copy_is_made_keeps_torch_from_waiting_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has ended what was there, and is not told again."""
+    ended: list[bool] = []
+
+    def fail() -> Tcp:
+        ended.append(True)
+        found.cut()
+        return Tcp(fail)
+
+    store = Tcp(fail)
+    found, table = making(store, monkeypatch)
+    with pytest.raises(TimeoutError, match="gone"), found.making(lambda: bool(ended)):
+        pytest.fail("torch would make groups now, and wait for half an hour")
+    assert table["default"] == ("gloo", store)
+
+
+def test_a_store_whose_process_is_dead_is_not_waited_for_longer_than_the_forming_of_a_group_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> Tcp:
+        raise DistNetworkError("the client socket has timed out")
+
+    store = Tcp(refuse)
+    found, _ = making(store, monkeypatch)
+    with pytest.raises(TimeoutError, match="store did not answer"), found.making(lambda: False):
+        pytest.fail("torch would wait in it")
+    assert store.limit <= group.FORM / 5  # torch takes up to 2.2 times as long
+    assert store.timeout == timedelta(minutes=30)

@@ -341,7 +341,7 @@ class Group:
         try:
             if "cuda" not in self.devices:
                 groups[dist.group.WORLD] = _with_own_connection(*store_before)
-            if is_over():  # what ended before has ended none of these
+            if is_over():  # after the connection is there: what ended before has ended none of these
                 raise TimeoutError("the group is gone of which others were to be made")
             yield
             made = [g for g in groups if g not in known]
@@ -449,18 +449,29 @@ def is_over(store: Any, attempt: str) -> bool:
 def _with_own_connection(backend: str, store: Any) -> tuple[str, Any]:
     """A group's entry in torch's table, where groups to come find their store: they wait in it for their ranks, for 30
     minutes and in C++.  With a connection of its own `cut` ends that wait, and no other.
+
+    Raises:
+        TimeoutError: the store's process does not answer, which takes twice `_CONNECT`.
     """
     import torch.distributed as dist
 
     inner = store
     while hasattr(inner, "underlying_store"):  # below prefixes
         inner = inner.underlying_store
-    if isinstance(
-        inner, dist.TCPStore
-    ):  # a file would be removed once so many copies of it have gone as there are ranks
-        with contextlib.suppress(AttributeError, RuntimeError):  # an older torch
-            return backend, store.clone()
-    return backend, store
+    if not isinstance(inner, dist.TCPStore):
+        return backend, store  # a file would be removed once so many copies of it have gone as there are ranks
+    usual = store.timeout
+    try:
+        store.set_timeout(_CONNECT)  # what a copy connects with; nothing ends that before
+        own = store.clone()
+    except dist.DistNetworkError as error:
+        raise TimeoutError(f"the store did not answer: {error}") from error
+    except (AttributeError, RuntimeError):  # an older torch
+        return backend, store
+    finally:
+        store.set_timeout(usual)
+    own.set_timeout(usual)
+    return backend, own
 
 
 def _exchange(store: Any, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:

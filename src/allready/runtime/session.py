@@ -69,6 +69,44 @@ class RunsAhead(Protocol):
         """Nothing follows."""
 
 
+class Turn:
+    """Held by one call at a time: a lock that nobody waits for, which tells one time of being held from the next.
+    Who takes it over from a call that is gone has seen it held by that same call all the while.
+
+    One operation of a dict takes it and another gives it back, so no interrupt comes in between.
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: dict[int, object] = {}
+
+    def acquire(self, _is_blocking: bool = False, /) -> bool:
+        """Take it; False: it is held."""
+        own = object()
+        return self._held.setdefault(0, own) is own
+
+    def release(self) -> None:
+        """Give it back.
+
+        Raises:
+            KeyError: it is not held.
+        """
+        del self._held[0]
+
+    @property
+    def held(self) -> object | None:
+        """Something of this time of being held alone; None: it is free."""
+        return self._held.get(0)
+
+    def take_over(self, held: object | None) -> bool:
+        """From whom it was held at that time; False: it was given back since, also where it is held again."""
+        if held is None or self.held is not held:
+            return False
+        self._held[0] = object()
+        return True
+
+
 class _Alone:
     """Around a call: holds `in_call`.  Two at a time could be in another order on another rank, and then give wrong
     sums.  A class, since a generator would cost a call 2 us.
@@ -81,7 +119,7 @@ class _Alone:
 
     def __enter__(self) -> None:
         """Raises UsageError where another thread, or this one below a signal handler, is inside."""
-        if not self._session.in_call.acquire(False):
+        if not self._session.in_call.acquire():
             self._session.refuse_second()  # else an interrupt has left it to this one
 
     def __exit__(self, *_: object) -> None:
@@ -122,7 +160,7 @@ class Session:
         """Whether the script goes on after a call that failed, as far as is known."""
         self._why_lost = ""
         self._answer_s = answer_s
-        self.in_call = threading.Lock()
+        self.in_call = Turn()
         self.alone = _Alone(self)
 
     def connect(
@@ -158,12 +196,13 @@ class Session:
         self.least_s = timeout_s if adaptive is None else adaptive.limit_s(0.0, adaptive.most_s or timeout_s)
 
     def refuse_second(self) -> None:
-        """Where `in_call` is taken: raises UsageError if another call runs.
+        """Where `in_call` is taken: raises UsageError if another call runs, or ran until now.
 
-        If none does, an interrupt (Ctrl+C) has ended one between taking it and the place from which it is given back:
-        then it is the caller's.
+        If none did all the while that it was held, an interrupt (Ctrl+C) has ended one between taking it and the place
+        from which it is given back: then it is the caller's.
         """
-        if _num_calls() > 1:
+        held = self.in_call.held
+        if _num_calls() > 1 or not self.in_call.take_over(held):
             raise UsageError("another call of the runtime library is running in this process; let one thread call")
 
     @contextlib.contextmanager
