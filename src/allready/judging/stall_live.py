@@ -58,7 +58,7 @@ _OF_CHILDREN = re.compile(r"(?:^|/)(?:multiprocessing|concurrent/futures)/")
 _WAKES = re.compile(r"(?:^|/)asyncio/\w+\.py:|(?:^|/)selectors\.py:select$")
 """Frames of an event loop."""
 _SERVES = re.compile(r"(?:^|/)(?:multiprocessing/\w+|concurrent/futures/process|socketserver)\.py$")
-"""Frames of threads that wait so for as long as the process lives, and let nobody go on."""
+"""Frames of threads that wait so for as long as the process lives, and let no other go on."""
 STAYS_S = 1.0
 WORKS_SHARE = 0.2
 

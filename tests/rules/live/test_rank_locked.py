@@ -127,7 +127,7 @@ def test_who_keeps_a_file_lock_across_a_collective_is_the_cause() -> None:
         [hit] = ask("LIV003", behind(2), seen=seen, stacks=HELD_ACROSS).hits
         assert (hit.culprits.ranks, hit.fault_class) == ((3,), None)
         said = fill(load()["LIV003"].message, hit.values)
-        assert f"has waited for a rank that waits for {words} that it holds itself at train.py:12 step" in said
+        assert f"has waited for another rank, which waits for {words} that rank 3 holds, at train.py:12 step" in said
         assert "2 ranks waited" in said
         assert any("held by process 103" in e.text for e in hit.evidence)
 

@@ -13,7 +13,7 @@ from allready.rules.live._hits import stall_hits
 
 HELD = {
     "data_loading": "a queue that none of its threads serves",
-    "file_lock": "a rank that waits for the lock[[ of the file {what}]] that it holds itself",
+    "file_lock": "another rank, which waits for the lock[[ of the file {what}]] that {holder} holds,",
 }
 """What it waits for, where that is no lock of its own."""
 
@@ -61,5 +61,6 @@ def rank_locked(case: Analysis) -> Iterator[Hit]:
     for hit in stall_hits(case, StallKind.LOCK):
         form = HELD.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
         what = hit.values["what"]
-        held = said(form, what=None if what == UNKNOWN else what) if form else UNKNOWN
+        holder = f"rank {','.join(map(str, hit.culprits.ranks))}"
+        held = said(form, what=None if what == UNKNOWN else what, holder=holder) if form else UNKNOWN
         yield replace(hit, values={**hit.values, "held": held})
