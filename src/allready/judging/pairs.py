@@ -3,7 +3,7 @@
 Of two neither is a majority, and where all calls are of one kind and size their numbers show only that one rank came
 further.  What else the recorder writes tells more: the lines of the program that led to each call, and when it was
 made.  Who made a call that the other did not, and whether that call belongs to the loop of both, comes from comparing
-each rank's calls with those that it had made until then.  When it was made is a hint and accuses nobody.
+each rank's calls with those that it had made until then.  When it was made is a hint and accuses no rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ def _lines(tracks: Sequence[Track]) -> dict[int, KnownCalls]:
 def _by_pace(group: Group, ahead: Track, behind: Track, node_of_rank: Mapping[int, int]) -> PairSurplus | None:
     """A call of the same line that came at once after the one before, where each other one came after a step.
 
-    It may have been made twice; a step without work, as of a batch that is skipped, looks the same, and accuses nobody.
+    It may have been made twice; a step without work, as of a batch that is skipped, looks the same: no rank is odd.
     """
     lo, hi = max(ahead.lo, behind.lo), behind.hi
     own, others = _made_ns(ahead, lo, hi), _made_ns(behind, lo, hi)

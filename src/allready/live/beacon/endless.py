@@ -23,7 +23,7 @@ _CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT")
 _NAMES = tuple(f"{what}_{where}" for what in ("LOAD", "STORE") for where in ("FAST", "GLOBAL", "NAME", "DEREF"))
 _COMPUTES = ("BINARY_OP", "UNARY_NEGATIVE", "COMPARE_OP")
 """Beginnings of the names of instructions, by none of which an exception comes where all values are plain."""
-_OPERATORS = {"", *("+", "-", "*", "&", "|", "^"), *("+=", "-=", "*=", "&=", "|=", "^=")}
+_OPERATORS = {*("+", "-", "*", "&", "|", "^"), *("+=", "-=", "*=", "&=", "|=", "^=")}
 """The rest may raise: division by zero, a shift by less than nothing, a power or an item that there is not."""
 _EQUALITY = {"==", "!="}
 _PLAIN = {int, float, bool, str, type(None)}
