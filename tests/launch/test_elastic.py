@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -138,6 +139,27 @@ def test_a_rank_that_is_stopped_when_the_library_has_ended_the_job_is_continued_
         assert stat.state is ProcessState.STOPPED
         TCPStore("127.0.0.1", plan.store_port, is_master=False).set(OVER, "")
         assert has_succeeded(nodes.join()[0])
+
+
+@pytest.mark.parametrize(("num_nodes", "ended", "woken"), [(1, [0], [1, 2]), (1, [], []), (2, [0], [])])
+def test_ranks_are_not_continued_while_others_may_work(
+    num_nodes: int, ended: list[int], woken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank that leaves the job early leaves the same word; who stops the others knows why."""
+    agents = importlib.import_module("allready.launch.elastic_agent")
+    found: list[int] = []
+    agent = SimpleNamespace(
+        _result=SimpleNamespace(pids={0: 70, 1: 71, 2: 72}),
+        _plan=SimpleNamespace(num_nodes=num_nodes),
+        _over_s=None,
+        _has_ended_by_the_library=lambda: True,
+        _ours=SimpleNamespace(wake_up=found.extend),
+    )
+    monkeypatch.setattr(agents, "_CONTINUE_S", 0.0)
+    monkeypatch.setattr(agents, "read_stat", lambda _: SimpleNamespace(state=ProcessState.STOPPED))
+    for _ in range(2):
+        agents.ElasticAgent._continue_stopped(agent, dict.fromkeys(ended))
+    assert found == woken
 
 
 GLOO = """

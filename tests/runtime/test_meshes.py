@@ -1,12 +1,17 @@
 """What torch has worked out for an old mesh answers for no new one, in no thread."""
 
 import concurrent.futures
+import gc
 import socket
+import sys
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from allready.runtime import meshes
+from allready.runtime.group import Group
 
 pytestmark = [pytest.mark.torch, pytest.mark.newest]
 
@@ -38,3 +43,41 @@ def test_a_new_mesh_of_the_same_ranks_is_another_one_in_every_thread() -> None:
             assert old == same  # as before, for what still holds them
     finally:
         dist.destroy_process_group()
+
+
+def test_meshes_are_found_that_are_frozen_or_of_a_kind_of_their_own_and_none_that_refuses_stops_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mesh:
+        _thread_id: object = None
+
+    class Own(Mesh):
+        pass
+
+    class Refusing(Mesh):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "torch.distributed.device_mesh", SimpleNamespace(DeviceMesh=Mesh))
+    monkeypatch.setitem(sys.modules, "torch.distributed.tensor._api", SimpleNamespace())
+    refusing, frozen, own = Refusing(), Mesh(), Own()
+    for mesh in (refusing, frozen, own):
+        mesh.__dict__["itself"] = mesh  # the collector leaves out what cannot be in a circle
+    gc.freeze()
+    try:
+        meshes.retire()
+    finally:
+        gc.unfreeze()
+    assert isinstance(frozen._thread_id, meshes._Gone)
+    assert own._thread_id is frozen._thread_id
+    assert refusing._thread_id is None
+    meshes.retire()
+    assert own._thread_id is frozen._thread_id  # of the epoch in which it was last in use
+
+
+def test_the_default_groups_meshes_are_retired_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mesh of all ranks is made without a new group, so outside of `subgroups()`."""
+    retired: list[bool] = []
+    monkeypatch.setattr(meshes, "retire", lambda: retired.append(True))
+    Group("gloo", None, rank=0, store_rank=None, timeout=timedelta(seconds=1)).leave()
+    assert retired == [True]

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -145,12 +146,20 @@ def _become(order: dict[str, Any]) -> str:
     return sys.argv[0]
 
 
+def run(script: str) -> None:
+    """As an interpreter of its own does: with no name of this file's."""
+    main = ModuleType("__main__")
+    main.__file__ = script
+    sys.modules["__main__"] = main
+    exec(compile(Path(script).read_bytes(), script, "exec"), vars(main))
+
+
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 if __name__ == "__main__":
     _order = _serve()
     if _order is not None:
-        __file__ = _become(_order)
+        _script = _become(_order)
         if _order["is_threaded"]:
             os.execv(sys.executable, [sys.executable, *sys.argv])
-        exec(compile(Path(__file__).read_bytes(), __file__, "exec"))
+        run(_script)

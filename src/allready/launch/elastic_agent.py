@@ -184,7 +184,13 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
 
     def _continue_stopped(self, ends: Mapping[int, ProcessEnd]) -> None:
         """Ranks of the runtime library that are stopped while nothing else is left of the job: they have only to end,
-        which they do by themselves."""
+        which they do by themselves.
+
+        Of the ranks of other nodes it is not known whether they have ended: there, and where no other has ended here,
+        somebody may have stopped these for a while.
+        """
+        if self._plan.num_nodes > 1 or not ends:
+            return
         living = {rank: pid for rank, pid in self._result.pids.items() if rank not in ends}
         states = {stat.state for pid in living.values() if (stat := read_stat(pid)) is not None}
         if states != {ProcessState.STOPPED} or not self._has_ended_by_the_library():

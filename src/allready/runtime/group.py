@@ -403,8 +403,7 @@ class Group:
 
         self.direct = None
         communicator, self._communicator = self._communicator, None
-        if self._num_makings:  # else there are no meshes, and to look for them takes longer than to recover
-            meshes.retire()
+        meshes.retire()  # also those that were made without `making`: a mesh of all ranks needs no group of its own
         if not dist.is_initialized():
             return
         meshes.forget()

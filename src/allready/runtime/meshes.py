@@ -8,6 +8,9 @@ import contextlib
 import gc
 import sys
 
+_TENSORS = "torch.distributed.tensor._api"
+"""Imported with the first sharded tensor."""
+
 
 class _Gone:
     """Of one epoch."""
@@ -17,22 +20,30 @@ def retire() -> None:
     """The groups of all meshes of this process are gone, and no mesh that is made later equals one of these.
 
     So what was worked out for them answers for no other, in any thread; the backward pass of a GPU has threads of its
-    own, each with a memory that only itself can clear.
+    own, each with a memory that only itself can clear.  What was kept from the garbage collection (`gc.freeze`) is not
+    any more: it is not found otherwise, and to keep it again would keep the old model, too.
     """
+    if _TENSORS not in sys.modules:
+        return  # nothing was ever worked out, and to look for meshes takes longer than to recover
     module = sys.modules.get("torch.distributed.device_mesh")
     kind = getattr(module, "DeviceMesh", None)
     if kind is None:
         return
     gone = _Gone()
+    if gc.get_freeze_count():
+        gc.unfreeze()
     for found in gc.get_objects():
+        if not issubclass(type(found), kind):  # isinstance would ask the object, which may do anything
+            continue
         # What tells meshes of the same ranks from each other where threads stand for ranks.
-        if type(found) is kind and not isinstance(getattr(found, "_thread_id", None), _Gone):
-            found._thread_id = gone  # noqa: SLF001 - no public way
+        with contextlib.suppress(AttributeError):  # a mesh of the script's own kind, or a torch that has moved it
+            if not isinstance(getattr(found, "_thread_id", None), _Gone):
+                found._thread_id = gone  # noqa: SLF001 - no public way
 
 
 def forget() -> None:
     """In this thread, what was worked out until now: nothing of an old model stays in memory."""
-    api = sys.modules.get("torch.distributed.tensor._api")
+    api = sys.modules.get(_TENSORS)
     if api is None:
         return
     import torch
