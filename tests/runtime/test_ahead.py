@@ -426,6 +426,23 @@ def test_the_others_hear_of_the_end_before_the_thread_has_ended(made: Any) -> No
     assert threads == [True]
 
 
+def test_an_end_while_the_thread_goes_to_sleep_is_heeded(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, _, _ = made
+    monkeypatch.setattr(module, "_IDLE_S", 0.0)
+    session.ahead = ahead = Ahead(session, "cuda:0", "all_reduce")
+    clear = ahead._wake.clear
+
+    def close_and_clear() -> None:
+        ahead.close()
+        clear()
+
+    monkeypatch.setattr(ahead._wake, "clear", close_and_clear)
+    thread = threading.Thread(target=ahead._watch, daemon=True)
+    thread.start()
+    thread.join(1)
+    assert not thread.is_alive()
+
+
 def _cannot_start(_: object) -> None:
     raise RuntimeError("can't start new thread")
 

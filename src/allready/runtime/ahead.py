@@ -214,7 +214,7 @@ class Ahead:
             elif now_s - idle_since_s > _IDLE_S:
                 self._wake.clear()
                 self._is_awake = False
-                if not self._calls():  # none was added in between
+                if not (self._calls() or self._closed.is_set()):  # neither came in between
                     self._wake.wait()
                 idle_since_s = time.monotonic()
                 continue
@@ -225,8 +225,8 @@ class Ahead:
             self._closed.wait(LOOK_S)
 
     def _ask(self, question: Callable[[], object]) -> tuple[bool, str]:
-        """What the GPU answers, or its error, which ends the thread not: that keeps the deadlines, and a call that the
-        GPU cannot be asked for is late when its own has passed."""
+        """What the GPU answers, or its error.  This thread goes on with the deadlines then: a call that the GPU cannot
+        be asked for is late when its own has passed."""
         try:
             return bool(question()), ""
         except Exception as error:  # noqa: BLE001 - said at the deadline
