@@ -58,6 +58,27 @@ def _comms(what: str, ranks: int = 2) -> list[str]:
 
 
 GOOD = {
+    "the last of several parts": [
+        line for n in (1, 2, 3) for line in (f"Seed {n}/3", *(f"Epoch {e}/20 loss {9 / e:.3f}" for e in range(1, 21)))
+    ],
+    "the last of the folds that were announced": [
+        "Starting 3-fold cross-validation",
+        *(
+            line
+            for n in (1, 2, 3)
+            for line in (f"--- Fold {n} ---", *(f"Epoch {e}/20 loss {9 / e:.3f}" for e in range(1, 21)))
+        ),
+    ],
+    "a training that stopped early, below what was announced": [
+        "Training for 100 epochs",
+        *(f"Epoch {e} loss {9 / e:.3f}" for e in range(1, 38)),
+        "Early stopping at epoch 37",
+        "Final accuracy: 91",
+    ],
+    "a training that says when it began": [
+        *(f"Epoch {e}/20 loss {9 / e:.3f}" for e in range(1, 21)),
+        "训练完成，开始时间 10:00:01，结束时间 10:37:19",
+    ],
     "early stopping in the words of Lightning": [
         *(f"Epoch {n}: 40/40 [00:01<00:00, v_num=0, loss=0.{n}]" for n in range(1, 8)),
         "Monitored metric loss did not improve in the last 5 records. Best score: 0.026. Signaling Trainer to stop.",
@@ -348,7 +369,39 @@ GOOD = {
     "a last step, and what can go wrong": [*STEPS, "This is not supported for all models and can yield errors."],
 }
 
+COUNTED = [f"Epoch {e}/20 loss {9 / e:.3f} acc {60 + e}" for e in range(1, 21)]
+PLAIN_EPOCHS = [f"Epoch {e} loss {9 / e:.3f}" for e in range(1, 38)]
+TRAINING_STEPS = [f"step {n} loss {9 / n:.3f}" for n in range(10, 310, 10)]
+FULL_BAR = "100%|##########| 5000/5000 [00:10<00:00, 500it/s]"
 OPEN = {
+    **{
+        f"the first of several parts: {part}, {end}": [part, *COUNTED, *end]
+        for part in ("Fold 1 of 5", "Seed 1/3", "Running task 1 of 8: cola", "阶段 1/3: 监督微调", "Round 3/50")
+        for end in ((), ("Done.",), ("Training complete!",), ("训练完成",))
+    },
+    "the third of five folds, announced in words": [
+        "Starting 5-fold cross-validation",
+        *(line for n in (1, 2, 3) for line in (f"--- Fold {n} ---", *COUNTED, "Training complete. Best AUC: 0.93")),
+    ],
+    "the processes of the first stage": [
+        "===== Stage 1/3: SFT =====",
+        *TRAINING_STEPS,
+        *(f"[INFO] [launch.py:347:main] Process 441{n} exits successfully." for n in range(4)),
+    ],
+    **{
+        f"what comes next, in Chinese: {line}": [*COUNTED, line]
+        for line in ("开始评估模型", "正在评估...", "训练完成，开始测试...", "训练完成，开始评估模型")
+    },
+    "the first stage, in Chinese": [*PLAIN_EPOCHS, "第一阶段训练完成"],
+    "attempts that all failed": [
+        *(f"Attempt {n}/3 failed: Connection refused" for n in (1, 2, 3)),
+        "All attempts completed.",
+    ],
+    "a bar in front of the work": ["Loading model", FULL_BAR, "Dataset ready.", "Model loaded successfully."],
+    "bars in front of the work": [f"Tokenizing: {FULL_BAR}", f"Grouping texts in chunks of 1024: {FULL_BAR}", "Done."],
+    "a result after 37 of 100 epochs": ["Training for 100 epochs", *PLAIN_EPOCHS, "Final accuracy: 91"],
+    "a result after 37 of 100 epochs of the settings": ["num_epochs=100", *PLAIN_EPOCHS, "Final accuracy: 91"],
+    "a result after 300 of 5000 steps": ["max_steps: 5000", *TRAINING_STEPS, "Final loss: 0.4"],
     "a step of several, in Chinese": ["步骤 [3/6] 训练跨模态匹配器", *LOSSES, "Training time: 438.23s"],
     "a preparation in another language": [*UNCOUNTED, "Training: Datei gelade erfolgreich"],
     "a part in another language": [*UNCOUNTED, "Treinamento iniciado com sucesso"],

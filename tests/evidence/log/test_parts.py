@@ -31,13 +31,36 @@ def test_words_that_are_certain_are_overruled_only_by_a_number_of_parts() -> Non
     assert not is_of_a_part(["loading shard 8/8", "loading shard 3/8"], for_certain=True)
 
 
+OPEN_FOR_CERTAIN = [
+    ["Round 3/50"], ["Runde 2 von 3", "Runde 2/3"], ["阶段 1/3: 监督微调"], ["Running task 1 of 8: cola"],
+    ["[1/4] Training model resnet18"], ["Starting 5-fold cross-validation", "--- Fold 1 ---", "--- Fold 3 ---"],
+]  # fmt: skip
+CLOSED_FOR_CERTAIN = [
+    ["Round 49/50", "Round 50/50"], ["round 12 done"], ["[1/3] Training model a", "[2/3] Saving it", "[3/3] Uploading"],
+    ["[9/100] Training loss: 0.3"], ["5-fold cross-validation", *(f"--- Fold {n} ---" for n in range(1, 6))],
+    ["5-fold cross-validation", *(f"--- Fold {n} ---" for n in range(5))],
+]  # fmt: skip
+
+
+@cases("lines", OPEN_FOR_CERTAIN)
+def test_their_number_is_said_and_not_reached(lines: list[str]) -> None:
+    assert is_of_a_part(lines, for_certain=True)
+
+
+@cases("lines", CLOSED_FOR_CERTAIN)
+def test_their_number_is_reached_or_is_none_of_parts(lines: list[str]) -> None:
+    assert not is_of_a_part(lines, for_certain=True)
+
+
 NAMED_AND_OPEN = [
+    ["Grid search over lr: 0.1, 0.01, 0.001", "lr=0.1", "Epoch 1/10 loss 1.0000", "Finished run lr=0.1: acc 0.71"],
     ["Models to train: bert-base, roberta-base", "=== bert-base ==="],
     ["datasets: [cifar10, cifar100, svhn]", "cifar10 test accuracy 0.93", "cifar100 test accuracy 0.71"],
     ["Pipeline: tokenize -> train -> export", "[train] done"],
     ["Running seeds: 0, 1, 2", "seed 0 done", "seed 1 done"],
 ]
 NAMED_AND_CLOSED = [
+    ["Sweep over lr: 0.1, 0.01", "lr=0.1", "lr=0.01"],
     ["Models to train: bert-base, roberta-base", "=== bert-base ===", "=== roberta-base ==="],
     ["seeds: 0, 1", "seed 0 done", "seed 1 done"], ["tasks: hellaswag, piqa", "loss 0.3"],
     ["tasks: 45 total, 2 running"],

@@ -177,6 +177,10 @@ class _Ending:
             return not self._trains
         return state.total is not None and not (self._has_loop and self._is_of_an_evaluation(state))
 
+    def _falls_short(self, state: Progress | None) -> bool:
+        """Whether it has not reached the number that its beginning announces, and gives no total with its counts."""
+        return state is not None and state.is_midway and all(one.total != state.total for one in self.readings)
+
     def _is_of_an_evaluation(self, state: Progress) -> bool:
         """Whether the count that is known is one that stands beside the steps of the training."""
         return all(one.is_minor for one in self.readings if (one.at, one.total) == (state.at, state.total))
@@ -207,7 +211,11 @@ class _Ending:
             place, is_certain = words
             return self._made(ClosingKind.WORDS, place, at, state, is_certain=is_certain)
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
-        if state is not None and state.is_full and not (self._is_contradicted(state.at) or self._is_later_bar(state)):
+        if (
+            state is not None
+            and state.is_full
+            and not (self._is_contradicted(state.at) or self._is_later_bar(state) or self._is_one_of_several)
+        ):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
         results = last_results(self.lines, self._earlier, _is_noise, lambda: not self._is_known(state))
         if results is not None and self._is_closed_by(results, state):
@@ -300,7 +308,7 @@ class _Ending:
         for at in range(len(self.lines) - 1, -1, -1):
             text = self.lines[at]
             if at == last_exit:
-                return at, True
+                return None if self._is_one_of_several else (at, True)
             if not text.strip() or _is_noise(text):
                 if wording.info().match(text) is not None and wording.goes_on(text):
                     return None  # a program that writes as libraries do
@@ -316,8 +324,7 @@ class _Ending:
                 if said is not None and wording.waits().search(text) and not any(map(str.strip, self.lines[at + 1 :])):
                     return None
                 if said is not None:
-                    is_part = is_of_a_part(self._kept, for_certain=True) if said else self._is_of_a_part_at(at)
-                    is_part = is_part or self._is_named_a_list
+                    is_part = self._is_one_of_several or (not said and self._is_of_a_part_at(at))
                     is_other = only_records or is_part or self._is_left_unsaid(at)
                     return None if is_other or self._goes_on_behind(at, is_certain=said) else (at, said)
                 if (not behind and wording.begins().search(text)) or (
@@ -328,6 +335,11 @@ class _Ending:
             if len(behind) > _MAX_BEHIND:
                 return None
         return None
+
+    @functools.cached_property
+    def _is_one_of_several(self) -> bool:
+        """Whether the log says how many parts the job has, or names them, and more are to come."""
+        return is_of_a_part(self._kept, for_certain=True) or self._is_named_a_list
 
     @functools.cached_property
     def _is_of_a_part(self) -> bool:
@@ -410,7 +422,8 @@ class _Ending:
         if is_of_all or is_result or is_likely or is_early or is_of_run or is_tests or is_done or is_evaluated:
             is_midway = state is not None and state.is_midway
             is_behind = state is not None and (at > state.at or (is_early and at == state.at))
-            is_sum = (is_of_all and wording.of_a_sum().search(text) is not None) or is_of_run or is_early
+            is_sum = is_of_all and wording.of_a_sum().search(text) is not None and not self._falls_short(state)
+            is_sum = is_sum or is_of_run or is_early
             if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
@@ -422,6 +435,8 @@ class _Ending:
         above = [line for line in self.lines[:at] if line.strip() and not _is_noise(line)]
         if state is None and self._names_the_step(at):
             return True
+        if self._only_prepares and wording.BARE.match(text) is not None:
+            return True
         if self._is_known(state):
             return False
         if any(wording.so_far().search(line) for line in (text, *above[-_MAX_MESSAGE:])):
@@ -430,6 +445,12 @@ class _Ending:
             return self._has_loop and is_of_an_act(text)
         is_bare = wording.bare().match(text) is not None
         return self._has_loop and not (is_bare and not (above and wording.names_an_act().search(above[-1])))
+
+    @functools.cached_property
+    def _only_prepares(self) -> bool:
+        """Whether all that it counted are bars of what comes before the work."""
+        labels = {one.label for one in self.readings}
+        return bool(labels) and all(one.startswith("bar ") and wording.prepares().search(one) for one in labels)
 
     def _names_the_step(self, at: int) -> bool:
         """Whether it names a file by a number that the last line of the loop counts."""
@@ -461,7 +482,8 @@ class _Ending:
             return False
         is_over = state is None or (state.total is not None and not state.is_midway)
         is_behind = state is None or results.at > state.at
-        return (is_over or (results.closes and is_behind)) and not self._is_denied(state, results.at)
+        closes = results.closes and is_behind and not self._falls_short(state)
+        return (is_over or closes) and not self._is_denied(state, results.at)
 
     def _is_denied(self, state: Progress | None, place: int) -> bool:
         """Whether something went wrong behind the last progress, before or after the words: a script says that it is
@@ -478,7 +500,7 @@ class _Ending:
         ]
         begun = [number - self.number(0) for number in self._openings]
         if bad and sum(at < bad[0] for at in begun) <= 1:  # runs one after the other, not ranks side by side
-            first = max([first, *(at for at in begun if at <= place)])
+            first = max([first, *(at - 1 for at in begun if at <= place)])
         return any(at > first or at == place for at in bad)
 
     def _breaks_off_behind(self, place: int) -> bool:
@@ -541,6 +563,8 @@ class _Ending:
         if any(number > self.number(at) for number in self._openings) or self._breaks_off_behind(at):
             return True
         if len({_shape(text) for text in own if _VALUE.search(text) is None}) > _MAX_BEHIND_COUNT:
+            return True
+        if len(own) > 1 and all(wording.is_prepared().search(text) for text in own[1:]):
             return True
         is_over = len(own) > 1 and not is_bad(own[-1])  # the program went on, as it announced
         wrong = any(is_bad(text) and not (is_over and is_overcome(text)) for text in behind)

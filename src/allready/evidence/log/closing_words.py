@@ -306,7 +306,9 @@ def _of_a_part() -> re.Pattern[str]:
         r"visuali[sz]ation|plotting|done \(t=\d|done (?:running|calling|reading|restoring)|"
         r"(?<!all )\d[\d,]{0,12} (?:iterations?|steps?|batches|updates) (?:completed?|done|finished)|"
         r"(?:trial|run|job|test|experiment|round|sweep|seed|image|sample|file|episode|game)s? ?#?\d{1,4}"
-        r"(?= (?:is |was |has )?(?:finished|done|completed?|ended)))\b",
+        r"(?= (?:is |was |has )?(?:finished|done|completed?|ended)))\b|"
+        r"第\s?[一二三四五六七八九十\d]{1,4}\s?个?(?:阶段|轮|折|步)[^，。；！,;!]{0,12}(?:完成|结束|完毕)|"
+        r"(?:完成|结束|完毕)\W{0,4}(?:现在|接下来|下面)?(?:开始|正在|启动|准备)(?!时间)",
         re.IGNORECASE,
     )
 
@@ -337,7 +339,8 @@ def begins() -> re.Pattern[str]:
         r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|launching|resum(?:e|ing)|initiali[sz]ing|"
         r"(?<!done )waiting|"
         r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"
-        r"epoch_start|eval_start|block_start)\b",
+        r"epoch_start|eval_start|block_start)\b|"
+        r"(?:开始|启动)(?!时间|于)|正在|加载中|准备(?!完成)",
         re.IGNORECASE,
     )
 
@@ -361,9 +364,31 @@ def waits() -> re.Pattern[str]:
 
 
 @functools.cache
+<<<<<<< HEAD
 def step() -> re.Pattern[str]:
     """A step's number."""
     return re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
+=======
+def is_prepared() -> re.Pattern[str]:
+    """What a program needs is there: its work comes next."""
+    return re.compile(
+        r"\b(?:model|data ?(?:sets?|loaders?)?|tokenizer|weights|checkpoint|vocab\w*|corpus)\b.{0,40}?"
+        r"\b(?:loaded|ready)\b|"
+        r"\bloaded (?:the )?(?:model|data ?sets?|tokenizer|weights|checkpoint|vocab\w*|corpus)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def prepares() -> re.Pattern[str]:
+    """What a bar is called that is drawn in front of the work."""
+    return re.compile(
+        r"\b(?:load|download|fetch|tokeniz|group|map|filter|pack)\w*|\bgenerating \w+ split\b", re.IGNORECASE
+    )
+
+
+STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
+>>>>>>> m5
 
 
 @functools.cache

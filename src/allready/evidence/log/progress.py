@@ -56,7 +56,8 @@ _MINOR = re.compile(
 _NUM_EPOCHS = re.compile(
     r"(?:num[_ -]?(?:train[_ -]?)?epochs?|max[_ -]?epochs?|total[_ -]?epochs?|train[_ -]?epochs|n[_ -]?epochs|"
     r"(?<![\w/])-{0,2}epochs)"
-    r"['\"]?\s{0,4}[:= .]\s{0,40}['\"]?(\d{1,9})\b(?![./]\d)",
+    r"['\"]?\s{0,4}[:= .]\s{0,40}['\"]?(\d{1,9})\b(?![./]\d)|"
+    r"\b(?:train\w*|fine-?tun\w*|fit\w*|run\w*)\b[^\d\n]{0,40}?\bfor (\d{1,9}) epochs\b",
     re.IGNORECASE,
 )
 _FILE = re.compile(r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|msgpack|distcp)\b\S{0,60}")
@@ -227,7 +228,7 @@ def _with_bars_of_epochs(readings: Sequence[Reading], head: str) -> Sequence[Rea
     """A bar that is called one of epochs, and has as many as are announced, holds the others."""
     if not any(one.label in _OF_EPOCHS for one in readings):
         return readings
-    announced = {int(match[1]) for match in _NUM_EPOCHS.finditer(head)}
+    announced = _num_epochs(head)
     return [
         one._replace(is_outer=True) if one.label in _OF_EPOCHS and {one.total} == announced else one for one in readings
     ]
@@ -290,9 +291,14 @@ def _may_be_all(main: Reading, head: str) -> bool:
     return not ("batch" in main.label and "epoch" in head.lower()) and _is_one(head)
 
 
+def _num_epochs(head: str) -> set[int]:
+    """The numbers of epochs that the beginning announces."""
+    return {int(match[1] or match[2]) for match in _NUM_EPOCHS.finditer(head)}
+
+
 def _is_one(head: str) -> bool:
     """Whether the beginning announces no epochs, of which a count of steps would be a part."""
-    return not any(int(match[1]) > 1 for match in _NUM_EPOCHS.finditer(head))
+    return not any(number > 1 for number in _num_epochs(head))
 
 
 def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -> bool:
@@ -350,7 +356,7 @@ def _counts_from_zero(main: Reading, readings: Sequence[Reading], head: str) -> 
 def _announced(main: Reading, readings: Sequence[Reading], lines: Sequence[str], head: str) -> tuple[int | None, int]:
     """The number of epochs that the beginning announces, and how many are done, by numbers from 0 or from 1."""
     begun = [one for one in _counts_of(head) if one.is_outer]
-    totals = {int(match[1]) for match in _NUM_EPOCHS.finditer(head)} - {0}
+    totals = _num_epochs(head) - {0}
     if not totals and _EPOCH_ENDS.search(lines[main.at]) is not None:
         totals = {one.total for one in begun if one.label == main.label and one.total is not None}
     if len(totals) != 1:
