@@ -435,7 +435,7 @@ class _Ending:
         above = [line for line in self.lines[:at] if line.strip() and not _is_noise(line)]
         if state is None and self._names_the_step(at):
             return True
-        if self._only_prepares and wording.BARE.match(text) is not None:
+        if self._only_prepares and wording.bare().match(text) is not None:
             return True
         if self._is_known(state):
             return False

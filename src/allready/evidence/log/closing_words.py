@@ -364,11 +364,6 @@ def waits() -> re.Pattern[str]:
 
 
 @functools.cache
-<<<<<<< HEAD
-def step() -> re.Pattern[str]:
-    """A step's number."""
-    return re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
-=======
 def is_prepared() -> re.Pattern[str]:
     """What a program needs is there: its work comes next."""
     return re.compile(
@@ -387,8 +382,10 @@ def prepares() -> re.Pattern[str]:
     )
 
 
-STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
->>>>>>> m5
+@functools.cache
+def step() -> re.Pattern[str]:
+    """A step's number."""
+    return re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
 
 
 @functools.cache
