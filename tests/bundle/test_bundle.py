@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pickle
 import re
 import subprocess
 import tarfile
@@ -17,6 +18,8 @@ from allready.bundle.pseudonyms import Pseudonyms
 from allready.cli.main import main
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, plain_environment
+from tests.evidence.flight import make
+from tests.evidence.flight.dialect import torch_pickle
 from tests.test_redaction import BARE, HEXADECIMAL, MIXED, PLACED, SECRET, SHOWN
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
@@ -176,6 +179,32 @@ def test_a_run_is_diagnosed_from_it_as_from_its_folder(
         if len({(v["code"], tuple(v["culprits"]["ranks"])) for v in told}) != 1:
             wrong.append((name, [v["code"] for v in told]))
     assert not wrong
+
+
+def test_dumps_of_a_run_with_the_beacons_notes_behind_them_are_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, secret = tmp_path / "run", f"token = '{MIXED}'"
+    folder.mkdir()
+    for rank in range(4):
+        notes = {"arguments": [["0", 2, "broadcast", int(rank == 2), None, None]], "members": {"0": [0, 1, 2, 3]}}
+        made = make.dump([make.entry(1), make.entry(2, "gloo:broadcast", size=16), make.entry(3)], note=secret)
+        data = torch_pickle(made) + pickle.dumps(notes, protocol=2)
+        (folder / f"dump_{rank}.pickle").write_bytes(data)
+    (folder / "cut_4.pickle").write_bytes(data[:-9])
+    found = written(tmp_path, Order(name="b", paths=(str(folder),)))
+    manifest = json.loads(found["manifest.json"])
+    assert [(Path(out["source"]).name, out["why"]) for out in manifest["left_out"]] == [
+        ("cut_4.pickle", "a damaged dump: what is in it could not be read")
+    ]
+    assert not any(MIXED.encode() in data for data in found.values())
+    (folder / "cut_4.pickle").unlink()
+    of_folder, of_bundle = (
+        json_of(capsys, "diagnose", str(place))["verdict"] for place in (folder, tmp_path / "b.tar.gz")
+    )
+    told = [(v["code"], v["culprits"]["ranks"], v["sentence"]) for v in (of_folder, of_bundle)]
+    assert told[0][1] == [2]
+    assert told[0] == told[1]
 
 
 def test_names_and_addresses_are_others_and_the_same_by_the_same() -> None:

@@ -8,11 +8,14 @@ from allready.model import (
     EnvFacts,
     FactMissing,
     GpuFacts,
+    Import,
+    ImportFacts,
     LimitFacts,
     RdmaFacts,
     RdmaPort,
     SoftwareFacts,
     StackLimit,
+    TimeFacts,
 )
 from allready.report.facts_table import Row, rows, typed
 from tests.fleets import fleet, healthy_node
@@ -63,6 +66,17 @@ def test_a_fact_that_a_node_cannot_have_is_a_dash() -> None:
     found = table(2)
     assert found["Contact with node 0"].values[0].text_in("en") == "–"
     assert "required field" not in "".join(v.text_in("en") for row in found.values() for v in row.values.values())
+
+
+def test_how_an_import_ended_and_yes_and_no_are_said_in_the_readers_language() -> None:
+    ends = (
+        Import(module="torch", outcome="silent", duration_s=1.8, limit_s=1.8),
+        Import(module="jax", outcome="imported", duration_s=1.0, limit_s=9.0),
+    )
+    found = table(1, imports={0: ImportFacts(modules=ends)}, time={0: TimeFacts(is_synchronized=False)})
+    shown = [found[name].values[0] for name in ("import torch", "import jax", "clock synchronized")]
+    assert [one.text_in("en") for one in shown] == ["silent (1.8 s)", "imported", "no"]
+    assert [one.text_in("zh") for one in shown] == ["无应答（1.8 s）", "已导入", "否"]
 
 
 def test_a_saved_fact_of_another_shape_is_not_known_with_the_reason() -> None:

@@ -61,6 +61,11 @@ def test_the_command_line_gives_the_language(arguments: list[str], language: str
         os.environ.update(environ)
 
 
+def test_a_language_that_is_not_there_is_refused_in_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLREADY_LANG", "zh")
+    assert [language_of(["check", "--lang", asked]) for asked in ("fr", "en", "zh")] == ["zh", "en", "zh"]
+
+
 def test_a_usage_error_is_shown_in_the_language_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "--lang", "zh"]) == 2
     assert "请给出运行留下的文件" in capsys.readouterr().err

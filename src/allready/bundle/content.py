@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Callable, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -54,12 +54,13 @@ def content_of(stream: BinaryIO, *, most_bytes: int, hide: Hide, secrets: Sequen
     if head[:1] == _PICKLE or not is_text:
         if cut or sniff.kind_of(head[: sniff.HEAD_BYTES]) != sniff.FLIGHT:
             raise LeftOutError("binary: its content cannot be checked for secrets")
-        text = _dump_text(head)
+        values = _dump_values(head)
+        text, clean = _lines_of(values), _clean_lines(values, secrets)
     else:
         text = _decoded(head)
         if cut:
             text += f"\n[... {cut} bytes left out ...]\n" + _decoded(tail)
-    clean = without_secrets(text, secrets)
+        clean = without_secrets(text, secrets)
     num_redacted = clean.count(REDACTED) - text.count(REDACTED)
     data = hide(clean).encode("utf-8", "surrogateescape")
     return Content(data=data, original_bytes=total, cut_bytes=cut, num_redacted=max(0, num_redacted))
@@ -127,19 +128,54 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _dump_text(data: bytes) -> str:
-    """A flight recorder's dump as JSON, which `diagnose` reads as well: a pickle cannot be rewritten.
+def _dump_values(data: bytes) -> list[Any]:
+    """A flight recorder's dumps; as JSON `diagnose` reads them as well, and a pickle cannot be rewritten.
 
     Raises:
-        LeftOutError: it is no whole dump.
+        LeftOutError: the file is not whole, or holds what JSON cannot.
     """
     from allready.evidence.flight.machine import RefusedError
-    from allready.evidence.flight.unpickle import load
+    from allready.evidence.flight.reader import values_of
 
     try:
-        loaded = load(data)
-        if loaded.problem is None and loaded.end == len(data):
-            return msgspec.json.encode(loaded.value).decode()
+        if values := [msgspec.to_builtins(value, str_keys=True) for value in values_of(data)]:
+            return values
     except (RefusedError, TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         pass
     raise LeftOutError("a damaged dump: what is in it could not be read")
+
+
+def _lines_of(values: Sequence[Any]) -> str:
+    return "\n".join(msgspec.json.encode(value).decode() for value in values)
+
+
+def _clean_lines(values: Sequence[Any], secrets: Sequence[str]) -> str:
+    """As `_lines_of`, without secrets.  Text by text: one in quotes would take the end of its JSON text with it.
+
+    Raises:
+        LeftOutError: what only the whole shows as a secret cannot be replaced within JSON.
+    """
+    text = _lines_of([_clean_value(value, secrets, {}) for value in values])
+    clean = without_secrets(text, secrets)
+    if clean != text:
+        try:
+            for line in clean.split("\n"):
+                msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            raise LeftOutError("binary: its content cannot be checked for secrets") from None
+    return clean
+
+
+def _clean_value(value: Any, secrets: Sequence[str], known: dict[tuple[str, str], str], name: str = "") -> Any:
+    """Without secrets, `name` being its key.  `known`: what was seen before; the frames of a stack repeat theirs."""
+    if isinstance(value, dict):
+        return {key: _clean_value(inner, secrets, known, key) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean_value(inner, secrets, known, name) for inner in value]
+    if not isinstance(value, str):
+        return value
+    if (name, value) not in known:
+        clean = without_secrets(value, secrets)
+        pair = _lines_of([{name: clean, "": clean}])  # something follows it in the whole, too
+        known[name, value] = clean if without_secrets(pair, secrets) == pair else REDACTED
+    return known[name, value]

@@ -27,6 +27,7 @@ from allready.launch.rendezvous import Rendezvous
 from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
 from allready.launch.scheduler_values import detect
 from allready.proc.command import run_command
+from allready.text.usage import usage_text
 
 DEFAULT_GRACE_S = 30.0
 XPU_DEADLINE_S = 60.0
@@ -352,7 +353,7 @@ def _master(
         return by_hand or "127.0.0.1", named or 0
     if "master_addr" not in sources and not options.value("sync_dir"):
         scheduler = detect(environ)
-        hint = (scheduler.help if scheduler else {}).get("master_addr", "the name or address of node 0")
+        hint = (scheduler.help if scheduler else {}).get("master_addr") or usage_text("the name or address of node 0")
         raise UsageError(
             "the address of node 0 (of {num_nodes} nodes) is missing; add --master-addr ({hint}), or --sync-dir DIR "
             "(a shared folder), or start from one shell with --hosts",

@@ -10,6 +10,7 @@ from allready.launch.request import Note
 from allready.launch.scheduler_values import THIS_MACHINE, Machine, derive_nodes, read_scheduler
 from allready.launch.several_nodes import several_nodes
 from allready.model import LaunchFacts
+from allready.text.usage import usage_text
 
 DEFAULT_MASTER_PORT = 29500  # torchrun's
 MAX_NODES, MAX_RANKS_PER_NODE = 65_536, 1024  # as the store accepts them (allready.messaging.wire)
@@ -80,7 +81,7 @@ def lay_out(
         )
     node_rank = values.setdefault("node_rank", 0)
     if num_nodes > 1 and not values.get("master_addr") and not by_agreement:
-        hint = (scheduler.help if scheduler else {}).get("master_addr", "the name or address of node 0")
+        hint = (scheduler.help if scheduler else {}).get("master_addr") or usage_text("the name or address of node 0")
         raise UsageError("the address of node 0 is missing; add --master-addr ({hint})", hint=hint)
     values.setdefault("master_addr", "127.0.0.1")
     values.setdefault("master_port", DEFAULT_MASTER_PORT)

@@ -96,7 +96,8 @@ def round_ticks(last: float) -> tuple[list[float], float]:
 
 
 def _label(point: BenchPoint) -> str:
-    return f"{units.size(point.size_bytes)}: {units.bandwidth_with_unit(point.busbw_gb_per_s)}"
+    """In the unit of the axis and of the table, also where a path is slow."""
+    return f"{units.size(point.size_bytes)}: {units.bandwidth(point.busbw_gb_per_s)} GB/s"
 
 
 def _drawable(point: BenchPoint) -> bool:

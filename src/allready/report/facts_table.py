@@ -345,7 +345,7 @@ def _software(fact: f.SoftwareFacts) -> Iterator[Fact]:
 
 def _imports(fact: f.ImportFacts) -> Iterator[Fact]:
     for one in fact.modules:
-        yield Shown(f"import {one.module}"), Shown(_how_it_ended(one)), False
+        yield Shown(f"import {one.module}"), _how_it_ended(one), False
         for name, version in one.versions.items():
             if name != one.module:
                 yield Shown(name), _text(version), False
@@ -358,7 +358,7 @@ def _imports(fact: f.ImportFacts) -> Iterator[Fact]:
 def _devices(found: f.Devices) -> Shown:
     """What a module sees: "cuda · 8 × NVIDIA H200 · P2P 28 / 28"; of one that did not answer, how it ended."""
     if found.outcome != "answered":
-        return Shown(_how_it_ended(found))
+        return _how_it_ended(found)
     parts = [found.platform, *(f"{n} × {name}" for name, n in Counter(found.names).items())]
     if found.peers_off is not None and len(found.names) > 1:
         num_pairs = math.comb(len(found.names), 2)
@@ -366,10 +366,12 @@ def _devices(found: f.Devices) -> Shown:
     return Shown(" · ".join([*parts, *([found.error] if found.error else [])]))
 
 
-def _how_it_ended(one: f.ChildEnd) -> str:
+def _how_it_ended(one: f.ChildEnd) -> Shown:
     late = f"{one.limit_s:.1f} s" if one.outcome == "silent" else None
     why = late or one.error or one.signal or (None if one.exit_code is None else f"exit code {one.exit_code}")
-    return f"{one.outcome} ({why})" if why else one.outcome
+    if one.outcome == "imported" or (why and one.outcome in {"failed", "died", "silent"}):
+        return Shown(why or "", key=f"fact_{one.outcome}")
+    return Shown(f"{one.outcome} ({why})" if why else one.outcome)
 
 
 def _limits(fact: f.LimitFacts) -> Iterator[Fact]:
@@ -452,7 +454,7 @@ def _bus(fact: f.BusFacts) -> Iterator[Fact]:
 
 
 def _time(fact: f.TimeFacts) -> Iterator[Fact]:
-    yield _named("synchronized"), Shown("yes" if fact.is_synchronized else "no"), False
+    yield _named("synchronized"), Shown(key="fact_yes" if fact.is_synchronized else "fact_no"), False
     yield _named("time_services"), _joined(fact.services), False
 
 

@@ -15,7 +15,8 @@ def language_of(arguments: Sequence[str]) -> str:
     for word, following in zip(own, [*own[1:], ""], strict=False):
         name, _, value = word.partition("=")
         if name == "--lang":
-            return "zh" if (value or following) == "zh" else "en"
+            asked = value or following
+            return choose_language(asked if asked in {"en", "zh"} else None)
     return choose_language(None)
 
 

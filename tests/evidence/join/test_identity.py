@@ -43,6 +43,16 @@ def test_nodes_are_numbered_as_their_names_say_when_they_begin_at_0() -> None:
     assert (named.node_numbers["gpu17"], named.node_numbers["gpu18"]) == (0, 1)
 
 
+def test_nodes_whose_names_count_alike_are_numbered_in_one_order_whichever_is_read_first() -> None:
+    """`node0` and `node00` are the same number; a set of names has another order in every process."""
+    names = [f"node{'0' * zeros}" for zeros in range(1, 9)]
+    numbers = [
+        known(*(process(None, name, pid=pid) for pid, name in enumerate(order))).node_numbers
+        for order in (names, names[::-1])
+    ]
+    assert [sorted(found, key=lambda name: found[name]) for found in numbers] == [names, names]
+
+
 def test_only_what_the_job_says_numbers_its_nodes() -> None:
     """A host called worker-3 is no node 3: whatever number tells it apart is not shown."""
     wrong = []

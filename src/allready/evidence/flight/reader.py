@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -99,6 +100,18 @@ def read_dump(data: bytes, source: str, *, name_hint: str) -> Reading:
     return Reading(source=troubled(record, *problems), dumps=dumps)
 
 
+def values_of(data: bytes) -> list[Any]:
+    """What a whole file of pickles holds, the beacon's notes beside their dump's entries; nothing of a damaged one.
+
+    Raises:
+        RefusedError: one of them asks for anything but data; nothing of it was executed.
+    """
+    parts = list(islice(_pickled(data), MAX_DUMPS))
+    if len(parts) == MAX_DUMPS or any(part.problem is not None or part.is_cut for part in parts):
+        return []
+    return [part.value for part in _with_arguments(iter(parts))]
+
+
 def _forget_shared_ranks(dumps: Sequence[FlightDump], problems: list[Phrase]) -> None:
     """Of several dumps in one file, the file's name tells no rank."""
     ranks = [d.rank for d in dumps]
@@ -118,10 +131,15 @@ def _parts(data: bytes) -> Iterator[_Part]:
     if begin.startswith((b"{", b"[")) or data[:1] not in _PICKLE_STARTS:
         yield from _json_parts(data)
         return
+    for part in _pickled(data):
+        yield from _unwrapped(part)
+
+
+def _pickled(data: bytes) -> Iterator[_Part]:
     at = 0
     while at < len(data):
         loaded = load(data, at)
-        yield from _unwrapped(_Part(value=loaded.value, problem=loaded.problem, is_cut=loaded.is_cut))
+        yield _Part(value=loaded.value, problem=loaded.problem, is_cut=loaded.is_cut)
         at = loaded.end
         while data[at : at + 1] in _PADDING:
             at += 1

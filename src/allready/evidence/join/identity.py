@@ -279,7 +279,7 @@ def _numbered(
     natural = {
         k: [(0, int(t), "") if t.isdecimal() else (1, 0, t) for t in re.findall(r"\d{1,9}|\D+", k)] for k in keys
     }
-    numbers = {key: number for number, key in enumerate(sorted(keys, key=lambda k: (lowest[k], natural[k])))}
+    numbers = {key: number for number, key in enumerate(sorted(keys, key=lambda k: (lowest[k], natural[k], k)))}
     return numbers, bool(best) and set(best) == set(range(world_size))
 
 
