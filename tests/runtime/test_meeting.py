@@ -128,7 +128,7 @@ def making(store: Tcp, monkeypatch: pytest.MonkeyPatch) -> tuple[group.Group, di
 def test_a_failure_that_comes_while_the_stores_copy_is_made_keeps_torch_from_waiting_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It has ended what was there, and is not told again."""
+    """It has ended what was there, and is not called again."""
     ended: list[bool] = []
 
     def fail() -> Tcp:
