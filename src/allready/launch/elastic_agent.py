@@ -187,7 +187,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         which they do by themselves.
 
         Of the ranks of other nodes it is not known whether they have ended: there, and where no other has ended here,
-        somebody may have stopped these for a while.
+        a person may have stopped these for a while.
         """
         if self._plan.num_nodes > 1 or not ends:
             return

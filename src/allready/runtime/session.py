@@ -70,7 +70,7 @@ class RunsAhead(Protocol):
 
 
 class Turn:
-    """Held by one call at a time: a lock that no thread waits for, which tells one time of being held from the next.
+    """Held by one call at a time: a lock that no thread waits for; it tells one time of being held from the next.
     Who takes it over from a call that is gone has seen it held by that same call all the while.
 
     One operation of a dict takes it and another gives it back, so no interrupt comes in between.
