@@ -27,7 +27,7 @@ def test_bad(number):
     ("bad", "code", "said"),
     [
         (0, 0, ["PASSED ALONE", "test_disturbed"]),
-        (1, 1, ["Once more"]),
+        pytest.param(1, 1, ["Once more"], marks=pytest.mark.slow),
         pytest.param(again.MAX_DISTURBED, 1, [], marks=pytest.mark.slow),
     ],
 )

@@ -82,6 +82,7 @@ LINE = "libfoo: Warning: it couldn't load the driver 'libbar-rdma34.so' of port 
 
 
 @pytest.mark.jobs
+@pytest.mark.slow
 def test_a_new_signature_knows_its_line_and_any_other_number_in_it(checkout: Path) -> None:
     shutil.copytree(ROOT / "tests" / "signatures", checkout / "tests" / "signatures")
     shutil.copytree(ROOT / "tests" / "fixtures" / "signatures", checkout / "tests" / "fixtures" / "signatures")

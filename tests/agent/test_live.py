@@ -202,6 +202,7 @@ def test_node_0_serves_metrics_of_all_nodes_and_names_the_culprit(job: Job, tmp_
         metrics_of(url)
 
 
+@pytest.mark.slow
 def test_a_metrics_port_that_is_taken_does_not_stop_the_job(job: Job) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))

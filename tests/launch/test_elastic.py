@@ -355,6 +355,7 @@ def test_numa_binding_is_torchs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [output(tmp_path, rank) for rank in range(2)] == [f"[{cpu}]\n".encode() for cpu in cpus]
 
 
+@pytest.mark.slow
 def test_numa_binding_that_torch_cannot_do_has_torchs_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binding = pytest.importorskip("torch.numa.binding")
 

@@ -259,6 +259,7 @@ def test_the_words_for_a_number_of_ranks_are_torchs() -> None:
 
 @pytest.mark.torch
 @pytest.mark.newest
+@pytest.mark.slow
 def test_xpus_are_counted_by_torch_in_a_process_of_its_own() -> None:
     with pytest.raises(UsageError, match="no XPU"):
         ask("--nproc-per-node=xpu", "t.py")

@@ -27,6 +27,7 @@ def test_every_text_that_is_used_exists_and_every_text_is_used() -> None:
     built |= {f"stage_{o}" for o in ("ok", "failed", "hung", "wrong", "skipped")}
     built |= {f"roll_state_{s}" for s in ("here", "missing", "refused", "lost")}
     built |= {n for n in EN if n.startswith("group_")} | {"remedy_place", "every_node"}  # of text/
+    built |= {f"fact_{outcome}" for outcome in ("imported", "failed", "died", "silent")}
     built |= {f"fact_{name}" for name in re.findall(r"_named\(\"([a-z0-9_]+)\"", source)}
     built |= {f"fact_{name}" for name in re.findall(r"\(\"([a-z_]+_sockets)\"", source)}
     assert built <= EN.keys()

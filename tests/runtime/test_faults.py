@@ -183,6 +183,7 @@ def test_a_rank_that_lives_but_does_not_come_is_left_and_joins_when_it_does(is_p
         assert (joined["members"], joined["joined"], joined["cause"]) == ([0, 1, 2], [2], "joins")
 
 
+@pytest.mark.slow
 def test_without_rejoin_it_asks_for_nothing(tmp_path: Path) -> None:
     """Which would interrupt the others, who may not be made for that."""
     faults = [fault(2, "sleep", s=13.0)]
@@ -358,6 +359,7 @@ def test_the_hub_ends_after_the_last_rank(tmp_path: Path) -> None:
         until(lambda: job.hub() is None, 30.0)
 
 
+@pytest.mark.slow
 def test_an_exception_is_marked_with_its_rank_once_however_often_the_group_formed_again(tmp_path: Path) -> None:
     """torch puts that before every line, again with each group that it makes."""
     script = (

@@ -20,7 +20,7 @@ from allready.model import (
     MemberState,
     RankAtFailure,
     RuntimeFailure,
-)  # fmt: skip
+)
 from allready.runtime import messages as m
 from allready.runtime.agreement import MAX_BEGUN_PER_RANK, VOIDS_BYTES, VOIDS_PER_RANK_BYTES, Agreement, Phase
 from allready.runtime.hub import MAX_FRAME_BYTES, MAX_STRANGERS, Place, Plan, listen, max_record_bytes, start

@@ -181,6 +181,7 @@ def sleep_ends_no_call(job: Job, *options: str, how: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.jobs
+@pytest.mark.slow
 def test_a_sleep_ends_no_call_of_a_script_that_a_failure_would_end(job: Job) -> None:
     sleep_ends_no_call(job, how="plain")
 

@@ -95,6 +95,7 @@ def test_calls_are_noted_under_the_numbers_of_the_recorder_and_classes_stay_what
     assert any(shape.splits == ((8,), (8,)) for shape in dump.shapes)
 
 
+@pytest.mark.slow
 def test_compiled_code_stays_as_it_is_and_our_lines_are_in_no_traceback(tmp_path: Path) -> None:
     said, folder = played(
         "def step(x):\n    y = x * 2\n    dist.broadcast(y, 0)\n    return y + 1\n"
