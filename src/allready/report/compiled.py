@@ -1,7 +1,8 @@
 """The compiled templates beside their sources, as Python keeps compiled modules in `__pycache__`.
 
 To compile them takes longer than everything else that a short job's end asks of the processor.  A file that cannot be
-read or written, is another's work or is damaged costs that time again and nothing else.
+read or written, or is damaged, costs that time again and nothing else.  They are trusted as Python's own are: who may
+write there may change the modules beside them as well.
 """
 
 import hashlib

@@ -192,6 +192,22 @@ def test_damaged_records_pass_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x1b[32ma\x1b[0m\n\x1b[32mb\x1b[0m\nTraining fin", b"a\nb\nTraining fin"),
+        (docker(["a", "b"]).encode() + b'{"log": "Training fin', b'a\nb\n{"log": "Training fin'),
+        (docker(["a", "b"]).encode() + b'{"log": "Training fin", "stream": "stdout"}\n', b"a\nb\nTraining fin"),
+        (docker(["a", "b"]).encode() + b'{"log": "done\\n", "stream": "stdout"}', b"a\nb\ndone\n"),
+    ],
+)
+def test_a_last_line_that_breaks_off_has_no_end_in_the_text_either(data: bytes, text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(data)
+    lines = contents(path).data[str(path)].splitlines(keepends=True)
+    assert b"".join(line.split(b"Z ", 1)[-1] for line in lines).replace(b"\n ", b"\n").lstrip() == text
+
+
+@pytest.mark.parametrize(
     "text",
     [
         '{"loss": 1.5, "step": 3}\n{"loss": 1.4, "step": 4}\n',

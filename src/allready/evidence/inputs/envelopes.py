@@ -84,7 +84,7 @@ class Envelope(Protocol):
         ...
 
     def rest(self) -> bytes:
-        """What is left at the end."""
+        """What is left at the end: lines in pieces, of which the last has no end."""
         ...
 
 
@@ -270,7 +270,7 @@ class _Records:
 
     def rest(self) -> bytes:
         texts = self._pieces.rest()
-        return (self._pieces.owed() + "".join(f"{text}\n" for text in texts)).encode("utf-8", "replace")
+        return (self._pieces.owed() + "\n".join(texts)).encode("utf-8", "replace")
 
 
 @functools.cache
@@ -321,7 +321,7 @@ class _Cri:
 
     def rest(self) -> bytes:
         texts = self._pieces.rest()
-        return (self._pieces.owed() + "".join(f"{text}\n" for text in texts)).encode("utf-8", "surrogateescape")
+        return (self._pieces.owed() + "\n".join(texts)).encode("utf-8", "surrogateescape")
 
 
 class _Colours:
@@ -386,14 +386,20 @@ class Opened:
             self._num_held += len(data)
         if self._num_held <= _MAX_LINE_BYTES:
             return b""
-        out = self._envelope.rest() + b"".join(self._parts)
+        rest = self._envelope.rest()
+        out = (rest and rest + b"\n") + b"".join(self._parts)
         self._parts, self._num_held, self._is_long = [], 0, True
         return out
 
     def _last(self) -> bytes:
         held = b"".join(self._parts)
         self._parts = []
-        return (self._envelope.opened(held + b"\n") if held else b"") + self._envelope.rest()
+        out = self._envelope.opened(held + b"\n") if held else b""
+        # A line that breaks off breaks off in the text, too: its program was still writing.  A record that can be read
+        # is whole without a newline.
+        is_whole = isinstance(self._envelope, _Records) and out != held + b"\n"
+        rest = self._envelope.rest()
+        return out + rest if is_whole or rest else out.removesuffix(b"\n")
 
 
 def opened(intake: Intake, head: bytes) -> tuple[Intake, list[Envelope]]:
