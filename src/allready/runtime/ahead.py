@@ -32,6 +32,7 @@ LOOK_S = 0.05
 _STREAMS = 8
 _IDLE_S = 1.0
 _CLOSE_S = 1.0
+_SLEEP_S = 60.0
 
 
 class Batch:
@@ -215,7 +216,7 @@ class Ahead:
                 self._wake.clear()
                 self._is_awake = False
                 if not (self._calls() or self._closed.is_set()):  # neither came in between
-                    self._wake.wait()
+                    self._wake.wait(_SLEEP_S)
                 idle_since_s = time.monotonic()
                 continue
             # The last one: those before it are done if it is.
