@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from allready.evidence.growth import Growth
 from allready.evidence.inputs import find
 from allready.evidence.inputs.envelopes import Opened, envelope_of
+from allready.evidence.lines.native import SWITCH, native
 from allready.evidence.readers import read_found
 from allready.evidence.reading import Reading
 from tests.evidence.inputs.contents import contents
@@ -219,6 +221,98 @@ def test_a_last_line_that_breaks_off_has_no_end_in_the_text_either(data: bytes, 
 )
 def test_what_has_no_envelope_stays_as_it_is(text: str) -> None:
     assert envelope_of(text.encode()) is None
+
+
+class Parts:
+    """A feed of so many bytes at a time."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        self._data, self._most = data, most
+
+    def read(self, most: int) -> bytes:
+        size = min(most, self._most)
+        out, self._data = self._data[:size], self._data[size:]
+        return out
+
+
+SOME_TEXT = (
+    "a",
+    " ",
+    "\n",
+    "\t",
+    '"',
+    "\\",
+    "é",
+    "中",
+    "😀",
+    "\0",
+    "\x1b[31m",
+    "/",
+    20 * "x",
+    "{",
+    "\r",
+    "\x7f",
+    "\u2028",
+)
+SOME_BYTES = b'"\\{}[]:,0u1eE+-. \x00\x80\xc0\xed\xf4\r'
+
+
+def some_text(rng: random.Random) -> str:
+    return "".join(rng.choices(SOME_TEXT, k=rng.randrange(8)))
+
+
+def some_value(rng: random.Random, depth: int = 0) -> object:
+    plain = (0, -1, 1.5, 1e300, -0.0, 10**22, None, True, some_text(rng))
+    if depth > 2 or rng.random() < 0.7:
+        return rng.choice(plain)
+    values = {some_text(rng): some_value(rng, depth + 1) for _ in range(rng.randrange(3))}
+    return rng.choice((values, [*values.values()]))
+
+
+def some_record(rng: random.Random) -> bytes:
+    """One line, mostly like Docker's; some with other fields, some damaged."""
+    record: dict[str, object] = {"log": some_text(rng) + rng.choice(("\n", "\n", "\n", "")), "stream": "stdout"}
+    record["time"] = stamp(rng.randrange(1000))
+    if rng.random() < 0.3:
+        record[rng.choice(("log", "time", "stream", "x", some_text(rng)))] = some_value(rng)
+        del record[rng.choice([*record])]
+    items = rng.sample([*record.items()], len(record))
+    separators = rng.choice(((",", ":"), (", ", ": ")))
+    line = bytearray(json.dumps(dict(items), ensure_ascii=rng.random() < 0.5, separators=separators).encode())
+    if rng.random() < 0.1:
+        line[rng.randrange(len(line))] = rng.choice(SOME_BYTES)
+    return bytes(line) + b"\n"
+
+
+@pytest.mark.skipif(native() is None, reason="the compiled part of the scanner is not built here")
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("ends", ["\n", ""])
+@pytest.mark.parametrize("layer", ["time", "no time", "colours"])
+def test_compiled_or_not_what_is_opened_is_the_same(
+    seed: int, ends: str, layer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(f"{seed}{ends}{layer}")
+    record = {"log": f"NCCL INFO Launch mode Parallel{ends}"} | ({"time": stamp(0)} if layer == "time" else {})
+    head = 20 * (json.dumps(record).encode() + b"\n")
+    data = head + b"".join(rng.choice((some_record(rng), head)) for _ in range(150))
+    if layer == "colours":
+        head = 20 * b"\x1b[1mstep 1\x1b[0m\n"
+        data = (
+            head + bytes(rng.choices(b"\x1b\x1b\x1b[]0;mK?\x07\\a\n /!@Z^_~", k=3000)) + b"\x1b[" + 41 * b"1" + b"m\n"
+        )
+
+    def opened() -> tuple[bytes, list[int]]:
+        envelope = envelope_of(head)
+        assert envelope is not None
+        feed, out = Opened(Parts(data, 5000), envelope), b""
+        while piece := feed.read(1 << 16):
+            out += piece
+        return out, [envelope.moves.line_of(number) for number in range(1, 200)] if envelope.moves else []
+
+    compiled = opened()
+    monkeypatch.setenv(SWITCH, "1")
+    assert native() is None
+    assert opened() == compiled
 
 
 def test_memory_stays_bounded_whatever_the_lines_are() -> None:

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,9 @@ from allready.evidence import sniff
 from allready.evidence.inputs.codecs import CHUNK, Feed
 from allready.evidence.inputs.intake import Guarded, Intake
 
+if TYPE_CHECKING:
+    from allready.evidence.lines.native import Native
+
 MAX_LAYERS = 4
 """Envelopes in envelopes: Loki keeps Docker's records, and their text has colours."""
 
@@ -30,8 +33,11 @@ _MAX_LINE_BYTES = 1 << 20  # a longer one passes as it is
 _MAX_JOINED = 1 << 16  # characters of a line that came in pieces; as much as is examined of one
 _MAX_MOVES = 1 << 20
 _SAMPLE = 100
+_MIN_AT_ONCE, _MAX_SINGLE = 8, 16
+"""So often in a row the compiled part may stop within fewer lines; Python then takes what is left of the piece."""
 _MIN_SHARE, _MIN_COLOURED = 0.9, 0.5
 _TEXT_KEYS = ("log", "message", "textPayload", "line")
+_STREAM_KEY = "stream"
 _TIME_KEYS = ("time", "timestamp", "@timestamp")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
 _CRI = re.compile(rb"(\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP])(?::[^ \n]{0,40})? ")
@@ -202,11 +208,30 @@ class _Records:
         self._keys = text_key, time_key
         self._decoder = _decoder(text_key, time_key, has_ends)
         self._pieces = _Pieces()
+        self._native = _native()
 
     def again(self) -> "_Records":
         return _Records(*self._keys, has_ends=self._has_ends)
 
     def opened(self, lines: bytes) -> bytes:
+        assert self.moves is not None
+        if self._native is None:
+            return self._by_python(lines)
+        text_key, time_key = self._keys
+        keys = text_key, time_key or "", _STREAM_KEY if self._has_ends else ""
+        out, at, num_single = list[bytes](), 0, 0
+        while at < len(lines) and num_single < _MAX_SINGLE:
+            if not self._pieces:
+                text, at, num = self._native.records(lines, at, keys, has_ends=self._has_ends)
+                self.moves.num_lines += num
+                num_single = 0 if num >= _MIN_AT_ONCE else num_single + 1
+                out.append(text)
+            if end := lines.find(b"\n", at) + 1:
+                out.append(self._one(lines[at:end]))
+                at = end
+        return b"".join([*out, self._by_python(lines[at:])] if at < len(lines) else out)
+
+    def _by_python(self, lines: bytes) -> bytes:
         num = lines.count(b"\n")
         try:
             rows = self._decoder.decode_lines(lines)
@@ -273,9 +298,16 @@ class _Records:
         return (self._pieces.owed() + "\n".join(texts)).encode("utf-8", "replace")
 
 
+def _native() -> "Native | None":
+    from allready.evidence.lines.native import native
+
+    return native()
+
+
 @functools.cache
 def _decoder(text_key: str, time_key: str | None, has_stream: bool) -> "msgspec.json.Decoder[Any]":
-    names = {"text": text_key} | ({"time": time_key} if time_key else {}) | ({"stream": "stream"} if has_stream else {})
+    names = {"text": text_key, "time": time_key or "", "stream": _STREAM_KEY if has_stream else ""}
+    names = {name: key for name, key in names.items() if key}
     fields = [(name, str) if name == "text" else (name, str, "") for name in names]
     row: type[Struct] = msgspec.defstruct("Row", fields, rename=names)
     return msgspec.json.Decoder(row)
@@ -330,11 +362,16 @@ class _Colours:
     moves: Moves | None = None
     is_optional = False
 
+    def __init__(self) -> None:
+        self._native = _native()
+
     def again(self) -> "_Colours":
-        return self
+        return _Colours()
 
     def opened(self, lines: bytes) -> bytes:
-        return _ESCAPES.sub(b"", lines) if b"\x1b" in lines else lines
+        if b"\x1b" not in lines:
+            return lines
+        return _ESCAPES.sub(b"", lines) if self._native is None else self._native.uncoloured(lines)
 
     def rest(self) -> bytes:
         return b""

@@ -14,7 +14,7 @@
 
 typedef const uint8_t *Bytes;
 
-#define VERSION 3
+#define VERSION 4
 #define MOST_LINE 8192 /* a longer line has no form */
 #define MOST_FORM 1024
 #define MOST_HOST 255
@@ -519,4 +519,285 @@ EXPORT void allready_match(Bytes data, const int64_t *starts, const int64_t *len
             break;
         }
     }
+}
+
+/* The rest: lines out of what collectors of logs put around them (`inputs/envelopes.py`).  Strict: what is not plainly
+ * JSON, UTF-8 or an escape of a terminal is left to Python, which decides about it. */
+
+static inline int is_continuation(Bytes p) { return (*p & 0xc0) == 0x80; }
+
+/* How many bytes the character has that begins here, which is none of ASCII; 0 where it is not UTF-8. */
+static int64_t character(Bytes p, Bytes end) {
+    int64_t n = *p < 0xc2 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf5 ? 4 : 0;
+    if (!n || end - p < n) return 0;
+    for (int64_t i = 1; i < n; i++)
+        if (!is_continuation(p + i)) return 0;
+    if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f)) return 0; /* too long a form; a surrogate */
+    if ((*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f)) return 0;
+    return n;
+}
+
+/* The first byte from here on that ends a string or has a meaning in it: a quote, a backslash, control or not ASCII. */
+static inline Bytes plain_end(Bytes p, Bytes end) {
+#if defined(__x86_64__)
+    for (; end - p >= 16; p += 16) {
+        __m128i some = _mm_loadu_si128((const __m128i *)p);
+        __m128i found = _mm_or_si128(_mm_cmpeq_epi8(some, _mm_set1_epi8('"')), _mm_cmpeq_epi8(some, _mm_set1_epi8('\\')));
+        int bits = _mm_movemask_epi8(_mm_or_si128(found, _mm_cmplt_epi8(some, _mm_set1_epi8(' ')))); /* signed */
+        if (bits) return p + __builtin_ctz((unsigned)bits);
+    }
+#endif
+    while (p < end && *p >= ' ' && *p < 0x80 && *p != '"' && *p != '\\') p++;
+    return p;
+}
+
+/* The number that four hexadecimal digits make; -1 where they are others. */
+static int32_t code_unit(Bytes p, Bytes end) {
+    int32_t unit = 0;
+    if (end - p < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        uint8_t low = p[i] | 0x20;
+        if (!is_digit(p[i]) && (uint8_t)(low - 'a') > 5) return -1;
+        unit = unit << 4 | (is_digit(p[i]) ? p[i] - '0' : low - 'a' + 10);
+    }
+    return unit;
+}
+
+/* A string from behind its first quote to its last one, or 0; whether it has escapes. */
+static Bytes string_end(Bytes p, Bytes end, int *has_escapes) {
+    *has_escapes = 0;
+    while ((p = plain_end(p, end)) < end && *p != '"') {
+        if (*p == '\\') {
+            *has_escapes = 1;
+            if (end - p < 2) return 0;
+            if (p[1] == 'u') {
+                int32_t unit = code_unit(p + 2, end);
+                if (unit < 0 || (unit >= 0xd800 && unit < 0xe000)) return 0;
+                p += 6;
+            } else {
+                if (!memchr("\"\\/bfnrt", p[1], 8)) return 0;
+                p += 2;
+            }
+        } else {
+            int64_t n = *p < 0x80 ? 0 : character(p, end);
+            if (!n) return 0;
+            p += n;
+        }
+    }
+    return p < end ? p : 0;
+}
+
+static inline Bytes past_blanks(Bytes p, Bytes end) {
+    while (p < end && (*p == ' ' || *p == '\t' || *p == '\r')) p++;
+    return p;
+}
+
+static inline Bytes past_digits(Bytes p, Bytes end) {
+    while (p < end && is_digit(*p)) p++;
+    return p;
+}
+
+static Bytes number_end(Bytes p, Bytes end) {
+    if (p < end && *p == '-') p++;
+    if (p >= end || !is_digit(*p)) return 0;
+    p = *p == '0' ? p + 1 : past_digits(p, end);
+    if (p < end && *p == '.') {
+        if (++p >= end || !is_digit(*p)) return 0;
+        p = past_digits(p, end);
+    }
+    if (p < end && (*p | 0x20) == 'e') {
+        p++;
+        if (p < end && (*p == '+' || *p == '-')) p++;
+        if (p >= end || !is_digit(*p)) return 0;
+        p = past_digits(p, end);
+    }
+    return p;
+}
+
+/* Behind a value of any kind, or 0: objects and arrays in each other to a depth. */
+static Bytes value_end(Bytes p, Bytes end, int depth) {
+    static const char *const WORDS[] = {"true", "false", "null"};
+    int has_escapes;
+    p = past_blanks(p, end);
+    if (p >= end) return 0;
+    if (*p == '"') return (p = string_end(p + 1, end, &has_escapes)) ? p + 1 : 0;
+    if (*p != '{' && *p != '[') {
+        for (int i = 0; i < 3; i++) {
+            size_t n = strlen(WORDS[i]);
+            if ((size_t)(end - p) >= n && !memcmp(p, WORDS[i], n)) return p + n;
+        }
+        return number_end(p, end);
+    }
+    uint8_t is_object = *p == '{', close = is_object ? '}' : ']';
+    if (!depth) return 0;
+    p = past_blanks(p + 1, end);
+    if (p < end && *p == close) return p + 1;
+    for (;;) {
+        if (is_object) {
+            if (p >= end || *p != '"' || !(p = string_end(p + 1, end, &has_escapes))) return 0;
+            p = past_blanks(p + 1, end);
+            if (p >= end || *p++ != ':') return 0;
+        }
+        if (!(p = value_end(p, end, depth - 1))) return 0;
+        p = past_blanks(p, end);
+        if (p >= end) return 0;
+        if (*p == close) return p + 1;
+        if (*p++ != ',') return 0;
+        p = past_blanks(p, end);
+    }
+}
+
+/* Copies a string without its escapes; where it ends in `out`. */
+static uint8_t *unescaped(Bytes p, Bytes end, uint8_t *out) {
+    static const uint8_t BY_LETTER[128] = {['"'] = '"', ['\\'] = '\\', ['/'] = '/', ['b'] = 8,
+                                           ['f'] = 12,  ['n'] = 10,    ['r'] = 13,  ['t'] = 9};
+    while (p < end) {
+        Bytes next = memchr(p, '\\', (size_t)(end - p));
+        if (!next) next = end;
+        memcpy(out, p, (size_t)(next - p));
+        out += next - p;
+        p = next;
+        if (p >= end) break;
+        if (p[1] != 'u') {
+            *out++ = BY_LETTER[p[1]];
+            p += 2;
+            continue;
+        }
+        int32_t unit = code_unit(p + 2, end);
+        p += 6;
+        if (unit < 0x80) {
+            *out++ = (uint8_t)unit;
+        } else if (unit < 0x800) {
+            *out++ = (uint8_t)(0xc0 | unit >> 6);
+            *out++ = (uint8_t)(0x80 | (unit & 0x3f));
+        } else {
+            *out++ = (uint8_t)(0xe0 | unit >> 12);
+            *out++ = (uint8_t)(0x80 | (unit >> 6 & 0x3f));
+            *out++ = (uint8_t)(0x80 | (unit & 0x3f));
+        }
+    }
+    return out;
+}
+
+enum { TEXT, TIME, STREAM, NUM_KEYS };
+
+typedef struct {
+    Bytes keys[NUM_KEYS]; /* of the text, the time, the stream; those of no length are not asked for */
+    int64_t lengths[NUM_KEYS];
+    int64_t has_ends; /* a text ends with its newline; otherwise it is a piece of a line */
+} Record;
+
+typedef struct {
+    Bytes start, end;
+    int has_escapes;
+} Text;
+
+/* The texts of the one object between `p` and `end`: whether it is one, each key at most once and with a string. */
+static int texts_of(Bytes p, Bytes end, const Record *record, Text *texts) {
+    for (int i = 0; i < NUM_KEYS; i++) texts[i].start = 0;
+    if (p >= end || *p++ != '{') return 0;
+    for (;;) {
+        int key = 0;
+        Text name, text;
+        p = past_blanks(p, end);
+        if (p >= end || *p != '"') return 0;
+        name.start = p + 1;
+        name.end = string_end(name.start, end, &name.has_escapes);
+        if (!name.end || name.has_escapes) return 0;
+        p = past_blanks(name.end + 1, end);
+        if (p >= end || *p++ != ':') return 0;
+        for (; key < NUM_KEYS; key++)
+            if (record->lengths[key] && record->lengths[key] == name.end - name.start &&
+                !memcmp(record->keys[key], name.start, (size_t)record->lengths[key]))
+                break;
+        if (key < NUM_KEYS) {
+            p = past_blanks(p, end);
+            if (p >= end || *p != '"' || texts[key].start) return 0;
+            text.start = p + 1;
+            text.end = string_end(text.start, end, &text.has_escapes);
+            if (!text.end) return 0;
+            texts[key] = text;
+            p = text.end + 1;
+        } else if (!(p = value_end(p, end, 16))) {
+            return 0;
+        }
+        p = past_blanks(p, end);
+        if (p >= end) return 0;
+        if (*p == '}') return past_blanks(p + 1, end) == end;
+        if (*p++ != ',') return 0;
+    }
+}
+
+/* The lines of JSON records of one line each, up to the first that is another: how many bytes are read, written to
+ * `out`, which has as much room, and how many lines they are. */
+EXPORT int64_t allready_records(Bytes data, int64_t size, const Record *record, uint8_t *out, int64_t *written,
+                                int64_t *lines) {
+    Bytes p = data, end = data + size, line_end;
+    uint8_t *at = out;
+    Text texts[NUM_KEYS];
+    *lines = 0;
+    while (p < end && (line_end = memchr(p, '\n', (size_t)(end - p))) && texts_of(p, line_end, record, texts)) {
+        const Text *text = &texts[TEXT], *time = &texts[TIME];
+        uint8_t *start = at;
+        if (!text->start || (time->start && time->has_escapes)) break;
+        if (record->lengths[TIME]) {
+            size_t n = time->start ? (size_t)(time->end - time->start) : 0;
+            memcpy(at, time->start ? time->start : p, n);
+            at += n;
+            *at++ = ' ';
+        }
+        uint8_t *front = at;
+        if (text->has_escapes) {
+            at = unescaped(text->start, text->end, at);
+        } else {
+            memcpy(at, text->start, (size_t)(text->end - text->start));
+            at += text->end - text->start;
+        }
+        int is_ended = at > front && at[-1] == '\n';
+        if (is_ended) at--;
+        if ((record->has_ends && !is_ended) || memchr(front, '\n', (size_t)(at - front))) {
+            at = start;
+            break;
+        }
+        *at++ = '\n';
+        ++*lines;
+        p = line_end + 1;
+    }
+    *written = at - out;
+    return p - data;
+}
+
+/* Behind the escape that begins here, or `p`: \x1b[...m and its like, titles, two bytes. */
+static Bytes escape_end(Bytes p, Bytes end) {
+    Bytes q = p + 1, most;
+    if (q >= end) return p;
+    if (*q == '[') {
+        for (most = ++q + 40; q < end && q < most && *q >= '0' && *q <= '?'; q++) continue;
+        for (most = q + 8; q < end && q < most && *q >= ' ' && *q <= '/'; q++) continue;
+        return q < end && *q >= '@' && *q <= '~' ? q + 1 : p;
+    }
+    if (*q == ']') {
+        for (most = ++q + 400; q < end && q < most && *q != 7 && *q != 0x1b && *q != '\n'; q++) continue;
+        if (q < end && *q == 7) return q + 1;
+        return end - q >= 2 && *q == 0x1b && q[1] == '\\' ? q + 2 : q;
+    }
+    return (*q >= '@' && *q <= 'Z') || *q == '\\' || *q == '^' || *q == '_' ? q + 1 : p;
+}
+
+/* Copies the bytes without the escapes of a terminal; how many are left. */
+EXPORT int64_t allready_uncoloured(Bytes p, int64_t size, uint8_t *out) {
+    Bytes end = p + size;
+    uint8_t *at = out;
+    while (p < end) {
+        Bytes next = memchr(p, 0x1b, (size_t)(end - p)), behind;
+        if (!next) next = end;
+        memcpy(at, p, (size_t)(next - p));
+        at += next - p;
+        p = next;
+        if (p >= end) break;
+        behind = escape_end(p, end);
+        if (behind == p) *at++ = *p++;
+        p = behind > p ? behind : p;
+    }
+    return at - out;
 }

@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 
 LIBRARY = Path(__file__).with_name("native.lib")
-VERSION = 3
+VERSION = 4
 SWITCH = "ALLREADY_NO_NATIVE"
 _MOST_SEGMENTS = 4_096
 """New ones between carriage returns that one call tells."""
@@ -40,6 +40,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "processes": (_INT, (*_SOME_LINES, _AT, *_TABLE, _AT, _AT)),
     "groups": (_INT, (_AT, _INT, *_TABLE, _AT, _AT, _AT)),
     "marks": (_INT, (*_SOME_LINES, _INT, _INT, _INT, _AT, *_TABLE, *6 * (_AT,))),
+    "records": (_INT, (_AT, _INT, _AT, _AT, _AT, _AT)),
+    "uncoloured": (_INT, (_AT, _INT, _AT)),
     "match": (None, (_AT, _AT, _AT, _INT, _AT, _AT, _INT, _AT, _AT, _AT, _AT)),
 }
 
@@ -129,6 +131,14 @@ class _SegmentsPlace(ctypes.Structure):
     ]  # fmt: skip
 
 
+class _Record(ctypes.Structure):
+    """`Record` of `native.c`."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
+        ("keys", 3 * ctypes.c_char_p), ("lengths", 3 * _INT), ("has_ends", _INT)
+    ]  # fmt: skip
+
+
 class FormNumbers(NamedTuple):
     """The number of each line's form (0 where it can have none, -1 where it is new) and its hash, 0 where it has
     carriage returns; how many are new.  `num_segments` stand between carriage returns, `num_new_segments` of them are
@@ -154,6 +164,7 @@ class Native:
         self._scratch: Words = np.zeros(1 << 10, np.uint64)
         self._scratch_values: Ints = np.zeros(1 << 10, np.int64)
         self._places: Ints = np.empty(0, np.int64)
+        self._bytes: Array = np.empty(0, np.uint8)
 
     def table(self) -> HashTable:
         """An empty one."""
@@ -248,6 +259,34 @@ class Native:
             good = is_good(first, place.value)
             known.add(np.array([hashed.value], np.uint64), np.array([good], np.int64))
         return found[0][: num_found.value], found[1][: num_found.value], found[2][: num_found.value]
+
+    def records(
+        self, lines: bytes, start: int, keys: tuple[str, str, str], *, has_ends: bool
+    ) -> tuple[bytes, int, int]:
+        """JSON records from `start` on, up to the first that is not plainly one with one line: the lines in them, where
+        they end and how many they are.
+
+        `keys`: of the text, of the time that is put before it and of the stream, "" where there is none.  `has_ends`:
+        a text without a newline at its end is a piece of a line.
+        """
+        names = [key.encode() for key in keys]
+        record = _Record((3 * ctypes.c_char_p)(*names), (3 * _INT)(*map(len, names)), has_ends)
+        data = np.frombuffer(lines, np.uint8)
+        out, written, num = self._room(len(lines) - start), _INT(0), _INT(0)
+        args = data.ctypes.data + start, len(lines) - start, ctypes.addressof(record), out.ctypes.data
+        read = self._library.allready_records(*args, *map(ctypes.addressof, (written, num)))
+        return out[: written.value].tobytes(), start + read, num.value
+
+    def uncoloured(self, lines: bytes) -> bytes:
+        """The same without escapes of a terminal."""
+        data, out = np.frombuffer(lines, np.uint8), self._room(len(lines))
+        return out[: self._library.allready_uncoloured(data.ctypes.data, len(lines), out.ctypes.data)].tobytes()
+
+    def _room(self, size: int) -> Array:
+        """Bytes to write to, until it is asked for again."""
+        if size > len(self._bytes):
+            self._bytes = np.empty(size, np.uint8)
+        return self._bytes
 
     def match(
         self,
