@@ -51,7 +51,7 @@ def test_a_new_rule_passes_its_own_tests_and_those_of_the_texts(checkout: Path) 
 
 
 def test_refuses_what_is_there_already_and_writes_nothing(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    there = checkout / "src/allready/rules/net/mtu_differs.py"
+    there = checkout / "tests/rules/net/test_mtu_differs.py"
     before = there.read_bytes()
     assert dev.main(["new-rule", "net", "mtu_differs"], root=checkout) == 2
     assert "already exists" in capsys.readouterr().err

@@ -28,7 +28,7 @@ from allready.model import (
     StageResult,
     Status,
 )
-from allready.rules.job.node_absent import node_absent
+from allready.rules.job.nodes import node_absent
 from tests.fleets import claim, fleet, healthy_collectives, healthy_node, healthy_reach, healthy_roll
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.flight.given import Splits
@@ -131,46 +132,79 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
     run = _with_shorter_calls(_with_reported_misfits(run, reported, dumps), reported)
     if run.mismatches or len(reported) != 1:
         return run
-    rank = reported[0].rank
-    assert rank is not None
     chosen, _ = by_rank(dumps)
     for group in groups_of(chosen):
-        tracks, _ = tracks_of(group)
-        progress = next((p for p in run.progress if p.group == group.name and rank in p.positions), None)
-        if progress is None:
-            continue
-        in_loop = _call_of_its_loop(run, reported[0], group, tracks, progress)
-        if in_loop is not None:
-            return replace(run, mismatches=(in_loop,))
-        others = set(progress.members or progress.positions) - {rank}
-        seq = min((t.hi for r, t in tracks.items() if r in others), default=0)  # the one that all of them were in
-        if seq < progress.positions[rank].enqueued:
-            continue
-        made = {r: o for r, t in tracks.items() for o in (operation_at(group, t, seq),) if o is not None}
-        if rank in made or len(others) < 2 or set(made) != others:
-            continue
-        if len({(o.name, o.num_elements, o.dtype) for o in made.values()}) != 1:
-            continue
-        one = next(iter(made.values()))
-        low = max(tracks[rank].hi if rank in tracks else 0, progress.positions[rank].completed or 0)
-        since = (operation_at(group, tracks[min(others)], n) for n in range(max(low + 1, seq - _MAX_SINCE), seq + 1))
-        if any(o is None or o.name not in ALIKE for o in since):  # it may have died in any of these
-            continue
-        mismatch = Mismatch(
-            group=progress.group,
-            base_name=progress.name,
-            source=progress.source,
-            kind="size",
-            seq=seq,
-            label=progress.label,
-            odd=(rank,),
-            by_rank={**made, rank: Operation(seq=seq, name=one.name, site=_site_of(run, reported[0], made))},
-            origins={rank: reported[0].origin, **{r: tracks[r].dump.origin for r in made if r in tracks}},
-        )
-        return replace(run, mismatches=(mismatch,))
+        others = _others_call(run, reported[0], group)
+        if others is not None and (mismatch := _call_of_its_loop(run, others) or _odd_size(run, others)) is not None:
+            return replace(run, mismatches=(mismatch,))
     if any(word in reported[0].text.lower() for word in OWN_CHECKS):
         return replace(run, mismatches=(_own_fault(reported[0], run),))
     return run
+
+
+class _OthersCall(Struct, frozen=True):
+    """The last call that all others of a group were in, which they made alike and the rank that died did not record."""
+
+    group: Group
+    tracks: Mapping[int, Track]
+    progress: GroupProgress
+    death: Death
+    rank: int
+    seq: int
+    made: Mapping[int, Operation]
+
+    @property
+    def one(self) -> Operation:
+        """Any of them."""
+        return self.made[min(self.made)]
+
+    def at(self, seq: int) -> Operation | None:
+        """What they did there."""
+        return operation_at(self.group, self.tracks[min(self.made)], seq)
+
+    def mismatch(self, own: Operation, odd: tuple[int, ...], *, is_by_turn: bool = False) -> Mismatch:
+        """With the call that the rank made instead."""
+        return Mismatch(
+            group=self.progress.group,
+            base_name=self.progress.name,
+            source=self.progress.source,
+            kind="size",
+            seq=self.seq,
+            label=self.progress.label,
+            odd=odd,
+            by_rank=dict(sorted({**self.made, self.rank: own}.items())),
+            origins={self.rank: self.death.origin, **{r: self.tracks[r].dump.origin for r in self.made}},
+            out_of_turn=odd if is_by_turn else (),
+        )
+
+
+def _others_call(run: RunEvidence, death: Death, group: Group) -> _OthersCall | None:
+    rank = death.rank
+    progress = next((p for p in run.progress if p.group == group.name and rank in p.positions), None)
+    if progress is None or rank is None:
+        return None
+    tracks, _ = tracks_of(group)
+    others = set(progress.members or progress.positions) - {rank}
+    seq = min((t.hi for r, t in tracks.items() if r in others), default=0)
+    made = {r: o for r, t in tracks.items() if r in others and (o := operation_at(group, t, seq)) is not None}
+    if not others or set(made) != others or (rank in tracks and tracks[rank].hi >= seq):
+        return None
+    if len({(o.name, o.num_elements, o.dtype) for o in made.values()}) != 1:
+        return None
+    return _OthersCall(group, tracks, progress, death, rank, seq, made)
+
+
+def _odd_size(run: RunEvidence, others: _OthersCall) -> Mismatch | None:
+    """That call with another size, where it cannot have died in any other."""
+    rank, seq, position = others.rank, others.seq, others.progress.positions[others.rank]
+    if seq < position.enqueued or len(others.made) < 2:
+        return None
+    low = max(others.tracks[rank].hi if rank in others.tracks else 0, position.completed or 0)
+    since = (others.at(n) for n in range(max(low + 1, seq - _MAX_SINCE), seq + 1))
+    if any(o is None or o.name not in ALIKE for o in since):
+        return None
+    site = _site_of(run, others.death, others.made)
+    return others.mismatch(Operation(seq=seq, name=others.one.name, site=site), (rank,))
 
 
 def _site_of(run: RunEvidence, death: Death, made: Mapping[int, Operation]) -> CallSite | None:
@@ -182,56 +216,37 @@ def _site_of(run: RunEvidence, death: Death, made: Mapping[int, Operation]) -> C
     return sites.pop() if len(sites) == 1 and None not in theirs else death.site
 
 
-def _call_of_its_loop(
-    run: RunEvidence, death: Death, group: Group, tracks: Mapping[int, Track], progress: GroupProgress
-) -> Mismatch | None:
-    """All others made one call alike, and the rank had as much room as a call of their loop needs: it made that one.
+def _call_of_its_loop(run: RunEvidence, others: _OthersCall) -> Mismatch | None:
+    """The rank had as much room as a call of the others' loop needs: it made that one.
 
     More bytes came than it had room for, in the ratio of the sizes of both.
     """
-    rank = death.rank
-    assert rank is not None
-    site = next((call_of_stack(s).site for s in run.stacks if s.rank == rank and s.role == "rank"), death.site)
-    others = set(progress.members or progress.positions) - {rank}
-    seq = min((t.hi for r, t in tracks.items() if r in others), default=0)
-    made = {r: o for r, t in tracks.items() if r in others and (o := operation_at(group, t, seq)) is not None}
-    stated = _TOO_LONG.search(death.text)
-    if stated is None or not others or set(made) != others or (rank in tracks and tracks[rank].hi >= seq):
-        return None
-    if len({(o.name, o.num_elements, o.dtype) for o in made.values()}) != 1:
+    rank, seq, one = others.rank, others.seq, others.one
+    stated = _TOO_LONG.search(others.death.text)
+    if stated is None:
         return None
     came_bytes, room_bytes = map(int, stated.groups())
-    one, its = made[min(others)], tracks[min(others)]
-    known = codes_before({r: t for r, t in calls_of(tracks).items() if r in others}, seq)
+    known = codes_before({r: t for r, t in calls_of(others.tracks).items() if r in others.made}, seq)
     loop = loop_of(known)
     turn = known[-loop.period :].tolist() if loop is not None else []
     fitting = {
         code: o
         for at, code in enumerate(turn)
-        if (o := operation_at(group, its, seq - len(turn) + at)) is not None
+        if (o := others.at(seq - len(turn) + at)) is not None
         and (o.name, o.dtype) == (one.name, one.dtype)
         and came_bytes * (o.num_elements or 0) == room_bytes * (one.num_elements or 0) != 0
     }
     if len(fitting) != 1:
         return None
     [(code, call)] = fitting.items()
-    here = {rank: code} | dict.fromkeys(others, its.codes[seq - its.lo])
+    its = others.tracks[min(others.made)]
+    here = {rank: code} | dict.fromkeys(others.made, its.codes[seq - its.lo])
     late = out_of_turn(known, here)
     most = majority(here)
     if not late or late != (most.odd if most is not None else late if is_tie(here) else ()):
         return None
-    return Mismatch(
-        group=progress.group,
-        base_name=progress.name,
-        source=progress.source,
-        kind="size",
-        seq=seq,
-        label=progress.label,
-        odd=late,
-        by_rank=dict(sorted({**made, rank: replace(call, seq=seq, site=site)}.items())),
-        origins={rank: death.origin, **{r: tracks[r].dump.origin for r in made}},
-        out_of_turn=late,
-    )
+    own_stack = (call_of_stack(s).site for s in run.stacks if s.rank == rank and s.role == "rank")
+    return others.mismatch(replace(call, seq=seq, site=next(own_stack, others.death.site)), late, is_by_turn=True)
 
 
 def _with_shorter_calls(run: RunEvidence, reported: Sequence[Death]) -> RunEvidence:

@@ -9,7 +9,8 @@ A rule is a generator function under `@Rule(...)`.  Its parameters say what it n
   are evidence whose absence is not worth a "not checked";
 - a parameter with default None is optional: its absence is not worth a "not checked".
 
-One file is one rule; the file's folder gives the area (`loading` imports them).
+A file has one rule, or the few that ask one question of the same evidence; its folder gives the area (`loading`
+imports them).
 """
 
 import inspect
@@ -133,7 +134,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The function's name, which is also the name of its file, its test and its page's anchor."""
+        """The function's name, which is also the name of its test and its page's anchor."""
         assert self.body is not None
         return self.body.__name__
 

@@ -2,7 +2,7 @@ from msgspec.structs import replace
 
 from allready.facts.nvml import P2P_STATUS
 from allready.model import FactMissing, GpuFacts, GpuPair
-from allready.rules.gpu.p2p_switched_off import BY_SETTINGS
+from allready.rules.gpu.peers import BY_SETTINGS
 from tests.fleets import check, fleet
 from tests.rules.gpu.made_up import gpus
 

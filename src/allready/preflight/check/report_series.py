@@ -212,7 +212,7 @@ def _not_compared(collectives: Collectives | None) -> tuple[NotChecked, ...]:
 
 def _no_expectation(fleet: Fleet, findings: Sequence[Finding]) -> tuple[NotChecked, ...]:
     """That it is not published what this hardware should give, where a benchmark measured it."""
-    from allready.rules.bench.busbw_expected import busbw_expected  # no check of one machine alone needs it
+    from allready.rules.bench.expected import busbw_expected  # no check of one machine alone needs it
 
     run = fleet.collectives.runs[0] if fleet.collectives is not None and fleet.collectives.runs else None
     is_measured = run is not None and any(p.spread is not None and p.operation == "all_reduce" for p in run.points)

@@ -27,10 +27,7 @@ from allready.model import (
     WorldNode,
 )
 from allready.preflight.check.report_series import ReportSeries
-from allready.rules.env.devices_fail import devices_fail
-from allready.rules.env.devices_hang import devices_hang
-from allready.rules.env.import_fails import import_fails
-from allready.rules.env.import_hangs import import_hangs
+from allready.rules.env.children import devices_fail, devices_hang, import_fails, import_hangs
 from allready.text.reasons import fact_missing, not_checked, reason
 
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")

@@ -33,7 +33,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model.fill import words_of
-from allready.rules.port._holder import ANSWERED
+from allready.rules.port.holders import ANSWERED
 
 
 class _Victim(Struct):

@@ -16,7 +16,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import evidence_of, said
 from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model.fill import words_of
-from allready.rules.port._holder import ANSWERED
+from allready.rules.port.holders import ANSWERED
 
 
 @Rule(

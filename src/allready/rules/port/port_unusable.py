@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, RemedyStep, Severity, World
-from allready.rules.port._holder import is_taken, port_evidence
+from allready.rules.port.holders import is_taken, port_evidence
 
 
 @Rule(
