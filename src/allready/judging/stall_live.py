@@ -75,7 +75,8 @@ FILE_CALLS = {
 }  # fmt: skip
 SLEEP_CALLS = {"nanosleep", "clock_nanosleep", "select", "pselect6", "pause", "rt_sigtimedwait", "rt_sigsuspend"}
 LOCK_CALLS = {"futex", "futex_waitv"}
-NETWORK_CALLS = {"recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "accept4"}
+ACCEPTS = {"accept", "accept4"}
+NETWORK_CALLS = {"recvfrom", "recvmsg", "sendto", "sendmsg", "connect"} | ACCEPTS
 MEANINGS: Sequence[tuple[Collection[str], str]] = (
     (LOCK_CALLS, "lock"),
     (FILE_LOCKS, "file_lock"),
@@ -294,6 +295,16 @@ def _elsewhere(rank: _Rank) -> StallCause | None:
     return rank.cause(StallKind.ELSEWHERE if is_joined else StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=stays)
 
 
+def _serves(rank: _Rank) -> StallCause | None:
+    """It waits for somebody to connect, itself or in the thread for whose queue it waits: a server without requests may
+    wait for hours, and its other ranks with it."""
+    threads = rank.stack.threads if rank.stack is not None else ()
+    accepts = any(f.function == "accept" and f.file.endswith("socket.py") for t in threads for f in t.frames[:1])
+    if rank.call not in ACCEPTS and not (accepts and rank.is_in_queue):
+        return None
+    return rank.cause(StallKind.AWAITS, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE)
+
+
 def _lock(rank: _Rank) -> StallCause | None:
     heartbeat_age_s = rank.status.heartbeat_age_s
     runs_python = heartbeat_age_s is None or heartbeat_age_s < FRESH_HEARTBEAT_S
@@ -370,7 +381,8 @@ def _idle(rank: _Rank) -> StallCause | None:
 
 
 CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
-    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _file_lock, _left_groups, _endless, _work, _idle
+    _ended, _frozen, _gil, _child, _storage, _elsewhere, _serves, _lock, _file_lock, _left_groups, _endless, _work,
+    _idle,
 )  # fmt: skip
 """In this order; the last one always has an answer."""
 
