@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.model import EndKind, ProcessState
-from allready.model.process import FILE_LOCKS, ON_DESCRIPTORS, TIMED_WAIT
+from allready.model.process import FILE_LOCKS, ON_DESCRIPTORS, SHARED_WAIT, TIMED_WAIT
 from allready.proc import process
 from allready.proc.kill import kill_all, reap, send_signal
 from allready.proc.process import (
@@ -82,6 +82,9 @@ def test_calls_are_read_whatever_the_line_is() -> None:
     for operation in ("0x80", "0x189"):  # wait, and wait_bitset by the wall clock, both private
         assert parse_syscall(f"202 0x7f {operation} 0x0 0x7ffc 0x0 0xffffffff 0x7ff 0x7ff", names) == (TIMED_WAIT, None)
         assert parse_syscall(f"202 0x7f {operation} 0x0 0x0 0x0 0xffffffff 0x7ff 0x7ff", names) == ("futex", None)
+    for operation in ("0x0", "0x109"):  # not private: other processes have the lock, too
+        assert parse_syscall(f"202 0x7f {operation} 0x0 0x0 0x0 0xffffffff 0x7ff 0x7ff", names) == (SHARED_WAIT, None)
+        assert parse_syscall(f"202 0x7f {operation} 0x0 0x7ffc 0x0 0xffffffff 0x7ff 0x7ff", names) == (TIMED_WAIT, None)
     assert parse_syscall("202 0x7f 0x85 0x1 0x1 0x7f 0x4000001 0x7ff 0x7ff", names) == ("futex", None)  # wakes others
     assert parse_syscall("23 0x0 0x0 0x0 0x0 0x7ff 0x0 0x7ff 0x7ff", names) == ("select", None)  # a sleep
     assert parse_syscall("23 0x5 0x7ff 0x0 0x0 0x7ff 0x0 0x7ff 0x7ff", names) == ("select" + ON_DESCRIPTORS, None)

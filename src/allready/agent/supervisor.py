@@ -2,9 +2,10 @@
 ended."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,12 +22,17 @@ from allready.judging.loading import load
 from allready.judging.stop_signals import LEAVES_WITHIN_S
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
-from allready.model import Loss, NodeEvidence, NodeStatus, Report
+from allready.model import Gather, Loss, NodeEvidence, NodeStatus, Report, Status, UncheckedKind
 from allready.preflight.check.roll_call import RollCaller
 from allready.report.words import verdict_finding
+from allready.text.reasons import not_checked, reason
 
 if TYPE_CHECKING:
     from allready.live.monitor.monitor import Monitor
+
+log = logging.getLogger(__name__)
+Values = ParamSpec("Values")
+Answer = TypeVar("Answer")
 
 TICK_S = 0.2
 CALM_TICK_S = 0.5
@@ -107,8 +113,10 @@ class Supervisor:
                 raise ExchangeError("node 0's own part in the job ended early") from (
                     None if local.cancelled() else local.exception()
                 )
-        if self._monitor is not None and not self._is_final:
-            await self._send(self._monitor.finish(time.monotonic(), time.time()))
+        if not self._is_final:
+            report = self._observe(lambda monitor: monitor.finish(time.monotonic(), time.time()))
+            if report is not None:
+                await self._send(report)
         return self._outcome()
 
     def _awaits_words(self, now: float) -> bool:
@@ -162,32 +170,54 @@ class Supervisor:
 
     def _feed(self, now: float, *, until_s: float = float("inf")) -> None:
         """What has come goes to the monitor; nothing that nodes measured after `until_s` (node 0's wall clock)."""
-        monitor = self._monitor
         for item in self._table.news():
-            if monitor is None:
-                continue
-            if isinstance(item, NodeStatus):
-                if item.by_node_0(item.time_s) <= until_s:
-                    monitor.take_status(item, now, time.time())
-            elif isinstance(item, NodeEvidence):
-                if item.status.by_node_0(item.time_s) <= until_s:
-                    monitor.take_evidence(item, now)
-            elif item.node in self._nodes and until_s == float("inf"):
-                monitor.lose(item.node, item.loss, now)
+            self._observe(self._give, item, now, until_s)
 
-    async def _judge(self, now: float) -> None:
-        monitor = self._monitor
-        if monitor is None:
-            return
+    def _give(self, monitor: "Monitor", item: NodeStatus | NodeEvidence | Lost, now: float, until_s: float) -> None:
+        if isinstance(item, NodeStatus):
+            if item.by_node_0(item.time_s) <= until_s:
+                monitor.take_status(item, now, time.time())
+        elif isinstance(item, NodeEvidence):
+            if item.status.by_node_0(item.time_s) <= until_s:
+                monitor.take_evidence(item, now)
+        elif item.node in self._nodes and until_s == float("inf"):
+            monitor.lose(item.node, item.loss, now)
+
+    def _observe(
+        self, ask: Callable[Concatenate["Monitor", Values], Answer], *values: Values.args, **named: Values.kwargs
+    ) -> Answer | None:
+        """What the monitor answers.  A mistake in it, or a release that is installed over this one meanwhile, ends the
+        diagnosis and never the job."""
+        if self._monitor is None:
+            return None
+        try:
+            return ask(self._monitor, *values, **named)
+        except Exception as error:
+            log.exception("the diagnosis failed; the job goes on without it")
+            self._monitor = None
+            why = reason(UncheckedKind.DIAGNOSIS_FAILED, error=f"{type(error).__name__}: {error}")
+            status = Status.FAULT if self.report.status is Status.FAULT else Status.UNKNOWN
+            unchecked = (not_checked("live", why), *self.report.not_checked)
+            self._report = replace(self.report, status=status, not_checked=unchecked)
+            return None
+
+    def _order(self, monitor: "Monitor", now: float) -> Gather | None:
         order = monitor.wants(now)
         if self._table.is_evidence_wanted:
             self._table.is_evidence_wanted = False
             order = monitor.ask("asked for by a user")
+        return order
+
+    async def _judge(self, now: float) -> None:
+        order = self._observe(self._order, now)
         if order is not None:
             await self._roll.hub.send(None, messages.GATHER, order)
-        report = monitor.judge(now, time.time())
+        report = self._observe(lambda monitor: monitor.judge(now, time.time()))
         if report is not None:
             await self._send(report)
+        monitor = self._monitor
+        if monitor is None:
+            return
         self._roll.take_own_facts()
         if self._comparison.make(self._roll.fleet, self._roll.hub.nodes) and monitor.last is not None:
             await self._send(monitor.last)

@@ -1,10 +1,11 @@
 """How late members enter the operations of their group, and after how many calls a loop repeats itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from allready.judging.sequence import Codes
 
@@ -12,6 +13,9 @@ REPEATS = 0.8
 """Share of calls that must be the same a period later."""
 MAX_PERIOD = 700
 MIN_PERIODS = 3
+MIN_WAITS = 8
+MIN_SPREAD_S = 1e-6
+Times = NDArray[np.float64]
 
 
 class Lateness(msgspec.Struct, frozen=True):
@@ -59,6 +63,41 @@ def lateness(entered_s: Mapping[int, Sequence[float]], noise_s: float) -> Latene
         last_share={r: round(n / num, 4) for r, n in zip(ranks, last, strict=True)},
         waits_s=dict(zip(ranks, waits, strict=True)),
     )
+
+
+def is_awaited(late_s: Times, others_s: Iterable[Times], long_s: float, period: int) -> bool:
+    """Whether the others go on when a late member has come, and not at a pace of their own.
+
+    Where operations run beside the computation, a member may stay behind by the same time in each of them, and nobody
+    waits.  Who waits goes on a time after the late one has entered that varies less than the time since it entered
+    itself, for in that is what the late one's work varies by.
+
+    Args:
+        late_s: when it entered the operations, on the others' clock.
+        others_s: when others entered the same ones.
+        long_s: shorter waits tell nothing.
+        period: calls of an iteration; only the same calls of iterations are compared.
+    """
+    ratios = []
+    for other_s in others_s:
+        places = np.flatnonzero(late_s - other_s > long_s)
+        next_ones = np.searchsorted(other_s, late_s[places])
+        places, next_ones = places[next_ones < len(other_s)], next_ones[next_ones < len(other_s)]
+        if len(places) < MIN_WAITS:
+            continue
+        since_late_s = _spread(other_s[next_ones] - late_s[places], places % period)
+        since_own_s = _spread(other_s[next_ones] - other_s[places], places % period)
+        ratios.append(since_late_s / max(since_own_s, MIN_SPREAD_S))
+    return not ratios or median(ratios) <= 1.0
+
+
+def _spread(values: Times, kinds: NDArray[np.int64]) -> float:
+    """How far values are from the median of their kind, at the median."""
+    off = np.empty_like(values)
+    for kind in np.unique(kinds):
+        of_kind = kinds == kind
+        off[of_kind] = np.abs(values[of_kind] - np.median(values[of_kind]))
+    return float(np.median(off))
 
 
 def period_of(codes: Codes) -> int | None:

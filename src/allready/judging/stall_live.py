@@ -33,7 +33,16 @@ from allready.model import (
     ThreadStack,
     clock_time,
 )
-from allready.model.process import ENDING_SIGNALS, ENDS, FILE_LOCKS, ON_DESCRIPTORS, POLLS, READS, TIMED_WAIT
+from allready.model.process import (
+    ENDING_SIGNALS,
+    ENDS,
+    FILE_LOCKS,
+    ON_DESCRIPTORS,
+    POLLS,
+    READS,
+    SHARED_WAIT,
+    TIMED_WAIT,
+)
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -75,7 +84,9 @@ FILE_CALLS = {
 }  # fmt: skip
 SLEEP_CALLS = {"nanosleep", "clock_nanosleep", "select", "pselect6", "pause", "rt_sigtimedwait", "rt_sigsuspend"}
 LOCK_CALLS = {"futex", "futex_waitv"}
-NETWORK_CALLS = {"recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "accept4"}
+ACCEPTS = {"accept", "accept4"}
+FUTEXES = {TIMED_WAIT: said("futex with a time limit"), SHARED_WAIT: said("futex shared with other processes")}
+NETWORK_CALLS = {"recvfrom", "recvmsg", "sendto", "sendmsg", "connect"} | ACCEPTS
 MEANINGS: Sequence[tuple[Collection[str], str]] = (
     (LOCK_CALLS, "lock"),
     (FILE_LOCKS, "file_lock"),
@@ -105,6 +116,7 @@ class _Rank:
         self.doing = doing_of(status, self.seen, self.stack)
         self.call = _call(self.seen)
         self.is_timed = self.seen is not None and self.seen.syscall == TIMED_WAIT
+        self.is_shared = self.seen is not None and self.seen.syscall == SHARED_WAIT
         self.is_select = self.seen is not None and (self.seen.syscall or "").endswith(ON_DESCRIPTORS)
         self.stay_s = same_place_s(live, status.rank)
         threads = self.stack.threads if self.stack is not None else ()
@@ -294,14 +306,25 @@ def _elsewhere(rank: _Rank) -> StallCause | None:
     return rank.cause(StallKind.ELSEWHERE if is_joined else StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=stays)
 
 
+def _serves(rank: _Rank) -> StallCause | None:
+    """It waits for somebody to connect, itself or in the thread for whose queue it waits: a server without requests may
+    wait for hours, and its other ranks with it."""
+    threads = rank.stack.threads if rank.stack is not None else ()
+    accepts = any(f.function == "accept" and f.file.endswith("socket.py") for t in threads for f in t.frames[:1])
+    if rank.call not in ACCEPTS and not (accepts and rank.is_in_queue):
+        return None
+    return rank.cause(StallKind.AWAITS, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE)
+
+
 def _lock(rank: _Rank) -> StallCause | None:
     heartbeat_age_s = rank.status.heartbeat_age_s
     runs_python = heartbeat_age_s is None or heartbeat_age_s < FRESH_HEARTBEAT_S
     is_blocked = (
         (rank.doing == "lock" or rank.is_in_queue) and rank.stay_s >= BLOCKED_S and is_idle(rank.live, rank.status.rank)
     )
-    # Another thread that works will release it; without one no thread will, and it waits on unless it has set a limit.
-    stays = rank.stack is not None and not rank.others_work and not rank.is_timed
+    # Another thread that works will release it; without one no thread will, and it waits on unless it has set a limit,
+    # or another process may release it.
+    stays = rank.stack is not None and not rank.others_work and not rank.is_timed and not rank.is_shared
     if not is_blocked or not runs_python or (not stays and _has_left_its_groups(rank)):
         return None
     return rank.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=stays)
@@ -370,7 +393,8 @@ def _idle(rank: _Rank) -> StallCause | None:
 
 
 CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
-    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _file_lock, _left_groups, _endless, _work, _idle
+    _ended, _frozen, _gil, _child, _storage, _elsewhere, _serves, _lock, _file_lock, _left_groups, _endless, _work,
+    _idle,
 )  # fmt: skip
 """In this order; the last one always has an answer."""
 
@@ -403,6 +427,8 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
     """What the main thread does, by its frames; where they do not tell, by its system call and processor time."""
     kind = stack.activity if stack is not None else ""
     call = _call(seen)
+    if kind == "in_collective" and _prepares(status, call):
+        return "cpu_work"
     if kind not in {"", "unreadable", "user_code", "user_idle", "lock"}:
         return kind
     is_jax = status.framework == "jax" and not status.waits_otherwise
@@ -420,6 +446,12 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
     if by_call or kind in {"user_idle", "lock"}:
         return by_call or kind
     return PHASES.get(status.phase, "cpu_work" if (status.cpu_share or 0.0) > 0.2 else kind or "")
+
+
+def _prepares(status: RankStatus, call: str) -> bool:
+    """Whether a rank in a call for all ranks computes and has made no operation yet: it pickles an object, say."""
+    runs = status.process_state == ProcessState.RUNNING or call == "running"
+    return runs and bool(status.groups) and all(g.waiting_s is None for g in status.groups)
 
 
 def _of_no_file(seen: RankEvidence) -> str:
@@ -476,7 +508,7 @@ def _shown(
     if seen is not None and seen.syscall:
         form = "system call {call}[[ on {file}]][[, kernel function {function}]]"
         file, function = seen.open_file or None, seen.wchan or None
-        call = said("futex with a time limit") if seen.syscall == TIMED_WAIT else seen.syscall
+        call = FUTEXES.get(seen.syscall, seen.syscall)
         found.append(stated(f"rank {rank} /proc", form, call=call, file=file, function=function))
         if seen.lock_holder is not None:
             found.append(stated(f"rank {rank} /proc", "the lock is held by process {pid}", pid=seen.lock_holder))

@@ -231,6 +231,7 @@ class UncheckedKind(StrEnum):
     NODE_SILENT = "node_silent"  # age_s: no status of its agent for so long
     NODE_LOST = "node_lost"  # why: the connection to its agent broke
     RULE_CRASHED = "rule_crashed"  # error
+    DIAGNOSIS_FAILED = "diagnosis_failed"  # error: of the job, which goes on without it
     INTERRUPTED = "interrupted"  # signal, stage
     RANKS_SIGNALLED = "ranks_signalled"  # signal, ranks: that it ended, and no agent got it
     JOB_FAILED = "job_failed"  # exit_code: the job ended with it, and no finding says why

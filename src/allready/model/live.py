@@ -38,7 +38,8 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     """One rank now; about 150 bytes on the wire, sent every second and whenever it changes.
 
     phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
-    groups), "compiling", "loading" (data), "computing", "communicating", "evaluating", "saving", "ending" or "unknown".
+    groups), "compiling", "loading" (data), "computing", "communicating", "through" (without data, in
+    DDP's `Join`), "evaluating", "saving", "ending" or "unknown".
     `heartbeat_age_s`: age of the beacon's newest record; None without a beacon.  It grows when the process is stopped
     or something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or
     two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest

@@ -56,6 +56,8 @@ FILE_LOCKS = ("flock", "fcntl")
 """System calls in which a process waits for a file lock; of fcntl no other command blocks."""
 TIMED_WAIT = "futex(timeout)"
 """The system call of a thread that waits for a lock no longer than a while."""
+SHARED_WAIT = "futex(shared)"
+"""The system call of a thread that waits for a lock that other processes have, too."""
 ON_DESCRIPTORS = "(of descriptors)"
 """Behind the name of a system call that waits for files or sockets."""
 

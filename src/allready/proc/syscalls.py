@@ -5,7 +5,7 @@ import platform
 from collections.abc import Collection, Mapping
 from functools import cache
 
-from allready.model.process import ENDS, ON_DESCRIPTORS, POLLS, READS, TIMED_WAIT
+from allready.model.process import ENDS, ON_DESCRIPTORS, POLLS, READS, SHARED_WAIT, TIMED_WAIT
 from allready.proc.clocks import PROC
 from allready.proc.process import open_file, read_long, read_text
 
@@ -41,7 +41,7 @@ _ON_DESCRIPTOR = frozenset({
 _MAX_DESCRIPTOR = 1 << 31
 _FUTEX_WAITS = frozenset({0, 6, 9, 11, 13})
 """Operations of futex whose fourth argument is a time limit: wait and lock_pi, with their variants."""
-_FUTEX_COMMAND = 0x7F
+_FUTEX_COMMAND, _FUTEX_PRIVATE = 0x7F, 0x80
 _SELECTS = ("select", "pselect6")
 MAX_LOCKS_BYTES = 1 << 20
 MAX_THREADS = 512
@@ -65,8 +65,9 @@ def syscall_of(pid: int) -> tuple[str | None, str | None]:
 
 
 def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | None]:
-    """A line of /proc/PID/syscall -> text (`TIMED_WAIT` for a lock with a time limit, `ON_DESCRIPTORS` behind a select
-    that waits for some and is no mere sleep), descriptor that it waits for."""
+    """A line of /proc/PID/syscall -> text (`TIMED_WAIT` for a lock with a time limit, `SHARED_WAIT` for one of several
+    processes, `ON_DESCRIPTORS` behind a select that waits for some and is no mere sleep), descriptor that it waits
+    for."""
     words = line.split()
     if not words:
         return None, None
@@ -86,7 +87,7 @@ def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | N
         return f"{name}({first})", first
     if name in _SELECTS and first:
         return name + ON_DESCRIPTORS, None
-    return TIMED_WAIT if name == "futex" and _has_time_limit(words[1:]) else name, None
+    return _futex(words[1:]) if name == "futex" else name, None
 
 
 def other_threads(pid: int) -> dict[str, str]:
@@ -113,7 +114,8 @@ def other_calls(pid: int, lines: Collection[str]) -> tuple[str, ...]:
 
 
 def limited_waits(lines: Mapping[str, str], handles: Collection[int]) -> dict[str, str]:
-    """In which wait with a time limit or for a connection each thread is that has one, by what a stack dump calls it.
+    """In which wait with a time limit, for another process or for a connection each thread is that has one, by what a
+    stack dump calls it.
 
     Args:
         lines: `other_threads`.
@@ -126,7 +128,9 @@ def limited_waits(lines: Mapping[str, str], handles: Collection[int]) -> dict[st
             names[max(below, key=pointers.__getitem__)] = f"0x{handle:016x}"
     calls = {names[thread]: parse_syscall(line, _names())[0] or "" for thread, line in lines.items()}
     return {
-        name: call for name, call in calls.items() if call in POLLS or call == TIMED_WAIT or call.startswith(_SELECTS)
+        name: call
+        for name, call in calls.items()
+        if call in POLLS or call in {TIMED_WAIT, SHARED_WAIT} or call.startswith(_SELECTS)
     }
 
 
@@ -161,9 +165,11 @@ def parse_locks(text: str, waiter: int) -> int | None:
     return None
 
 
-def _has_time_limit(arguments: list[str]) -> bool:
+def _futex(arguments: list[str]) -> str:
     try:
-        command, limit = int(arguments[1], 16) & _FUTEX_COMMAND, int(arguments[3], 16)
+        operation, limit = int(arguments[1], 16), int(arguments[3], 16)
     except (ValueError, IndexError):
-        return False
-    return command in _FUTEX_WAITS and limit != 0
+        return "futex"
+    if operation & _FUTEX_COMMAND not in _FUTEX_WAITS:
+        return "futex"
+    return TIMED_WAIT if limit else "futex" if operation & _FUTEX_PRIVATE else SHARED_WAIT

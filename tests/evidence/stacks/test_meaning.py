@@ -245,6 +245,16 @@ def test_a_compiled_model_at_work_is_not_compiling() -> None:
     assert (activity.kind, str(activity.site)) == ("cpu_work", "train.py:50 train")
 
 
+def test_a_file_of_collectives_that_is_imported_makes_none() -> None:
+    """The compiler imports it late: a rank that compiles does not wait for others."""
+    importing = """register_autograd /v/site-packages/torch/library.py:1423
+        <module> /v/site-packages/torch/distributed/_functional_collectives.py:685
+        _load_unlocked <frozen importlib._bootstrap>:690"""
+    assert describe(stack(importing + "\ntrain /home/me/train.py:9")).kind == "import_or_compile"
+    made = f"wait_tensor /v/site-packages/torch/distributed/_functional_collectives.py:130\n{importing}"
+    assert describe(stack(made + "\ntrain /home/me/train.py:9")).kind == "in_collective"
+
+
 def test_a_script_that_was_imported_is_not_importing_for_ever() -> None:
     frames = "step pkg/loop.py:3\n<module> pkg/main.py:9\n_call_with_frames_removed <frozen importlib._bootstrap>:488"
     assert describe(stack(frames, "active")).kind == "cpu_work"

@@ -1,5 +1,6 @@
 """The judge's memory of operations: lateness, rhythm, and what differs between ranks."""
 
+import random
 import tracemalloc
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from msgspec import structs
 from allready.live.digests import with_root
 from allready.live.monitor.pace import PaceBook
 from allready.model import GroupMark, NodeStatus, PaceSample, RankStatus
+from tests.cases import cases
 
 BEGIN = 1_000.0
 PERIOD = 0.1
@@ -104,6 +106,35 @@ def test_operations_that_overlap_in_time_count_once() -> None:
     words = [word(r, {r: [t + (0.05 if r == 3 else 0.0) for t in bursts]}) for r in range(4)]
     [lag] = book(*words).lags()
     assert 0.4 < lag.waited_share[3] < 0.6
+
+
+def paced(works_s: Mapping[int, float], *, beside: bool, num: int = 60) -> dict[int, list[float]]:
+    """When ranks enter operations that run beside their computation, or that they wait for, each with uneven work."""
+    chance = random.Random(3)
+    entered = {r: [BEGIN] for r in works_s}
+    entered[max(works_s)] = [BEGIN + 0.07]  # came later to the first one
+    for _ in range(1, num):
+        complete = max(times[-1] for times in entered.values())
+        for rank, times in entered.items():
+            works_s_now = works_s[rank] * chance.uniform(0.9, 1.1)
+            times.append(max(times[-1] + works_s_now, complete) if beside else complete + works_s_now)
+    return entered
+
+
+@cases(
+    ("works_s", "beside", "waits"),
+    [
+        ({0: 0.1, 1: 0.1, 2: 0.1}, True, False),  # stays behind by 70 ms, and nobody waits
+        ({0: 0.1, 1: 0.1, 2: 0.17}, True, True),
+        ({0: 0.1, 1: 0.1, 2: 0.17}, False, True),
+        ({0: 0.002, 1: 0.002, 2: 0.1}, False, True),
+    ],
+)
+def test_who_only_stays_behind_is_not_waited_for(works_s: Mapping[int, float], beside: bool, waits: bool) -> None:
+    entered = paced(works_s, beside=beside)
+    [lag] = book(*(word(r, {r: times}, members=(0, 1, 2)) for r, times in entered.items())).lags()
+    assert lag.waited_share[2] > 0.2
+    assert (2 not in lag.runs_behind) is waits
 
 
 def test_a_known_offset_of_a_clock_is_taken_out() -> None:

@@ -5,7 +5,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.judging.loading import load
-from allready.model import Confidence, FaultClass, GroupProgress, Operation, Position, RankStatus, Recorder, ThreadStack
+from allready.judging.stall_live import doing_of
+from allready.model import (
+    Confidence,
+    FaultClass,
+    GroupProgress,
+    Operation,
+    Position,
+    ProcessState,
+    RankStatus,
+    Recorder,
+    ThreadStack,
+)
 from allready.model.fill import fill
 from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, mark, progress, stack, waiting
@@ -14,6 +25,18 @@ from tests.rules.live.made import NOW, ask, behind, mark, progress, stack, waiti
 def test_names_the_one_that_waits_in_another_call() -> None:
     [hit] = ask("LIV008", behind(2), stacks=(stack(2, "in_collective", "distributed_c10d.py:99 new_group"),)).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), None)
+
+
+def test_who_still_pickles_its_object_waits_for_nobody() -> None:
+    """Seen: `gather_object` of a long list; its frames are those of a call for all ranks from the beginning."""
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:3405 _object_to_tensor"),)
+    for running in ({"process_state": ProcessState.RUNNING}, {}):
+        seen = {2: {"syscall": "running"}}
+        assert ask("LIV008", behind(2, **running), seen=seen, stacks=stacks).state == "clear"
+        [hit] = ask("LIV006", behind(2, **running), seen=seen, stacks=stacks).hits
+        assert hit.fault_class is FaultClass.CPU_BUSY
+    spins = behind(2, process_state=ProcessState.RUNNING, groups=(mark(64),))  # as one that waits for a GPU does
+    assert doing_of(spins, None, stacks[0]) == "in_collective"
 
 
 def test_a_receive_that_nobody_answers_is_a_matter_of_arguments() -> None:

@@ -1,9 +1,11 @@
 """LIV006."""
 
-from allready.model import Confidence, FaultClass, ProcessState, Severity
+from msgspec.structs import replace
+
+from allready.model import Confidence, FaultClass, Frame, ProcessState, Severity
 from allready.model.process import ON_DESCRIPTORS
 from tests.cases import cases
-from tests.rules.live.made import ask, behind, mark, stack, waiting
+from tests.rules.live.made import NOW, ask, behind, mark, stack, waiting
 
 SLEEP = {"syscall": "clock_nanosleep"}
 
@@ -17,6 +19,31 @@ def test_work_is_named_and_is_no_fault_yet() -> None:
 def test_work_that_lasts_longer_than_asked_for_is_a_fault() -> None:
     [hit] = ask("LIV006", behind(0, cpu_share=1.0), stacks=(stack(0, "cpu_work"),), live={"hang_after_s": 5.0}).hits
     assert (hit.severity, hit.fault_class, hit.confidence) == (Severity.ERROR, FaultClass.CPU_BUSY, Confidence.LIKELY)
+
+
+def test_who_goes_on_in_another_group_is_at_work_however_long_the_others_wait() -> None:
+    """Two of four ranks have more batches, in a group of their own, than the two that wait for all."""
+    for ago_s, confidence, severity in ((0.5, "possible", None), (9.0, "likely", Severity.ERROR)):
+        own = mark(900, pending=False, group="1", members=(0, 1), moved_s=NOW - ago_s)
+        late = [behind(r, groups=(mark(63, pending=False), own)) for r in (0, 1)]
+        seen = dict.fromkeys((0, 1), SLEEP)
+        stacks = tuple(stack(r, "user_code") for r in (0, 1))
+        [hit] = ask("LIV006", *late, seen=seen, stacks=stacks, live={"hang_after_s": 5.0}).hits
+        assert (hit.culprits.ranks, hit.confidence, hit.severity) == ((0, 1), confidence, severity)
+
+
+def test_a_server_without_requests_may_be_all_that_there_is() -> None:
+    """Rank 0 of a server takes requests, and the others wait for it in a broadcast."""
+    accepts = stack(0, "user_code")
+    by_thread = stack(0, "data_loading", others=("network_wait",))
+    main, thread = by_thread.threads
+    waits = replace(thread, frames=(Frame(function="accept", file="/lib/python3.12/socket.py", line=295),))
+    by_thread = replace(by_thread, threads=(replace(main, activity="queue"), waits))
+    for its, call in ((accepts, "accept4"), (by_thread, "futex")):
+        for hang_after_s in (60.0, 5.0):
+            seen = {0: {"syscall": call}}
+            [hit] = ask("LIV006", behind(0), seen=seen, stacks=(its,), live={"hang_after_s": hang_after_s}).hits
+            assert (hit.culprits.ranks, hit.confidence) == ((0,), "possible"), (call, hang_after_s)
 
 
 def test_a_loop_that_never_ends_is_a_fault_at_once_and_not_beside_a_rank_that_works() -> None:

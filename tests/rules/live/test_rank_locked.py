@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from allready.judging.loading import load
 from allready.model import ChildRow, Frame, ProcessStack, ProcessState
 from allready.model.fill import fill
-from allready.model.process import TIMED_WAIT
+from allready.model.process import SHARED_WAIT, TIMED_WAIT
 from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, stack, waiting
 
@@ -45,6 +45,14 @@ def test_who_waits_no_longer_than_it_said_goes_on_by_itself() -> None:
     assert (hit.culprits.ranks, hit.severity) == ((2,), None)
     said = [e.phrases["call"] for e in hit.evidence if "call" in e.phrases]
     assert [[phrase.form for phrase in phrases] for phrases in said] == [["futex with a time limit"]]
+
+
+def test_a_lock_that_other_processes_have_may_be_released_by_one_of_them() -> None:
+    """Seen: a `multiprocessing.Lock` that a child held while it slept was a deadlock after three seconds."""
+    shared = FUTEX | {"syscall": SHARED_WAIT}
+    assert ask("LIV003", behind(2), seen={2: shared}, stacks=(stack(2, "lock"),)).state == "clear"
+    [hit] = ask("LIV006", behind(2), seen={2: shared}, stacks=(stack(2, "lock"),)).hits
+    assert (hit.culprits.ranks, hit.severity) == ((2,), None)
 
 
 def test_a_process_that_computes_is_not_locked() -> None:

@@ -28,6 +28,25 @@ def test_three_of_ten_operations_may_be_chance() -> None:
     assert ask("SLW006", (few,)).state == "clear"
 
 
+def test_who_stays_behind_while_nobody_waits_is_not_slow() -> None:
+    assert ask("SLW006", (replace(late(2), runs_behind=frozenset({2})),)).state == "clear"
+
+
+def test_the_only_rank_that_has_data_left_is_not_slow() -> None:
+    """DDP's `Join`: the others answer for it in no time."""
+    through = {r: {"phase": "through"} for r in (0, 1, 3)}
+    assert ask("SLW006", (late(2),), ranks=through).state == "clear"
+    assert ask("SLW012", (late(2),), ranks=through).state == "hit"
+    one = {0: {"phase": "through"}}
+    assert ask("SLW006", (late(2),), ranks=one).state == "hit"
+
+
+def test_says_how_long_the_others_wait_each_time() -> None:
+    """Of all operations of an iteration most may be entered together: their median is not what anybody waits."""
+    [hit] = ask("SLW006", (replace(late(2), wait_s={2: 0.04}),)).hits
+    assert hit.values["late"] == "40.0"
+
+
 def test_half_of_the_ranks_cannot_be_the_slow_ones() -> None:
     assert ask("SLW006", (paces({0: 0.02, 1: 0.4, 2: 0.4, 3: 0.4}),)).state == "clear"
 

@@ -188,6 +188,8 @@ def meaning_of(frame: Frame) -> str | None:
         for end in _ENDS_OF_NAMES:
             name = name.removesuffix(end)
         names = {name}
+    elif frame.function == "<module>":
+        return None  # a file of calls that is only being imported
     else:
         rows, file = load()["python"], package_path(frame.file)
         names = {frame.function, frame.function.rpartition(".")[2]}

@@ -18,6 +18,10 @@ _ANY: "Collection[str]" = ()
 _EVERY_STEP = ("run", "__call__")
 """Functions of compiling modules that every compiled step passes through, in the torch versions that have them."""
 
+_OUTER: "Collection[str]" = ("joining", "through")
+"""What a collective inside of such a call is for: the barrier of `init_process_group`, the answers of a rank whose data
+is through to the operations of the others (`Join`)."""
+
 # (phase, path below site-packages or the standard library begins so, functions; none means all, "x*" a beginning)
 CALLS: "tuple[tuple[str, tuple[str, ...], Collection[str]], ...]" = (
     ("ending", (_C10D,), ("destroy_process_group", "_abort_process_group", "_shutdown_backend")),
@@ -32,6 +36,7 @@ CALLS: "tuple[tuple[str, tuple[str, ...], Collection[str]], ...]" = (
     ("joining", ("torch/distributed/device_mesh.py",), ("_init_process_groups", "_get_or_create_default_group",
      "_setup_world_group_and_device")),
     ("joining", ("jax/_src/distributed.py", "jax/_src/clusters/", "allready/launch/jax_rendezvous.py"), _ANY),
+    ("through", ("torch/distributed/algorithms/join.py",), ("__exit__",)),
     ("communicating", (_C10D, "torch/distributed/_functional_collectives.py", "torch/distributed/c10d_logger.py",
      "torch/distributed/nn/functional", "torch/distributed/algorithms/join"), _ANY),
     ("communicating", ("torch/distributed/utils.py", "torch/distributed/collective_utils.py",
@@ -195,8 +200,8 @@ class Frames:
                 if not (entry.phase == "importing" and has_groups and in_user_function):
                     found = entry.phase
                 around = around or entry.around
-            elif found == "communicating" and entry.phase == "joining":
-                found = "joining"  # the barrier inside of init_process_group
+            elif found == "communicating" and entry.phase in _OUTER:
+                found = entry.phase
             is_visited = user is None if found is None else entry.phase == found
             if is_visited and not entry.is_user and not entry.is_generator:
                 visit = id(frame) & _MASK  # what it calls comes and goes

@@ -9,8 +9,8 @@ from allready.model.live import WORLD, GroupMark
 from allready.model.process import ENDING_SIGNALS
 
 PHASES = (
-    "starting", "importing", "joining", "compiling", "loading", "computing", "communicating", "evaluating", "saving",
-    "ending", "unknown",
+    "starting", "importing", "joining", "compiling", "loading", "computing", "communicating", "through",
+    "evaluating", "saving", "ending", "unknown",
 )  # fmt: skip
 MAX_MEMBERS = 1 << 17
 """Of all groups of one cell together."""

@@ -12,11 +12,11 @@ from statistics import median
 import numpy as np
 from msgspec import Struct
 
-from allready.judging.lateness import lateness, period_of
+from allready.judging.lateness import Times, is_awaited, lateness, period_of
 from allready.judging.sequence import KnownCalls, first_difference
 from allready.judging.shifts import call_shift
 from allready.live.digests import UNKNOWN, call_of, differ, is_same_operation, name_of, root_of
-from allready.live.monitor.own_work import own_shares
+from allready.live.monitor.own_work import MAX_OTHERS, own_shares
 from allready.live.monitor.pace_lines import Line
 from allready.model import CallShift, Lag, Mismatch, NodeStatus, Operation, PaceSample, Recorder
 
@@ -296,6 +296,7 @@ class PaceBook:
         long_s = max(noise_s, LONG * (period_s or took_s / len(seqs)))
         waited_share = {r: _steady_share(w, took_s) for r, w in entered.waits_s.items()}
         late = {r for r, share in waited_share.items() if share >= LATE}
+        long_waits_s = {r: [s for s in w if s > long_s] for r, w in entered.waits_s.items()}
         return Lag(
             group=title,
             source=Recorder.FLIGHT,
@@ -306,7 +307,9 @@ class PaceBook:
             noise_s=round(noise_s, 6),
             waited_share=waited_share,
             own_share=self._own_shares(name, seqs, late),
-            num_waits={r: sum(s > long_s for s in w) for r, w in entered.waits_s.items()},
+            num_waits={r: len(w) for r, w in long_waits_s.items()},
+            runs_behind=_run_behind(dict(zip(lines, map(np.array, columns), strict=True)), late, long_s, period or 1),
+            wait_s={r: round(median(w), 6) for r, w in long_waits_s.items() if w},
         )
 
     def _own_shares(self, name: str, seqs: Sequence[int], late: set[int]) -> dict[int, float]:
@@ -316,6 +319,12 @@ class PaceBook:
         ranks = {r for lines in groups.values() for r in lines if r in self._node_of}
         offsets_s = {r: self._offsets[self._node_of[r]][0] for r in ranks}
         return own_shares(groups, offsets_s, name, seqs, late) if groups else {}
+
+
+def _run_behind(entered_s: Mapping[int, Times], late: set[int], long_s: float, period: int) -> frozenset[int]:
+    """Late ranks for which nobody waits."""
+    others_s = [times for rank, times in entered_s.items() if rank not in late][:MAX_OTHERS]
+    return frozenset(r for r in late if not is_awaited(entered_s[r], others_s, long_s, period))
 
 
 def _steady_share(waits: Sequence[float], took_s: float) -> float:

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
+from allready.judging.live_status import since_operation_s, status_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.values import shared
@@ -57,19 +58,28 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     causes = tuple(c for c in found.causes if not c.stays and c.kind not in NOT_LATE)
     if not causes or len(causes) < len(found.causes):
         return  # another rank has a cause that stays
-    too_long = found.for_s >= live.hang_after_s or all(c.kind == StallKind.ENDLESS for c in causes)
+    # Who goes on in another group works for as long as that goes on: only its standing counts as a hang.
+    for_s = min(found.for_s, *(_stands_s(live, c.rank, found.for_s) for c in causes))
+    too_long = for_s >= live.hang_after_s or all(c.kind == StallKind.ENDLESS for c in causes)
     yield hit_of(
         case,
         found,
         causes,
         severity=Severity.ERROR if too_long else None,
         fault_class=shared(c.fault_class for c in causes) or FaultClass.CPU_BUSY,
-        confidence=_confidence(causes, found.for_s, too_long=too_long),
+        confidence=_confidence(causes, for_s, too_long=too_long),
         values={"kind": " ".join(sorted({c.kind for c in causes}))},
     )
 
 
+def _stands_s(live: Live, rank: int, for_s: float) -> float:
+    """For how long the rank has begun and completed no operation in any group; the whole wait where it makes none."""
+    status = status_of(live, rank)
+    moves = status is not None and any(g.moved_s is not None for g in status.groups)
+    return since_operation_s(live, rank) if moves else for_s
+
+
 def _confidence(causes: tuple[StallCause, ...], for_s: float, *, too_long: bool) -> Confidence:
-    if any(r.kind == StallKind.UNKNOWN for r in causes):
+    if any(c.confidence is Confidence.POSSIBLE for c in causes):
         return Confidence.POSSIBLE
     return Confidence.LIKELY if too_long or for_s >= SURE_AFTER_S else Confidence.POSSIBLE

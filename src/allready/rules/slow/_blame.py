@@ -8,7 +8,8 @@ from msgspec import Struct
 from allready.judging.analysis import Analysis
 from allready.judging.link_ends import silent_nodes
 from allready.judging.link_paths import broken
-from allready.judging.live_status import named
+from allready.judging.live_status import named, status_of
+from allready.judging.majority import is_majority
 from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, Hit, Live
 from allready.rules.slow._pace import (
@@ -105,6 +106,8 @@ def blame(case: Analysis) -> SlowBlame:
             (ranks if slow.share >= HEAVY_WITH_CAUSE else heavier).append(slow)
         elif slow.chance > CHANCE or slow.lead < DOMINANT or (may_be_victim and not explains):
             continue
+        elif _only_it_has_data(live, slow, late):
+            heavier.append(slow)
         elif _is_lost_in_a_crowd(live, slow):
             crowd.append(slow)
         elif slow.share >= HEAVY and (share_in(live, slow.rank, *OWN_PHASES) or 0.0) < OWN_WORK:
@@ -145,6 +148,14 @@ def _is_lost_in_a_crowd(live: Live, slow: Slow) -> bool:
     shares = [share for r in live.ranks() if (share := queued_share(live, r)) is not None]
     own = queued_share(live, slow.rank) or 0.0
     return bool(shares) and median(shares) >= CROWDED and own >= CROWD_EXPLAINS * slow.share
+
+
+def _only_it_has_data(live: Live, slow: Slow, late: Sequence[Slow]) -> bool:
+    """Whether the others are through with their data and only answer to its operations (DDP's `Join`): none of them
+    does the work with which its own could be compared."""
+    others = slow.lag.waited_share.keys() - {s.rank for s in late}
+    newest = [s for r in others if (s := status_of(live, r)) is not None]
+    return bool(newest) and is_majority(sum(s.phase == "through" for s in newest), len(newest))
 
 
 def _is_queued(live: Live, rank: int, late: set[int]) -> bool:

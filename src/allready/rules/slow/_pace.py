@@ -36,7 +36,7 @@ MIN_SAMPLES = 6
 
 
 class Slow(Struct, frozen=True, kw_only=True):
-    """One rank that the others wait for.  `share`: of the time; `late_s`: median behind the first of them;
+    """One rank that the others wait for.  `share`: of the time; `late_s`: the median of these waits;
     `chance`: probability that it (with the others that are slow) has so many of the waits if each is any rank's;
     `lead`: its share against that of the next rank.
 
@@ -96,8 +96,8 @@ def _of_group(live: Live, lag: Lag) -> Iterator[Slow]:
     shares = lag.waited_share
     if len(shares) < 2 or lag.num_operations < 10:
         return
-    slow = [r for r, s in shares.items() if s >= MIN_SHARE]
-    rest = max((s for r, s in shares.items() if r not in slow), default=0.0)
+    slow = [r for r, s in shares.items() if s >= MIN_SHARE and r not in lag.runs_behind]
+    rest = max((s for r, s in shares.items() if r not in slow and r not in lag.runs_behind), default=0.0)
     if not slow or is_majority(len(slow), len(shares)) or min(shares[r] for r in slow) < DOMINANT_WITH_CAUSE * rest:
         return
     chance = _chance(sum(lag.num_waits.get(r, 0) for r in slow), sum(lag.num_waits.values()), len(slow) / len(shares))
@@ -110,7 +110,7 @@ def _of_group(live: Live, lag: Lag) -> Iterator[Slow]:
                 rank=rank,
                 lag=lag,
                 share=shares[rank],
-                late_s=lag.median_late_s.get(rank, 0.0),
+                late_s=lag.wait_s.get(rank, 0.0),
                 chance=chance,
                 lead=shares[rank] / max(rest, 1e-9),
                 computes_longer=median(others) - inside[rank] >= 0.4 * shares[rank] if is_known else None,
@@ -202,10 +202,10 @@ def lateness_evidence(slow: Iterable[Slow]) -> tuple[Evidence, ...]:
             found.append(
                 stated(
                     said("{source}, group {group}", source=lag.source, group=lag.group),
-                    "rank {rank}: median {late} ms late, the others waited for it {share} of the time, "
-                    "in {waits} of {all} operations",
+                    "rank {rank}: the others waited for it {share} of the time, in {waits} of {all} operations"
+                    "[[, {late} ms at the median]]",
                     rank=r,
-                    late=f"{lag.median_late_s.get(r, 0.0) * 1000:.1f}",
+                    late=f"{lag.wait_s[r] * 1000:.1f}" if r in lag.wait_s else None,
                     share=percent(share),
                     waits=lag.num_waits.get(r, 0),
                     all=lag.num_operations,
