@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from allready.live.watch.full_screen import scrolled
 from allready.live.watch.keyboard import name_of
-from allready.live.watch.screen import page_of_text, picture, plain_text, short_site, wrapped
+from allready.live.watch.screen import page_of_text, picture, plain_text, short_site
 from allready.live.watch.state import Remark, WatchedJob, WatchState, lines_of, newest_attempt, remarks_on
 from allready.model import GroupMark, NodeStatus, ProcessState, RankStatus, SocketRow
-from allready.report.safe import width
+from allready.report.safe import width, wrapped
 from tests.cases import cases
 from tests.live.watch.test_state import JOB, state
 

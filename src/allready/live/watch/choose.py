@@ -39,9 +39,9 @@ def choose(wanted: str | None) -> tuple[WatchedJob, FoundJob | None]:
         pids = tuple(int(word) for word in wanted.split(",") if word.isdecimal() and len(word) < 10)
         named = job_of_pids(pids) if pids and len(pids) == wanted.count(",") + 1 else None
         if named is None:
-            raise UsageError(
-                "no job {wanted!r} on this machine; there are:{jobs}", wanted=wanted, jobs=_list(every) or " none"
-            )
+            if not every:
+                raise UsageError("no job {wanted!r} on this machine, and no other", wanted=wanted)
+            raise UsageError("no job {wanted!r} on this machine; there are:{jobs}", wanted=wanted, jobs=_list(every))
         return named.job, named
     if not meant:
         raise _nothing()
