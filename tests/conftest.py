@@ -55,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     cases.only = str(config.getoption("--case"))
+    if config.getoption("--fast"):  # as on a machine without them, so that a test that needs one fails here as well
+        sys.modules.update(dict.fromkeys(FRAMEWORKS))  # type: ignore[arg-type]
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

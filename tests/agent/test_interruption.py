@@ -198,7 +198,7 @@ def test_a_proven_fault_stays_one_and_a_wait_becomes_the_best_explanation() -> N
     assert (explained.status, explained.verdict) == (Status.INTERRUPTED, WAITING.verdict)
     nothing = interrupted(HEALTHY, CTRL_C)
     assert (nothing.status, nothing.verdict) == (Status.INTERRUPTED, None)
-    assert (nothing.not_checked[0].node, nothing.not_checked[0].why) == (1, "interrupted by SIGINT during stage job")
+    assert (nothing.not_checked[0].node, nothing.not_checked[0].why) == (1, "interrupted by SIGINT")
 
 
 # What a node shows

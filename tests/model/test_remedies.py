@@ -96,13 +96,13 @@ def test_the_sentence_is_made_of_the_steps_in_both_languages() -> None:
     )
     first, second = catalog.say_remedies(one, "zh")
     assert (first.where, first.command, second.where) == ("节点 1 (gpu01)", "kill 4242", "所有节点")
-    assert catalog.say(one, "remedy", "zh").startswith("在节点 1 (gpu01) 上：如果那是残留进程，结束它：kill 4242；")
+    assert catalog.say(one, "remedy", "zh").startswith("在节点 1 (gpu01)：如果那是残留进程，结束它：kill 4242；")
 
 
 def test_what_a_language_lacks_stays_english() -> None:
     own = {"rank": "37", "pid": "1037", "node": "4"}
     one = finding("XXX001", *fill_steps((STOPPED,), own), **own)
-    assert catalog.say(one, "remedy", "zh") == "在 node 4 上：rank 37 is stopped: let it go on：kill -CONT 1037"
+    assert catalog.say(one, "remedy", "zh") == "在 node 4：rank 37 is stopped: let it go on：kill -CONT 1037"
 
 
 def test_a_report_from_before_there_were_steps_is_shown_as_it_was_written() -> None:

@@ -234,7 +234,7 @@ def test_a_line_of_a_node_stands_in_the_nodes_lane_and_one_of_nobody_in_a_lane_o
     loose = TimelineEvent(time_s=BEGIN + 5, role="root", text="somebody's", code="X001")
     found = drawn(stuck_report(timeline=(*whole_timeline(), loose)))
     assert found["lanes"][-1]["label"] == "rank ?"
-    root = next(m for m in found["marks"] if "KRN001" in m["title"])
+    root = next(m for m in found["marks"] if m["event"].code == "KRN001")
     assert f" {found['lanes'][0]['y'] - 6:.1f}l" in root["d"]
 
 
@@ -249,7 +249,7 @@ def test_operations_are_bars_as_long_as_they_took_and_the_onset_is_a_line() -> N
     stuck = [bar for bar in found["bars"] if bar["css"] == "b-stuck"]
     assert len(stuck) == 7
     assert all(bar["w"] > 300 for bar in stuck)
-    assert [bar["css"] for bar in found["bars"] if "init of" in bar["title"]] == ["b-done"]
+    assert [bar["css"] for bar in found["bars"] if "init of" in bar["event"].text] == ["b-done"]
     assert found["onset"]["time"] == "03:04:15"
     assert found["onset"]["x"] == stuck[0]["x"]
 

@@ -45,7 +45,7 @@ def test_the_first_line_is_the_answer_and_the_next_say_who_and_what_to_type() ->
 def test_chinese_is_chinese_from_the_first_line_on() -> None:
     text = shown(absent_report(), "zh")
     assert text.startswith("✗ 故障：JOB001 节点 2 (gpu2) 在 5.0 秒内没有报到")
-    assert "处理办法：在节点 2 (gpu2) 上：用 --node-rank 2" in text
+    assert "处理办法：在节点 2 (gpu2)：用 --node-rank 2" in text
     assert "点名：5.0 秒内 4 个节点到了 3 个；缺席：2 (gpu2) · 迟到：3 (gpu3) +3.3 秒" in text
 
 

@@ -1,5 +1,6 @@
 """Calls that run ahead on a GPU, which a list of flags stands for: when they count, and who keeps their deadlines."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -78,11 +79,13 @@ class Tensor:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A session of rank 0 of two whose next calls are expected, its GPU, and what it says to the hub."""
-    import torch
-
     gpu, said = Gpu(), list[Any]()
     monkeypatch.setattr(module, "CALLS", 1)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    torch = SimpleNamespace(cuda=SimpleNamespace(set_device=lambda _: None))
+    distributed = SimpleNamespace(DistBackendError=type("DistBackendError", (RuntimeError,), {}))
+    torch.distributed = distributed
+    for name, part in (("torch", torch), ("torch.distributed", distributed)):
+        monkeypatch.setitem(sys.modules, name, part)
     made_of = type("StreamEnd", (End,), {"__init__": lambda self, _: End.__init__(self, gpu)})
     monkeypatch.setattr(module, "StreamEnd", made_of)
     monkeypatch.setattr(calling, "StreamEnd", made_of)

@@ -72,7 +72,7 @@ def test_what_a_process_does_without_a_word_for_it_stands_as_it_is() -> None:
 
 def test_chinese_has_a_blank_beside_letters_numbers_and_placeholders() -> None:
     assert [place_text(where, "zh") for where in ("节点 {on}", "节点 3", "所有节点")] == [
-        "在节点 {on} 上", "在节点 3 上", "在所有节点上"
+        "在节点 {on}", "在节点 3", "在所有节点"
     ]  # fmt: skip
     assert source_name("flight recorder", "zh") == "飞行记录器"
 

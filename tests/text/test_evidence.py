@@ -19,8 +19,8 @@ from tests.text.sources import nodes, trees
 
 FOLDERS = ("judging/", "rules/", "text/choices.py")
 REASONS = (
-    "bundle/", "messaging/", "facts/", "agent/", "cli/", "evidence/", "jax/", "lab/", "live/", "model/facts.py",
-    "model/fleet.py", "preflight/", "report/facts_table.py", "report/matrix.py",
+    "bundle/", "messaging/", "facts/", "agent/", "launch/ranks.py", "cli/", "evidence/", "jax/", "lab/", "live/",
+    "model/facts.py", "model/fleet.py", "preflight/", "report/facts_table.py", "report/matrix.py",
 )  # fmt: skip
 """Where it is said why a fact is not known, or a source could not be read."""
 OWN_LETTERS = re.compile(r"[A-Za-z]")
@@ -32,6 +32,7 @@ FIRST_FORM = {"stated": 1, "said": 0, "Phrase": 0}
 FIRST_REASON = {
     "said": 0, "Phrase": 0, "FactUnavailable": 0, "FactMissing": 0, "NotApplicable": 0, "none": 0, "DamagedError": 0,
     "TooMuchError": 0, "RefusedError": 0, "BundleError": 0, "LeftOutError": 0, "LabError": 0, "StatedError": 0,
+    "RanksError": 0,
 }  # fmt: skip
 PASSED_ON = frozenset({"form", "why", "template", "CUT", "WRONG"})
 """Functions hand on what their caller says."""

@@ -15,7 +15,7 @@ from tests.text.usage_texts import templates
 
 VALUES = re.compile(r"\{[^{}]+\}|%\(\w+\)[sr]|%[sr]")
 OPTIONS = re.compile(r"--[a-z][a-z-]*[a-z]")
-CHINESE = re.compile(r"[\u4e00-\u9fff]")
+CHINESE = re.compile(r"[\u4e00-\u9fff：]")
 WORDS = re.compile(r"[A-Za-z]{2}")
 
 

@@ -41,7 +41,7 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.model.fill import said
+from allready.model.fill import phrase_of, said
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.roll_call import RollCaller
 from allready.text.catalog import ui_phrase
@@ -207,7 +207,7 @@ class JobCoordinator:
                 ranks = assign_ranks({n: o for n, o in self._table.offers.items() if n in self._here()})
             except RanksError as error:
                 job = JobOutcome(exit_code=2, outcome=EndCause.USAGE, attempts=self._tries.number)
-                return JobEnd(job=job, report=closed(self._last(), job), why=said("{error}", error=error))
+                return JobEnd(job=job, report=closed(self._last(), job), why=phrase_of(error))
             plan = await self._begin(ranks)
             supervisor = Supervisor(
                 plan,

@@ -178,7 +178,7 @@ def _fields(row: Variable, machine: Machine, language: str) -> Iterator[tuple[st
     yield "type", typed, ""
     yield "values", ", ".join(row.values), ""
     yield "range", _span(row), ""
-    yield "default", f"{row.default} {row.unit}".strip() if row.default else row.unit, ""
+    yield "default", f"{row.text('default', language)} {row.unit}".strip(), ""
     yield "readers", ", ".join(_readers(row.readers, language)), ""
     yield "ignored_by", ", ".join(_readers(row.ignored_by, language)), ""
     for name in ("since", "deprecated", "removed"):

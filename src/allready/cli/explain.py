@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--list takes one AREA and no codes")
     if args.list is None and not args.codes:
         raise UsageError("name a code, for example: allready explain NET003; allready explain --list shows them all")
-    chosen = _listed(rules, args.list) if args.list is not None else [_named(rules, word) for word in args.codes]
+    named = [_named(rules, word, language) for word in args.codes]
+    chosen = named if args.list is None else _listed(rules, args.list)
     pages = [page_of(rule, language) for rule in chosen]
     if args.json:
         codes = [asdict(page) | {"sections": dict(page.sections)} for page in pages]
@@ -68,7 +69,7 @@ def _listed(rules: Mapping[str, Rule], area: str) -> list[Rule]:
     return areas[area] if area else [rule for members in areas.values() for rule in members]
 
 
-def _named(rules: Mapping[str, Rule], word: str) -> Rule:
+def _named(rules: Mapping[str, Rule], word: str, language: str) -> Rule:
     """The rule that `word` means, a code or a name in any spelling."""
     code, name = word.upper(), word.lower().replace("-", "_").removesuffix(".py")
     if code in rules:
@@ -76,10 +77,19 @@ def _named(rules: Mapping[str, Rule], word: str) -> Rule:
     same = [rule for rule in rules.values() if name in {rule.name, f"{rule.area}.{rule.name}".removeprefix("log_")}]
     if len(same) == 1:
         return same[0]
+    if not same and name in (areas := by_area(rules.values())):
+        raise UsageError(
+            "{word!r} is an area with {count} findings; allready explain --list {area} shows them",
+            word=word,
+            count=len(areas[name]),
+            area=name,
+        )
     alike = same or _alike(rules, code, name)
     if not alike:
         raise UsageError("no finding is called {word!r}; allready explain --list shows them all", word=word)
-    rows = "\n".join(f"  {rule.code}  {rule.area}.{rule.name}: {rule.title}" for rule in alike[:MAX_SUGGESTIONS])
+    pages = [page_of(rule, language) for rule in alike[:MAX_SUGGESTIONS]]
+    colon = ui("report.colon", language)
+    rows = "\n".join(f"  {page.code}  {page.area}.{page.name}{colon}{page.title}" for page in pages)
     if same:
         raise UsageError("several findings are called {word!r}; did you mean\n{rows}", word=word, rows=rows)
     raise UsageError("no finding is called {word!r}; did you mean\n{rows}", word=word, rows=rows)

@@ -11,15 +11,37 @@ from allready.text.usage import did_you_mean, usage_text
 HELP_ALL = "show all options with all their spellings, also those that are seldom needed"
 
 
-class Formatter(argparse.RawDescriptionHelpFormatter):
+class LineFormatter(argparse.RawDescriptionHelpFormatter):
+    """As argparse's, but lines end where the language allows it, and headings have its colon."""
+
+    class _Section(argparse.HelpFormatter._Section):  # noqa: SLF001 - argparse writes its own colon behind a heading
+        """A group of options under its heading, with the colon of the language."""
+
+        def format_help(self) -> str:
+            heading, self.heading = self.heading, None
+            body = super().format_help()
+            self.heading = heading
+            return f"\n{heading}{usage_text(':')}{body}" if heading and body else body
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        from allready.report.safe import wrapped  # only help needs it
+
+        return wrapped(" ".join(text.split()), width)
+
+
+class Formatter(LineFormatter):
     """Options in one spelling each, the one with dashes, and the name of the value once."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        words = [word for word in action.option_strings if "_" not in word]
-        if not words:
+        if not action.option_strings:
             return super()._format_action_invocation(action)
         value = "" if action.nargs == 0 else " " + self._format_args(action, action.dest.upper())
-        return ", ".join(words[:2]) + value
+        return ", ".join(_spellings(action)) + value
+
+
+def _spellings(action: argparse.Action) -> list[str]:
+    """The spellings of an option that help shows: at most two, with dashes."""
+    return ([word for word in action.option_strings if "_" not in word] or list(action.option_strings))[:2]
 
 
 class _HelpAll(argparse.Action):
@@ -73,6 +95,14 @@ class Parser(argparse.ArgumentParser):
             self.error(usage_text("unknown arguments: {words}", words=" ".join(rest)) + hint)
         return parsed
 
+    def _parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super()._parse_known_args(*args, **kwargs)
+        except argparse.ArgumentError as error:
+            shown = {"/".join(action.option_strings): "/".join(_spellings(action)) for action in self._actions}
+            error.argument_name = shown.get(error.argument_name or "", error.argument_name)
+            raise
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
             super()._check_value(action, value)
@@ -101,7 +131,7 @@ def parser_of(name: str, module: str, text: str) -> Parser:
         prog=f"allready {name}",
         description=text,
         epilog=getattr(command, "EPILOG", None),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=LineFormatter,
         allow_abbrev=False,
     )
     command.add_arguments(parser)

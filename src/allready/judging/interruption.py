@@ -120,7 +120,7 @@ def interrupted(report: Report, interruption: Interruption) -> Report:
     why = (
         reason(UncheckedKind.RANKS_SIGNALLED, signal=signal, ranks=ranges(ranks))
         if ranks
-        else reason(UncheckedKind.INTERRUPTED, signal=signal, stage="job")
+        else reason(UncheckedKind.JOB_INTERRUPTED, signal=signal)
     )
     ended = not_checked("job", why, node=interruption.node)
     return replace(

@@ -73,6 +73,10 @@ def lay_out(
     if num_nodes == 1 and sources.get("num_nodes") == "--nnodes" and sources.get("node_rank") != "--node-rank":
         values["node_rank"] = 0  # this node alone, whatever its place among others is
     if num_nodes > 1 and "node_rank" not in values and not by_agreement:
+        if num_nodes == 2:
+            raise UsageError(
+                "the rank of this node is missing (of 2 nodes); add --node-rank 0 on node 0, --node-rank 1 on the other"
+            )
         raise UsageError(
             "the rank of this node is missing (of {num_nodes} nodes); add --node-rank 0 on node 0, "
             "1 to {last} elsewhere",

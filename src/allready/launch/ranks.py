@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from allready.errors import UsageError
+from allready.model import Phrase
+from allready.model.fill import in_english, said
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -38,9 +40,13 @@ class Place(Struct, frozen=True, kw_only=True):
 class RanksError(UsageError):
     """The nodes' orders contradict each other.  `nodes`: the names of those concerned, in the order of the message."""
 
-    def __init__(self, message: str, nodes: Iterable[str]) -> None:
-        super().__init__(message)
-        self.nodes = tuple(nodes)
+    def __init__(self, template: str, nodes: Iterable[str], **values: object) -> None:
+        super().__init__(template, **{name: _english(value) for name, value in values.items()})
+        self.nodes, self.values = tuple(nodes), values
+
+
+def _english(value: object) -> object:
+    return in_english(value) if isinstance(value, Phrase) else value
 
 
 def assign(roll: Sequence[Entry]) -> tuple[Place, ...]:
@@ -57,7 +63,8 @@ def assign(roll: Sequence[Entry]) -> tuple[Place, ...]:
         raise RanksError("no node takes part", ())
     for entry in roll:
         if entry.nproc < 1:
-            raise RanksError(f"{entry.name} has {entry.nproc} ranks; a node has at least 1", (entry.name,))
+            form = "{name} has {num} ranks; a node has at least 1"
+            raise RanksError(form, (entry.name,), name=entry.name, num=entry.nproc)
     _all_or_none(roll, "node_rank", "--node-rank")
     _all_or_none(roll, "start_rank", "--start-rank")
     order = _order(roll)
@@ -84,12 +91,20 @@ def _order(roll: Sequence[Entry]) -> list[int]:
             if place and rank == place - 1:
                 other = roll[ordered[place - 1]]
                 raise RanksError(
-                    f"{other.name} and {entry.name} both have --node-rank {rank}", (other.name, entry.name)
+                    "{one} and {other} both have --node-rank {rank}",
+                    (other.name, entry.name),
+                    one=other.name,
+                    other=entry.name,
+                    rank=rank,
                 )
             raise RanksError(
-                f"no node has node rank {place}: {entry.name} has --node-rank {rank}, and {len(roll)} nodes are "
-                f"0 to {len(roll) - 1}",
+                "no node has node rank {place}: {name} has --node-rank {rank}, and {num} nodes are 0 to {last}",
                 (entry.name,),
+                place=place,
+                name=entry.name,
+                rank=rank,
+                num=len(roll),
+                last=len(roll) - 1,
             )
         return ordered
     if roll[0].start_rank is not None:
@@ -108,17 +123,32 @@ def _starts(roll: Sequence[Entry], order: Sequence[int]) -> dict[int, int]:
     expected, before = 0, None
     for index in sorted(order, key=lambda i: (roll[i].start_rank or 0, roll[i].arrival)):
         entry, start = roll[index], roll[index].start_rank or 0
-        mine = f"{entry.name} has {_ranks(start, entry.nproc)} (--start-rank {start})"
+        mine = said(
+            "{name} has {ranks} (--start-rank {start})", name=entry.name, ranks=_ranks(start, entry.nproc), start=start
+        )
         if start < 0:
-            raise RanksError(f"{entry.name}: --start-rank {start} is below 0", (entry.name,))
+            form = "{name}: --start-rank {start} is below 0"
+            raise RanksError(form, (entry.name,), name=entry.name, start=start)
+        others = None if before is None else _ranks(before.start_rank or 0, before.nproc)
         if start < expected and before is not None:
-            others = f"{before.name} has {_ranks(before.start_rank or 0, before.nproc)}"
-            raise RanksError(f"ranks overlap: {others} and {mine}", (before.name, entry.name))
-        if start > expected:
-            neighbour = f"{before.name} has {_ranks(before.start_rank or 0, before.nproc)} and " if before else ""
             raise RanksError(
-                f"no node has {_ranks(expected, start - expected)}: {neighbour}{mine}",
-                (*((before.name,) if before else ()), entry.name),
+                "ranks overlap: {before} has {ranks} and {mine}",
+                (before.name, entry.name),
+                before=before.name,
+                ranks=others,
+                mine=mine,
+            )
+        if start > expected:
+            gap = _ranks(expected, start - expected)
+            if before is None:
+                raise RanksError("no node has {gap}: {mine}", (entry.name,), gap=gap, mine=mine)
+            raise RanksError(
+                "no node has {gap}: {before} has {ranks} and {mine}",
+                (before.name, entry.name),
+                gap=gap,
+                before=before.name,
+                ranks=others,
+                mine=mine,
             )
         starts[index] = start
         expected, before = start + entry.nproc, entry
@@ -130,11 +160,16 @@ def _all_or_none(roll: Sequence[Entry], field: str, flag: str) -> None:
     without = [entry for entry in roll if getattr(entry, field) is None]
     if with_it and without:
         raise RanksError(
-            f"{with_it[0].name} has {flag} {getattr(with_it[0], field)} and {without[0].name} gives none; "
-            f"give {flag} on every node or on none",
+            "{one} has {flag} {value} and {other} gives none; give {flag} on every node or on none",
             (with_it[0].name, without[0].name),
+            one=with_it[0].name,
+            flag=flag,
+            value=getattr(with_it[0], field),
+            other=without[0].name,
         )
 
 
-def _ranks(first: int, number: int) -> str:
-    return f"rank {first}" if number == 1 else f"ranks {first} to {first + number - 1}"
+def _ranks(first: int, number: int) -> Phrase:
+    if number == 1:
+        return said("rank {first}", first=first)
+    return said("ranks {first} to {last}", first=first, last=first + number - 1)

@@ -233,6 +233,7 @@ class UncheckedKind(StrEnum):
     RULE_CRASHED = "rule_crashed"  # error
     DIAGNOSIS_FAILED = "diagnosis_failed"  # error: of the job, which goes on without it
     INTERRUPTED = "interrupted"  # signal, stage
+    JOB_INTERRUPTED = "job_interrupted"  # signal: before anything was proven of the running job
     RANKS_SIGNALLED = "ranks_signalled"  # signal, ranks: that it ended, and no agent got it
     JOB_FAILED = "job_failed"  # exit_code: the job ended with it, and no finding says why
     JOB_OVER = "job_over"  # the job ended before anything was known of it

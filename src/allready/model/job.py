@@ -160,6 +160,7 @@ class PathProbe(Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     num_segments: int = 0  # that src sent with data on this connection, as its kernel counts; 0: not known
     num_retransmits: int = 0  # of them again
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `detail` says, as data
 
 
 class DatagramProbe(Struct, frozen=True, kw_only=True):

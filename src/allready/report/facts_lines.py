@@ -35,4 +35,4 @@ def facts_lines(facts: Mapping[str, Any], language: str) -> Iterator[Block]:
 
 def _cell(row: Row, language: str) -> str:
     name, value = row.label.text_in(language), row.values[0].text_in(language)
-    return value if row.label.key.startswith("group_") else f"{name} {value}"
+    return value if name == t(f"group_{row.group}", language) else f"{name} {value}"

@@ -18,7 +18,7 @@ from allready.model import facts as f
 from allready.model.fill import in_english, said
 from allready.report.safe import plain
 from allready.report.words import t
-from allready.text.catalog import say_phrase
+from allready.text.catalog import label_of, say_phrase
 from allready.text.choices import say_choice
 from allready.text.reasons import say_missing
 
@@ -30,17 +30,22 @@ TRANSPOSE_ABOVE = 8
 class Shown(Struct, frozen=True):
     """A row's name or a cell: a neutral `text`, or our own text `key` filled with `text` (a name) or `why`.
 
-    `choice`: of the interfaces in `text`, which is why.
+    `word`: `text` is a word of ours, of this section of words.toml.  `parts`: a cell that is several.  `choice`: of the
+    interfaces in `text`, which is why.
     """
 
     text: str = ""
     key: str = ""
+    word: str = ""
+    parts: tuple["Shown", ...] = ()
     why: FactMissing = FactMissing("")
     choice: f.InterfaceChoice | None = None
 
     def text_in(self, language: str) -> str:
         """What to show, harmless and not too long."""
-        text = plain(self.text, most=MAX_CHARS)
+        if self.parts:
+            return " · ".join(part.text_in(language) for part in self.parts)
+        text = plain(label_of(self.word, self.text, language) if self.word else self.text, most=MAX_CHARS)
         if self.choice is not None:
             return f"{text or units.UNKNOWN} ({plain(say_phrase(say_choice(self.choice), language))})"
         why = plain(say_missing(self.why, language))
@@ -51,7 +56,8 @@ class Shown(Struct, frozen=True):
         """What is compared between nodes."""
         choice = self.choice
         failed = in_english(say_choice(choice)) if choice is not None and choice.failure is not None else ""
-        return " ".join((self.key, self.text, *((choice.step, failed) if choice is not None else ())))
+        of_choice = (choice.step, failed) if choice is not None else ()
+        return " ".join((self.key, self.text, *of_choice, *(part.value for part in self.parts)))
 
     @property
     def missing(self) -> bool:
@@ -180,6 +186,10 @@ def _text(value: object) -> Shown:
     return NONE if value is None or value == "" else Shown(str(value))
 
 
+def _yes(*, is_it: bool) -> Shown:
+    return Shown(key="fact_yes" if is_it else "fact_no")
+
+
 def _joined(values: tuple[str, ...]) -> Shown:
     return Shown(", ".join(values)) if values else NONE
 
@@ -233,12 +243,12 @@ def _names(fact: f.NameFacts) -> Iterator[Fact]:
 
 def _net(fact: f.NetFacts) -> Iterator[Fact]:
     for i in fact.interfaces:
-        parts = ["up" if i.is_up else "down", f"MTU {i.mtu_bytes}"]
+        parts = [Shown("up" if i.is_up else "down"), Shown(f"MTU {i.mtu_bytes}")]
         if i.speed_mbit_per_s:
-            parts.append(units.link_speed(i.speed_mbit_per_s))
-        parts += [i.kind] if i.kind != "loopback" else []
-        parts += [i.driver] if i.driver else []
-        yield Shown(i.name), Shown(" · ".join(parts)), False
+            parts.append(Shown(units.link_speed(i.speed_mbit_per_s)))
+        parts += [Shown(i.kind, word="interface")] if i.kind not in {"loopback", "other"} else []
+        parts += [Shown(i.driver)] if i.driver else []
+        yield Shown(i.name), Shown(parts=tuple(parts)), False
         if not i.is_loopback:
             yield _named("interface_address", i.name), _joined(i.addresses), True
     defaults = [r for r in fact.routes if r.destination == "0.0.0.0/0"]
@@ -248,7 +258,7 @@ def _net(fact: f.NetFacts) -> Iterator[Fact]:
     )
     yield _named("default_route"), _joined(ways), False
     for bond in fact.bonds:
-        links = ", ".join(f"{link.name} {'up' if link.is_up else 'down'}" for link in bond.links)
+        links = ", ".join(f"{link.name} {'up' if link.is_up else 'down'}" for link in bond.links)  # as ip says it
         yield Shown(f"{bond.name} ({bond.mode})"), Shown(links) if links else NONE, False
     if fact.routing_rules:
         yield _named("routing_rules"), _joined(tuple(rule.text for rule in fact.routing_rules)), False
@@ -279,7 +289,7 @@ def _rdma(fact: f.RdmaFacts) -> Iterator[Fact]:
     libraries = {"libibverbs": fact.has_library, "librdmacm": fact.has_cm_library}
     for library, is_here in libraries.items():
         if is_here is not None:
-            yield Shown(library), Shown("yes" if is_here else "no"), False
+            yield Shown(library), _yes(is_it=is_here), False
     for port in fact.ports:
         rate = f" · {units.digits(port.rate_gbit_per_s)} Gbit/s" if port.rate_gbit_per_s else ""
         rate += f" · {port.num_lanes}X" if port.num_lanes else ""
@@ -324,9 +334,12 @@ def _gpu(fact: f.GpuFacts) -> Iterator[Fact]:
     )
     if generations:
         yield _named("pcie_generation"), Shown(", ".join(f"{n} × {kind}" for kind, n in generations.items())), False
-    persistent = Counter("on" if g.is_persistent else "off" for g in fact.gpus if g.is_persistent is not None)
+    persistent = Counter(
+        "fact_times_on" if g.is_persistent else "fact_times_off" for g in fact.gpus if g.is_persistent is not None
+    )
     if persistent:
-        yield _named("persistence"), Shown(", ".join(f"{n} × {word}" for word, n in persistent.items())), False
+        cells = tuple(Shown(str(n), key=key) for key, n in persistent.items())
+        yield _named("persistence"), Shown(parts=cells), False
     for gpu in fact.gpus:
         if gpu.nvlink_errors:
             yield _named("nvlink_errors", str(gpu.index)), _counts(gpu.nvlink_errors), True
@@ -368,7 +381,9 @@ def _devices(found: f.Devices) -> Shown:
 
 def _how_it_ended(one: f.ChildEnd) -> Shown:
     late = f"{one.limit_s:.1f} s" if one.outcome == "silent" else None
-    why = late or one.error or one.signal or (None if one.exit_code is None else f"exit code {one.exit_code}")
+    if one.outcome == "died" and one.exit_code is not None and not (late or one.error or one.signal):
+        return Shown(str(one.exit_code), key="fact_exit_code")
+    why = late or one.error or one.signal
     if one.outcome == "imported" or (why and one.outcome in {"failed", "died", "silent"}):
         return Shown(why or "", key=f"fact_{one.outcome}")
     return Shown(f"{one.outcome} ({why})" if why else one.outcome)
@@ -444,17 +459,17 @@ def _usage(fact: f.UsageFacts) -> Iterator[Fact]:
 
 def _bus(fact: f.BusFacts) -> Iterator[Fact]:
     for one in fact.gpus:
-        text = f"{len(one.bridges)} bridges" + ("" if one.numa_node is None else f" · NUMA {one.numa_node}")
-        yield Shown(one.address), Shown(text), True
+        numa = () if one.numa_node is None else (Shown(f"NUMA {one.numa_node}"),)
+        yield Shown(one.address), Shown(parts=(Shown(str(len(one.bridges)), key="fact_bridges"), *numa)), True
     if fact.redirecting:
         yield _named("redirecting"), _joined(fact.redirecting), True
     elif fact.num_unread:
         yield _named("redirecting"), Shown(key="fact_unknown", why=FactMissing("only root may read it")), False
-    yield _named("iommu"), _text(fact.iommu), False
+    yield _named("iommu"), Shown(fact.iommu, word="iommu") if fact.iommu else NONE, False
 
 
 def _time(fact: f.TimeFacts) -> Iterator[Fact]:
-    yield _named("synchronized"), Shown(key="fact_yes" if fact.is_synchronized else "fact_no"), False
+    yield _named("synchronized"), _yes(is_it=fact.is_synchronized), False
     yield _named("time_services"), _joined(fact.services), False
 
 
@@ -469,8 +484,10 @@ def _master_port(fact: f.MasterPortFacts) -> Iterator[Fact]:
 
 
 def _master_contact(fact: f.MasterContactFacts) -> Iterator[Fact]:
-    text = f"{fact.outcome} ({fact.detail})" if fact.detail else fact.outcome
-    yield Shown(key="group_master_contact"), Shown(text), True
+    phrase = next(iter(fact.phrases.get("detail", ())), None)
+    why = fact.detail
+    detail = (Shown(key="fact_detail", why=FactMissing(why, phrase)),) if why else ()
+    yield Shown(key="group_master_contact"), Shown(parts=(Shown(fact.outcome, word="outcome"), *detail)), True
 
 
 _READERS: dict[str, Callable[[Any], Iterator[Fact]]] = {

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from allready import units
 from allready.model import DatagramProbe, PathProbe, Phrase, Reachability
-from allready.model.fill import said
+from allready.model.fill import said, words_of
 from allready.report.safe import plain
 from allready.text.catalog import say_value
 
@@ -175,7 +175,7 @@ def _details(
             said(
                 "{num} ok ({kinds})[[, rtt {rtt}]][[, {rate}]]",
                 num=num_ok,
-                kinds=", ".join(sorted({p.kind for p in tried if p.outcome == "ok"})),
+                kinds=tuple(said("{of}", of=kind) for kind in sorted({p.kind for p in tried if p.outcome == "ok"})),
                 rtt=None if rtt_s is None else units.time(rtt_s),
                 rate=None if rate is None else units.bandwidth_with_unit(rate),
             )
@@ -194,7 +194,7 @@ def _of_path(path: PathProbe) -> Phrase:
         stuck=path.stuck_bytes,
         passed=" ".join(map(str, path.passed_bytes)) or None,
         source=path.src_address or None,
-        detail=path.detail or None,
+        detail=words_of(path, "detail") or None,
     )
 
 

@@ -60,6 +60,26 @@ def _joint(english: str, chinese: str, tag: str = "span") -> Markup:
     return form.format(english, chinese, tag=tag)
 
 
+def hover(language: str, say: Callable[..., str], *args: Any) -> Markup:
+    """What shows while the pointer is on an element: its attributes; the script swaps the two languages."""
+    shown, other = _in_turn(language, say, *args)
+    spare = Markup("") if shown == other else Markup(' data-other="{}"').format(other)
+    return Markup('title="{}"{}').format(shown, spare)
+
+
+def hover_in_drawing(language: str, say: Callable[..., str], *args: Any) -> Markup:
+    """The same of a shape of an SVG: the element in it."""
+    shown, other = _in_turn(language, say, *args)
+    spare = Markup("") if shown == other else Markup(' data-other="{}"').format(other)
+    return Markup("<title{}>{}</title>").format(spare, shown)
+
+
+def _in_turn(language: str, say: Callable[..., str], *args: Any) -> list[str]:
+    """A text in the page's language, and in the other one."""
+    order = ("en", "zh") if language == "en" else ("zh", "en")
+    return [plain(say(*args, spoken)) for spoken in order]
+
+
 def page(report: Report, language: str) -> dict[str, Any]:
     """All variables of the template except style and script."""
     main = verdict_finding(report)
@@ -76,7 +96,11 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "R": partial(both, r),
         "D": partial(both_in_drawing, r),
         "both": both,
+        "hover": partial(hover, language),
+        "H": partial(hover_in_drawing, language),
+        "t": t,
         "both_of_each": both_of_each,
+        "both_in_drawing": both_in_drawing,
         "details": _details,
         "words": words,
         "title": t("title", language, command=report.command, status=t(f"status_{report.status}", language)),
@@ -91,10 +115,9 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "open_evidence": OPEN_EVIDENCE,
         "num_folded": len(folded),
         "course": page_course(report),
-        "course_title": t("course_title", language),
         "pages": {page.code: page for page in pages_of(report, codes)},
         "run": page_run(report, codes),
-        "roll": roll(report, language),
+        "roll": roll(report),
         "reach": _reach(report),
         "measured": measured,
         "curve": curves.curve(series(report.collectives) if report.collectives else ()),
@@ -103,8 +126,6 @@ def page(report: Report, language: str) -> dict[str, Any]:
             m for run in (report.collectives.runs if report.collectives else ()) for m in pair_matrices(run)
         ],
         "curve_size": (curves.WIDTH, curves.HEIGHT),
-        "curve_title": t("bench_chart", language),
-        "curve_axis": t("bench_axis_y", language),
         "prediction": _prediction(report),
         "nodes": nodes(report, codes),
         "not_checked": words.not_checked_groups(report),
@@ -217,9 +238,9 @@ def _hidden(table: Matrix) -> list[Markup]:
     return [both(t, "reach_shown" if table.num_bad else "reach_hidden", shown=len(table.shown), count=table.num_nodes)]
 
 
-def _cell(cell: Cell | None, *, wide: bool) -> dict[str, str] | None:
+def _cell(cell: Cell | None, *, wide: bool) -> dict[str, Any] | None:
     if cell is None:
         return None
     css = "o-ok" if cell.outcome == "ok" else "o-bad" if cell.bad else "o-off"
     text = units.time(cell.rtt_s) if wide and cell.outcome == "ok" and cell.rtt_s is not None else cell.letter
-    return {"css": css, "text": text, "detail": f"{cell.src} → {cell.dst}: {cell.outcome}; {cell.detail('en')}"}
+    return {"css": css, "text": text, "hover": partial(words.reach_cell, cell)}

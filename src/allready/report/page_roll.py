@@ -7,14 +7,14 @@ from allready import units
 from allready.model import Claim, Report
 from allready.report.curve import round_ticks
 from allready.report.safe import shorten
-from allready.report.words import absent, late_by_s, t
+from allready.report.words import absent, late_by_s
 
 MAX_ROWS = 32
 LEFT, RIGHT = 160, 640
 ROW_HEIGHT = 22
 
 
-def roll(report: Report, language: str) -> dict[str, Any] | None:
+def roll(report: Report) -> dict[str, Any] | None:
     """What the template draws; None without a roll call.  At most `MAX_ROWS` nodes: absent, then late ones first."""
     call = report.roll
     if call is None:
@@ -54,7 +54,6 @@ def roll(report: Report, language: str) -> dict[str, Any] | None:
         if c.refused is not None
     ]
     return {
-        "title": t("roll_chart", language),
         "ticks": [{"at": x(s), "label": units.time(s)} for s in ticks],
         "height": 14 + ROW_HEIGHT * len(rows) + 14,
         "drawn": rows,

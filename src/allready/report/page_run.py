@@ -9,7 +9,7 @@ from allready.model import Report, RunSummary
 from allready.report import run_blocks, run_words
 from allready.report.run_words import ROLES, Band, bands, days, ended_well, rows_of, says_nothing, weight, when
 from allready.report.safe import plain
-from allready.report.timeline import shape, timeline
+from allready.report.timeline import shape, timeline, tooltip
 
 MAX_OPEN = 8
 """Up to this many ranks each one has its row; beyond, those of which the same is known share one."""
@@ -35,6 +35,7 @@ def page_run(report: Report, codes: Sequence[str]) -> dict[str, Any] | None:
         "summary": summary,
         "tiles": _tiles(summary),
         "timeline": line,
+        "tooltip": tooltip,
         "legend": [{"role": role, "d": shape(role, 7, 7)} for role in (line["roles"] if line else ())],
         "clocks": sorted(summary.clocks, key=lambda c: -abs(c.offset_s))[:64],
         "clocks_unknown": not summary.clocks and len({row.node for row in summary.ranks if row.node is not None}) > 1,

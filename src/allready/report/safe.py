@@ -107,3 +107,42 @@ def shorten(text: str, columns: int) -> str:
             break
         kept.append(char)
     return "".join(kept) + "…" if columns > 0 else ""
+
+
+_UNITS = re.compile(
+    r"(?P<blank>\s+)|[\u3008-\u3010\u201c\u2018\uff08]*(?:[^\s\u2e80-\uffef]+|[\u2e80-\uffef])?"
+    r"[\u3001\u3002\u3009-\u3011\u201d\u2019\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*"
+)
+"""What a line may not break within: words, names and numbers, one Chinese character, each with its punctuation."""
+
+
+def wrapped(text: str, columns: int, *, most: int | None = None) -> list[str]:
+    """`text` in lines of this width, of the last of `most` only what fits: broken at blanks and between Chinese
+    characters, within a word only where that is longer than a line, behind a comma if it has one."""
+    lines, line = [], ""
+    for unit in _UNITS.finditer(text):
+        part = unit[0]
+        if width(line) + width(part) <= columns or columns < 2:
+            line += part
+            continue
+        if line.strip():
+            lines.append(line.rstrip())
+        line = "" if unit["blank"] else part
+        while width(line) > columns:
+            cut = next(at for at in range(len(line), 0, -1) if at == 1 or width(line[:at]) <= columns)
+            cut = max(line.rfind(",", cut // 2, cut) + 1, 0) or cut
+            lines.append(line[:cut])
+            line = line[cut:]
+    lines += [line.rstrip()] if line.strip() else []
+    if most is None or len(lines) <= most:
+        return lines
+    rest = text[_end_of(lines[: most - 1], text) :].lstrip()
+    return [*lines[: most - 1], shorten(rest, columns)]
+
+
+def _end_of(lines: list[str], text: str) -> int:
+    """Where in `text` the last of its first lines ends."""
+    at = 0
+    for line in lines:
+        at = text.index(line, at) + len(line)
+    return at

@@ -15,7 +15,18 @@ from msgspec import Struct
 
 from allready import units
 from allready.model import Report, RunSummary, TimelineEvent, ranges
-from allready.report.run_words import HARMLESS, OPERATION, bands, clock, onset_s, same, tells, weight
+from allready.report.run_words import (
+    HARMLESS,
+    OPERATION,
+    bands,
+    clock,
+    onset_s,
+    role_word,
+    same,
+    tells,
+    text_of,
+    weight,
+)
 from allready.report.safe import plain, shorten
 
 WIDTH, LEFT, RIGHT, TOP = 1072, 124, 1052, 36
@@ -291,26 +302,26 @@ def _drawing(
                         "x": round(x, 1),
                         "y": lane.y - 4,
                         "w": round(max(2.0, wide), 1),
-                        "title": _title(event),
+                        "event": event,
                         "css": "b-stuck" if stuck else "b-done",
                     }
                 )
             else:
                 role = event.role if event.role in SHAPES else "record"
-                marks.append((weight(event.role), {"role": role, "d": shape(role, x, lane.y), "title": _title(event)}))
+                marks.append((weight(event.role), {"role": role, "d": shape(role, x, lane.y), "event": event}))
     marks.sort(key=lambda mark: mark[0])
     # The most telling are drawn last, on top.
     return bars[:MAX_MARKS], [mark for _, mark in reversed(marks[:MAX_MARKS])]
 
 
-def _title(event: TimelineEvent) -> str:
-    """A tooltip; neutral in language."""
+def tooltip(event: TimelineEvent, language: str) -> str:
+    """What shows while the pointer is on the event."""
     parts = [
         clock(event.time_s),
         "" if event.rank is None else f"rank {event.rank}",
-        event.role,
+        role_word(event.role, language),
         event.code or "",
-        plain(event.text, most=160),
+        text_of(event, language, most=160),
         "" if event.count == 1 else f"×{event.count}",
         "" if event.duration_s is None else units.time(event.duration_s),
         plain(event.source, most=100),

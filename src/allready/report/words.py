@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from allready import model, units
 from allready.judging.arbiter import likely_end
 from allready.report.bench import best as best_point
-from allready.report.matrix import Matrix
+from allready.report.matrix import Cell, Matrix
 from allready.report.run_words import ended
 from allready.report.safe import plain
 from allready.text.catalog import label_of, remedy_text, say, say_note, say_remedies, say_text
@@ -52,6 +52,13 @@ def members(some: Sequence[int], run: model.CollectiveRun, language: str) -> str
     if not some:
         return t("stage_none", language)
     return t("stage_all", language) if set(some) == set(run.ranks) else model.ranges(some)
+
+
+def reach_cell(cell: Cell, language: str) -> str:
+    """What one direction is, beside its colour: `0 → 1: refused (...)`."""
+    of = f"{cell.src} → {cell.dst}{t('colon', language)}{t(f'outcome_{cell.outcome}', language)}"
+    detail = cell.detail(language)
+    return f"{of}{t('semicolon', language)}{detail}" if detail else of
 
 
 def reach_lines(reach: model.Reachability, table: Matrix, language: str) -> list[str]:

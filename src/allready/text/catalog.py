@@ -137,10 +137,11 @@ def label_of(name: str, value: str, language: str) -> str:
 
 
 def in_words(values: Mapping[str, str], language: str) -> Mapping[str, str]:
-    """The values with those that are an enumeration's word in `language`; names, numbers and quotations stay.  Several
-    words, and a word of ours where else a quotation stands, are phrases."""
+    """The values with those that are an enumeration's word, or the system's words for an error, in `language`; names,
+    numbers and quotations stay.  Several words, and a word of ours where else a quotation stands, are phrases."""
     known = words(language)
-    return {name: known[name].get(value, value) if name in known else value for name, value in values.items()}
+    system = known.get("system", {})
+    return {name: known.get(name, system).get(value) or system.get(value, value) for name, value in values.items()}
 
 
 def say_source(item: Evidence, language: str) -> str:

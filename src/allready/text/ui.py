@@ -39,7 +39,15 @@ def ui(key: str, language: str = "en", **values: object) -> str:
     """
     area, name = key.split(".", 1)
     template = table(language, area).get(name) or table("en", area)[name]
-    return template.format_map({k: _Value(v) for k, v in values.items()})
+    return template.format_map({k: _Value(system_words(v, language)) for k, v in values.items()})
+
+
+def system_words(value: object, language: str) -> object:
+    """A value of a text; one that is what the system calls an error (`strerror`) in `language`."""
+    if language == "en" or not isinstance(value, str):
+        return value
+    known: dict[str, str] = entries(language, "rules/words")["system"]
+    return known.get(value, value)
 
 
 class _Value(str):

@@ -54,7 +54,7 @@ def error_text(error: BaseException) -> str:
     """What an error says, in the process's language where its message is one of ours."""
     template = getattr(error, "template", None)
     if template is None:
-        return getattr(error, "strerror", None) or str(error)
+        return str(_with_message(getattr(error, "strerror", None) or str(error)))
     return usage_text(template, **getattr(error, "values", {}))
 
 
@@ -63,7 +63,11 @@ def _with_message(value: object) -> object:
     if isinstance(value, BaseException):
         return error_text(value)
     if isinstance(value, str | int | float):
-        return value
+        if _language == "en":
+            return value
+        from allready.text.ui import system_words
+
+        return system_words(value, _language)
     from allready.text.catalog import say_value  # seldom needed
 
     return say_value(value, _language)

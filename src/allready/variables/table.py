@@ -112,6 +112,7 @@ class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     power_of_two: bool = False  # another number is passed over
     unit: str = ""  # s, ms, us, bytes, GB/s, ...
     default: str = ""  # "" when it is not set and nothing takes its place
+    default_zh: str = ""  # of one in words; else both have the same
     since: str = ""
     deprecated: str = ""  # still read, but with a successor (`use`)
     removed: str = ""  # first version that no longer reads it
@@ -140,9 +141,10 @@ class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return not self.readers
 
     def text(self, field: str, language: str) -> str:
-        """`what`, `risk` or `cost` in "en" or "zh"."""
-        found: str = getattr(self, f"{field}_zh" if language == "zh" else field)
-        return found
+        """`what`, `risk`, `cost` or `default` in "en" or "zh"."""
+        english: str = getattr(self, field)
+        chinese: str = getattr(self, f"{field}_zh")
+        return (chinese or english) if language == "zh" else english
 
 
 class Elsewhere(Struct, frozen=True, kw_only=True):

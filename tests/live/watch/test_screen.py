@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from allready.live.watch.full_screen import scrolled
 from allready.live.watch.keyboard import name_of
-from allready.live.watch.screen import page_of_text, picture, plain_text, short_site, wrapped
+from allready.live.watch.screen import page_of_text, picture, plain_text, short_site
 from allready.live.watch.state import Remark, WatchedJob, WatchState, lines_of, newest_attempt, remarks_on
 from allready.model import GroupMark, NodeStatus, ProcessState, RankStatus, SocketRow
-from allready.report.safe import width
+from allready.report.safe import width, wrapped
 from tests.cases import cases
 from tests.live.watch.test_state import JOB, state
 
@@ -112,7 +112,7 @@ def test_a_text_in_place_of_the_table_scrolls_to_its_end_and_fits_the_screen() -
     text = [f"line {n} " + "x" * 60 for n in range(50)]
     options: dict[str, Any] = {"columns": 40, "lines": 10, "coloured": False, "encoding": "utf-8"}
     seen = page_of_text("rank 3", text, "q back", first=0, **options)
-    assert (seen.lines[0], seen.lines[2][:7], seen.lines[-1]) == ("rank 3", "line 0 ", "q back")
+    assert (seen.lines[0], seen.lines[2], seen.lines[-1]) == ("rank 3", "line 0", "q back")
     end = page_of_text("rank 3", text, "q back", first=seen.first + seen.left, **options)
     assert end.left == 0
     assert len(end.lines) == 10

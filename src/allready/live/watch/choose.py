@@ -39,16 +39,16 @@ def choose(wanted: str | None) -> tuple[WatchedJob, FoundJob | None]:
         pids = tuple(int(word) for word in wanted.split(",") if word.isdecimal() and len(word) < 10)
         named = job_of_pids(pids) if pids and len(pids) == wanted.count(",") + 1 else None
         if named is None:
-            raise UsageError(
-                "no job {wanted!r} on this machine; there are:{jobs}", wanted=wanted, jobs=_list(every) or " none"
-            )
+            if not every:
+                raise UsageError("no job {wanted!r} on this machine, and no other", wanted=wanted)
+            raise UsageError("no job {wanted!r} on this machine; there are:{jobs}", wanted=wanted, jobs=_list(every))
         return named.job, named
     if not meant:
         raise _nothing()
     job = meant[0]
     if len({_identity(j) for j in meant}) > 1:
         raise UsageError(
-            "several jobs run here; choose one by id or pid:{jobs}", jobs=_list({j: every[j] for j in meant})
+            "several jobs run here; choose one:{jobs}", jobs=_list({j: every[j] for j in meant})
         )
     if job.source == "allready" and not job.has_diagnosis and job.pid in below:
         found = below[job.pid]
@@ -81,12 +81,15 @@ def _identity(job: WatchedJob) -> tuple[str, str, str | int]:
 
 
 def _list(every: Mapping[WatchedJob, FoundJob | None]) -> str:
-    lines = [
-        f"\n  {plain(job.job_id, most=80)}  pid {job.pid}{_age(job)}{_what(job)}" for job in list(every)[:MAX_LISTED]
-    ]
+    lines = [f"\n  allready watch {job.pid}{_age(job)}{_what(job)}{_id(job)}" for job in list(every)[:MAX_LISTED]]
     if len(every) > MAX_LISTED:
         lines.append("\n  " + usage_text("and {count} more", count=len(every) - MAX_LISTED))
     return "".join(lines)
+
+
+def _id(job: WatchedJob) -> str:
+    """A job id that somebody gave: `none` is torchrun's own, and that of every job without one."""
+    return "" if job.job_id == "none" else "  " + usage_text("job id {job_id}", job_id=plain(job.job_id, most=80))
 
 
 def _age(job: WatchedJob) -> str:

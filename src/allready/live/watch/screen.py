@@ -7,7 +7,7 @@ from msgspec import Struct
 from allready.live.watch.state import RankLine, WatchState, lines_of
 from allready.model import Status
 from allready.redaction import masked
-from allready.report.safe import encodable, pad, plain, shorten, shorten_left, width
+from allready.report.safe import encodable, pad, plain, shorten, shorten_left, width, wrapped
 from allready.report.words import SYMBOLS, remedy, sentence, t
 from allready.text.ui import table, ui
 
@@ -222,25 +222,6 @@ def fitting(rows: Sequence[Sequence[str]], columns: int) -> list[tuple[int, int]
         rest = columns - sum(wide[i] + len(GAP) for i in chosen if i != site)
         wide[site] = max(0, min(wide[site], rest))
     return [(i, wide[i]) for i in chosen]
-
-
-def wrapped(text: str, columns: int, *, most: int) -> list[str]:
-    """A text in lines of this width, at most so many; Chinese is broken anywhere, other text at blanks."""
-    found: list[str] = []
-    while text and len(found) < most:
-        if width(text) <= columns or len(found) == most - 1 or columns < 2:
-            return [*found, shorten(text, columns)]
-        used, cut = 0, 0
-        for place, char in enumerate(text):
-            used += width(char)
-            if used > columns:
-                break
-            cut = place + 1
-        blank = text.rfind(" ", 0, cut + 1)
-        cut = blank if blank > cut // 2 else max(1, cut)
-        found.append(text[:cut].rstrip())
-        text = text[cut:].lstrip()
-    return found
 
 
 def _word(kind: str, word: str, language: str) -> str:

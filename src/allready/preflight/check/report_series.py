@@ -31,6 +31,7 @@ from allready.model import (
     WorldNode,
     ranges,
 )
+from allready.model.fill import said
 from allready.preflight.check.thinning import thin
 from allready.text.reasons import not_checked, reason
 from allready.units import size, time
@@ -220,7 +221,15 @@ def _no_expectation(fleet: Fleet, findings: Sequence[Finding]) -> tuple[NotCheck
         return ()
     gpus = [n.gpu for n in fleet.nodes.values() if isinstance(n.gpu, GpuFacts)]
     names = sorted({g.name for facts in gpus for g in facts.gpus if g.index in facts.visible})
-    hardware = f"{run.backend}, {len(run.ranks)} x {', '.join(names) or 'CPU'}, {fleet.world.num_nodes} nodes"
+    one = "{backend}, {num} x {device}, 1 node"
+    several = "{backend}, {num} x {device}, {nodes} nodes"
+    hardware = said(
+        one if fleet.world.num_nodes == 1 else several,
+        backend=run.backend,
+        num=len(run.ranks),
+        device=", ".join(names) or "CPU",
+        nodes=fleet.world.num_nodes,
+    )
     return (not_checked(busbw_expected.code, reason(UncheckedKind.NO_EXPECTATION, hardware=hardware)),)
 
 

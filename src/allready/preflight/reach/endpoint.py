@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from allready.messaging.sockets import hang_up, socket_address, tcp_socket, udp_overhead_bytes, udp_socket
+from allready.model import Phrase
+from allready.model.fill import said, texts
 from allready.preflight.reach import wire
 
 log = logging.getLogger(__name__)
@@ -42,13 +44,14 @@ class Endpoint:
         """Listen on every (interface, address); what cannot be opened is left out and reported."""
         offers: list[wire.Offer] = []
         busy: set[int] = set()
-        trouble: list[str] = []
+        trouble: list[Phrase] = []
         for interface, address in addresses:
             try:
                 data = tuple(self._listen(interface, address, 0) for _ in range(self._opening.num_data_ports))
                 datagram = await self._receive(interface, address, len(offers))
             except OSError as error:
-                trouble.append(f"{address} ({interface}): {error.strerror or error}")
+                form = "{address} ({interface}): {error}"
+                trouble.append(said(form, address=address, interface=interface, error=error.strerror or error))
                 continue
             in_range = self._listen_in_range(interface, address, busy)
             offers.append(
@@ -56,7 +59,8 @@ class Endpoint:
                     interface=interface, address=address, data_ports=data, range_ports=in_range, datagram_port=datagram
                 )
             )
-        return wire.EndpointReport(offers=tuple(offers), busy_ports=tuple(sorted(busy)), why="; ".join(trouble)[:400])
+        why_not = texts(why=tuple(trouble[:4])) if trouble else {}
+        return wire.EndpointReport(offers=tuple(offers), busy_ports=tuple(sorted(busy)), **why_not)
 
     def arrived(self) -> wire.Arrived:
         bursts, rows = self._opening.burst_bytes, []

@@ -5,7 +5,8 @@ import logging
 from msgspec import Struct
 
 from allready.messaging.sockets import is_address
-from allready.model import DatagramProbe, PathProbe, Reachability
+from allready.model import DatagramProbe, PathProbe, Phrase, Reachability
+from allready.model.fill import said, texts, words_of
 from allready.preflight.reach import wire
 from allready.preflight.reach.schedule import Schedule
 
@@ -89,11 +90,14 @@ def _path(request: wire.ReachRequest, src: int, row: wire.Row, gathered: Gathere
     offer = gathered.offer(row.dst, row.offer)
     if offer is None or row.port not in (*offer.data_ports, *offer.range_ports):
         return None
-    outcome, detail = row.outcome, row.detail
+    outcome = row.outcome
+    detail: str | Phrase | tuple[Phrase, ...] = words_of(row, "detail")
     gone = next((r for r in (row.dst, src) if r in gathered.lost), None)
     if gone is not None and outcome not in {"ok", "not_run"}:
         # A dying node refuses, is silent or answers half: that shows nothing of the path.
-        outcome, detail = "not_run", f"{_lost(gone, gathered)}; seen before that was known: {outcome}, {detail}"
+        form = "{lost}; seen before that was known: {outcome}, {detail}"
+        detail = said(form, lost=_lost(gone, gathered), outcome=outcome, detail=detail)
+        outcome = "not_run"
     return PathProbe(
         src=src,
         dst=row.dst,
@@ -103,7 +107,6 @@ def _path(request: wire.ReachRequest, src: int, row: wire.Row, gathered: Gathere
         outcome=outcome,
         interface=offer.interface,
         src_address=row.src_address,
-        detail=detail,
         passed_bytes=request.payloads_bytes[: max(0, row.num_passed)],
         stuck_bytes=row.stuck_bytes if outcome == "stuck" else None,
         rtt_s=row.rtt_s,
@@ -111,6 +114,7 @@ def _path(request: wire.ReachRequest, src: int, row: wire.Row, gathered: Gathere
         duration_s=row.duration_s,
         num_segments=max(0, row.num_sent),
         num_retransmits=max(0, row.num_retransmits),
+        **(texts(detail=detail) if detail else {}),
     )
 
 
@@ -121,11 +125,11 @@ def _not_run(src: int, dst: int, gathered: Gathered) -> PathProbe:
         detail = _lost(src if src in gathered.lost else dst, gathered)
     elif src in gathered.silent or dst in gathered.silent:
         who = src if src in gathered.silent else dst
-        detail = f"node {who}: {gathered.silent[who]}"
+        detail = said("node {node}: {why}", node=who, why=gathered.silent[who])
     elif dst in gathered.endpoints and offer is None:
-        detail = f"node {dst} opened no port: {gathered.endpoints[dst].why}"
+        detail = said("node {node} opened no port: {why}", node=dst, why=words_of(gathered.endpoints[dst], "why"))
     else:
-        detail = "the time for this stage was over"
+        detail = said("the time for this stage was over")
     return PathProbe(
         src=src,
         dst=dst,
@@ -134,12 +138,13 @@ def _not_run(src: int, dst: int, gathered: Gathered) -> PathProbe:
         port=offer.data_ports[0] if offer and offer.data_ports else 0,
         outcome="not_run",
         interface=offer.interface if offer else None,
-        detail=detail,
+        **texts(detail=detail),
     )
 
 
-def _lost(node_rank: int, gathered: Gathered) -> str:
-    return f"the connection to node {node_rank} broke during this stage: {gathered.lost[node_rank]}"
+def _lost(node_rank: int, gathered: Gathered) -> Phrase:
+    form = "the connection to node {node} broke during this stage: {why}"
+    return said(form, node=node_rank, why=gathered.lost[node_rank])
 
 
 def _master_paths(request: wire.ReachRequest, gathered: Gathered) -> list[PathProbe]:
@@ -147,9 +152,9 @@ def _master_paths(request: wire.ReachRequest, gathered: Gathered) -> list[PathPr
     if request.master is None:
         return []
     address, port = request.master
-    why = "the connection of this check itself"
+    why = texts(detail=said("the connection of this check itself"))
     return [
-        PathProbe(src=r, dst=0, kind="master", address=address, port=port, outcome="ok", detail=why)
+        PathProbe(src=r, dst=0, kind="master", address=address, port=port, outcome="ok", **why)
         for r in sorted(gathered.results)
         if r != 0 and r not in gathered.lost
     ]

@@ -10,6 +10,7 @@ from allready.errors import ExchangeError
 from allready.messaging.channel import Narrator, NodeSide, convert
 from allready.messaging.sockets import local_addresses
 from allready.model import NodeFacts, TransportFacts
+from allready.model.fill import said, texts
 from allready.preflight.reach import wire
 from allready.preflight.reach.endpoint import Endpoint
 from allready.preflight.reach.partner import PartnerProbe
@@ -51,16 +52,16 @@ async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narr
     endpoint = Endpoint(opening, node.node_rank)
     try:
         addresses: tuple[tuple[str, str], ...] = ()
-        why = "NCCL and Gloo chose no address"
+        why = said("NCCL and Gloo chose no address")
         if isinstance(facts.transport, TransportFacts):
             addresses = local_addresses(
                 facts.transport, num_nodes=opening.num_nodes, most=opening.max_addresses, with_nccl=opening.with_nccl
             )
         else:
-            why = f"the addresses of NCCL and Gloo are not known: {facts.transport.why}"
+            why = said("the addresses of NCCL and Gloo are not known: {why}", why=facts.transport.phrase)
         report = await endpoint.open(addresses)
         if not addresses:
-            report = wire.EndpointReport(why=why)
+            report = wire.EndpointReport(**texts(why=why))
         await node.send("reach.endpoint", report)
         await _probe_and_answer(node, opening, endpoint, report, speaker)
     finally:

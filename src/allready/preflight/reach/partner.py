@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from allready.messaging.sockets import socket_address, udp_overhead_bytes, udp_socket
+from allready.model.fill import said, texts
 from allready.preflight.reach import wire
 from allready.preflight.reach.path import Path
 
@@ -58,7 +59,9 @@ class PartnerProbe:
                 good.setdefault((row.offer, path.is_data), []).append(row)
         same = {id(row) for group in good.values() for row in group}
         shared = [
-            msgspec.structs.replace(group[0], detail=f"{len(group) - 1} more ports as good") if group[1:] else group[0]
+            msgspec.structs.replace(group[0], **texts(detail=said("{num} more ports as good", num=len(group) - 1)))
+            if group[1:]
+            else group[0]
             for group in good.values()
         ]
         return [*shared, *(row for row in rows if id(row) not in same)]

@@ -21,6 +21,8 @@ from allready.messaging.sockets import (
     unanswered_arp,
     want_errors,
 )
+from allready.model import Phrase
+from allready.model.fill import in_english, said, texts
 from allready.preflight.reach import wire
 from allready.preflight.reach.endpoint import receive_exactly
 
@@ -43,13 +45,20 @@ _ICMP_NAMES = {
     (1, 0): "no route", (1, 1): "administratively prohibited", (1, 3): "address unreachable",
     (1, 4): "port unreachable", (1, 5): "source address policy", (1, 6): "reject route",
 }  # fmt: skip
-MAX_DETAIL = 200
 
 
 class _Silence(Exception):  # noqa: N818 - a state: nothing came, or not all of it
     def __init__(self, waited_s: float, moving: bool) -> None:
         super().__init__(waited_s, moving)
         self.waited_s, self.moving = waited_s, moving
+
+
+class _WrongAnswerError(OSError):
+    """What answers is not the peer's check, or not as it should."""
+
+    def __init__(self, phrase: Phrase) -> None:
+        super().__init__(errno.EPROTO, in_english(phrase))
+        self.phrase = phrase
 
 
 class Path:
@@ -66,7 +75,7 @@ class Path:
         self._port = port
         self._sock: socket.socket | None = None
         self._outcome: wire.Outcome = "not_run"
-        self._detail = "the time for this stage was over"
+        self._detail: Phrase | None = said("the time for this stage was over")
         self._num_passed = 0
         self._stuck_bytes: int | None = None
         self._rtt_s: float | None = None
@@ -97,7 +106,7 @@ class Path:
     def row(self) -> wire.Row:
         outcome, detail = self._outcome, self._detail
         if outcome == "not_run" and self._started:
-            detail = "begun, but the time for this stage was over"
+            detail = said("begun, but the time for this stage was over")
         return wire.Row(
             dst=self._dst,
             offer=self.offer_index,
@@ -109,9 +118,9 @@ class Path:
             throughput_gb_per_s=self._throughput_gb_per_s,
             duration_s=round(self._duration_s, 6),
             src_address=self._src_address,
-            detail=detail[:MAX_DETAIL],
             num_sent=self._last.num_sent,
             num_retransmits=self._last.num_retransmits,
+            **(texts(detail=detail) if detail is not None else {}),
         )
 
     def close(self) -> None:
@@ -160,16 +169,16 @@ class Path:
             if self._sock is not None:
                 await self._back(self._sock, size_bytes)
         except EOFError:
-            self._end("error", "connected, then closed by the process that listens there")
+            self._end("error", said("connected, then closed by the process that listens there"))
         except OSError as error:
-            self._end("error", f"connected, then: {_words(error)}")
+            self._end("error", said("connected, then: {error}", error=_words(error)))
         finally:
             self._duration_s += time.monotonic() - start
         if self._sock is not None:
             elapsed = time.monotonic() - start
             if size_bytes == self._opening.payloads_bytes[0] and not first:
                 self._rtt_s = elapsed if self._rtt_s is None else min(self._rtt_s, elapsed)
-            self._outcome, self._detail = "ok", ""
+            self._outcome, self._detail = "ok", None
             self._num_passed = max(self._num_passed, self._opening.payloads_bytes.index(size_bytes) + 1)
 
     async def _there(self, sock: socket.socket, size: int, *, first: bool, measure: bool) -> None:
@@ -186,12 +195,14 @@ class Path:
             acked = after[0] - before[0] if before is not None and after is not None else 0
             if acked >= self._handed_bytes:
                 # Not the path's fault: the peer's kernel has it all, its process did not read it.
-                self._end("error", f"node {self._dst} acknowledged all bytes, but its check did not answer")
+                answer = said("node {node} acknowledged all bytes, but its check did not answer", node=self._dst)
+                self._end("error", answer)
             elif silence.moving:
                 self._slow(acked, silence.waited_s, size)
             else:
                 self._stuck_bytes = size
-                self._end("stuck", f"{size} bytes were never acknowledged, {silence.waited_s:.1f} s")
+                form = "{size} bytes were never acknowledged, {seconds} s"
+                self._end("stuck", said(form, size=size, seconds=f"{silence.waited_s:.1f}"))
             return
         if measure:
             elapsed = time.monotonic() - start
@@ -205,9 +216,10 @@ class Path:
             await loop.sock_sendall(sock, wire.HELLO.pack(self._opening.token.encode("ascii"), self._own_rank))
             word, rank = wire.REPLY.unpack(await receive_exactly(sock, wire.REPLY.size))
             if word != wire.WELCOME:
-                raise OSError(errno.EPROTO, "something else than this check answers there")
+                raise _WrongAnswerError(said("something else than this check answers there"))
             if rank != self._dst:
-                raise OSError(errno.EPROTO, f"node {rank} answers at this address, not node {self._dst}")
+                form = "node {rank} answers at this address, not node {node}"
+                raise _WrongAnswerError(said(form, rank=rank, node=self._dst))
         self._handed_bytes += wire.REQUEST.size + size
         message = wire.REQUEST.pack(size) + pattern(size)
         alone = _alone_bytes(sock) if len(message) <= _MAX_ALONE_BYTES else 0
@@ -217,18 +229,19 @@ class Path:
             message = message[alone:]
         await loop.sock_sendall(sock, message)
         if wire.REPLY.unpack(await receive_exactly(sock, wire.REPLY.size)) != (wire.RECEIVED, size):
-            raise OSError(errno.EPROTO, "the answer to a payload is not what it should be")
+            raise _WrongAnswerError(said("the answer to a payload is not what it should be"))
 
     async def _back(self, sock: socket.socket, size: int) -> None:
         try:
             echo = await self._in_time(receive_exactly(sock, size), size)
         except _Silence as silence:
-            slow = "came back too slowly" if silence.moving else "did not come back"
-            way = f"{self._dst} -> {self._own_rank}"
-            self._end("ok", f"{size} bytes arrived; their echo {slow}: see {way}")
+            slow = "{size} bytes arrived; their echo came back too slowly: see {src} -> {dst}"
+            none = "{size} bytes arrived; their echo did not come back: see {src} -> {dst}"
+            form = slow if silence.moving else none
+            self._end("ok", said(form, size=size, src=self._dst, dst=self._own_rank))
             return
         if bytes(echo) != pattern(size):
-            self._end("error", f"the echo of {size} bytes came back changed")
+            self._end("error", said("the echo of {size} bytes came back changed", size=size))
 
     async def _in_time(self, step: Coroutine[Any, Any, T], size: int, *, pace: "_Pace | None" = None) -> T:
         """`step` within its deadline, or within a few if bytes keep moving; else _Silence.
@@ -262,24 +275,28 @@ class Path:
 
     def _slow(self, acked: int, waited_s: float, size: int) -> None:
         self._throughput_gb_per_s = round(acked / waited_s / 1e9, 6)
-        self._end("ok", f"slow: {acked} of {size} bytes in {waited_s:.1f} s")
+        waited = f"{waited_s:.1f}"
+        self._end("ok", said("slow: {acked} of {size} bytes in {seconds} s", acked=acked, size=size, seconds=waited))
 
     def _silent_connect(self) -> None:
         interface = unanswered_arp(self._offer.address)
         if interface is not None:
-            self._end("no_route", f"no answer to ARP on {interface}: that host is down, or not on this network")
+            form = "no answer to ARP on {interface}: that host is down, or not on this network"
+            self._end("no_route", said(form, interface=interface))
         else:
-            self._end("filtered", f"no answer within {self._opening.connect_s:g} s")
+            self._end("filtered", said("no answer within {seconds} s", seconds=f"{self._opening.connect_s:g}"))
 
     def _failed_connect(self, sock: socket.socket | None, error: OSError) -> None:
         icmp = icmp_error(sock) if sock is not None else None
-        detail = _words(error)
+        detail = said("{error}", error=_words(error))
         if icmp is not None:
             kind, code, sender = icmp
             name = _ICMP_NAMES.get((kind, code), f"type {kind} code {code}")
-            detail = f"{detail} (ICMP {name} from {sender})"
+            form = "{error} (ICMP {name} from {sender})"
+            detail = said(form, error=_words(error), name=name, sender=sender)
         if error.errno == errno.ECONNREFUSED or (icmp is not None and icmp[:2] in _ICMP_PROHIBITED):
-            self._end("refused", detail if icmp is not None else f"{detail} (TCP reset)")
+            reset = said("{error} (TCP reset)", error=_words(error))
+            self._end("refused", detail if icmp is not None else reset)
         elif error.errno in _UNREACHABLE:
             self._end("no_route", detail)
         elif error.errno == errno.ETIMEDOUT:
@@ -287,14 +304,16 @@ class Path:
         else:
             self._end("error", detail)
 
-    def _end(self, outcome: wire.Outcome, detail: str) -> None:
+    def _end(self, outcome: wire.Outcome, detail: Phrase) -> None:
         self._outcome, self._detail = outcome, detail
         self.close()
 
 
-def _words(error: OSError) -> str:
+def _words(error: OSError) -> str | Phrase:
     """The system's words; asyncio puts its own into `strerror`, with the address that we show anyway."""
-    if error.errno is None or error.errno == errno.EPROTO:
+    if isinstance(error, _WrongAnswerError):
+        return error.phrase
+    if error.errno is None:
         return error.strerror or str(error)
     return os.strerror(error.errno)
 

@@ -4,9 +4,12 @@ Rows are arrays on the wire: a node of 64 reports some 60 partners in a few KB.
 """
 
 import struct
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+
+from allready.model import Phrase
 
 MAX_PAYLOAD_BYTES = 2**24
 MAX_LISTENERS = 64
@@ -104,6 +107,7 @@ class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
     offers: tuple[Offer, ...] = ()
     busy_ports: tuple[int, ...] = ()  # of the port range: another process has them
     why: str = ""
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `why` says, as data
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +137,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     detail: str = ""
     num_sent: int = 0  # segments with data, towards dst
     num_retransmits: int = 0  # of them
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `detail` says, as data
 
 
 class SentRow(msgspec.Struct, frozen=True, array_like=True):

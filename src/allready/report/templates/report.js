@@ -2,7 +2,13 @@
 (function () {
   var root = document.documentElement;
   function each(selector, act) { Array.prototype.forEach.call(document.querySelectorAll(selector), act); }
+  function swap(node) {
+    var other = node.getAttribute("data-other"), inDrawing = node.tagName.toLowerCase() === "title";
+    node.setAttribute("data-other", inDrawing ? node.textContent : node.getAttribute("title"));
+    if (inDrawing) { node.textContent = other; } else { node.setAttribute("title", other); }
+  }
   function speak(language) {
+    if (language !== root.getAttribute("data-lang")) { each("[data-other]", swap); }
     root.setAttribute("data-lang", language);
     root.setAttribute("lang", language === "zh" ? "zh-CN" : "en");
     each("[data-speak]", function (b) { b.hidden = b.getAttribute("data-speak") === language; });

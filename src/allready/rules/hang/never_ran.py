@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+from allready import units
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.transfer import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
@@ -15,7 +16,7 @@ FAR = 5.0
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.TRANSPORT,
     title="The timeout was long enough: the operation was stalled",
-    message="[[{operation}|an operation]] of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} "
+    message="[[{operation}|an operation]] of {num_elements} elements ({size}) needs about {needed} over {gb_per_s} "
     "GB/s; its timeout was {timeout} s{default}. The operation was stalled[[ from {since} on]], not slow: most often "
     "because a rank did not enter it",
     remedy="look for a rank that did not enter[[, in the time around {since}]]; if all entered, for a link or a GPU "
@@ -58,7 +59,7 @@ def never_ran(run: RunEvidence) -> Iterator[Hit]:
                 "operation": event.values.get("op", "?"),
                 "num_elements": f"{int(elements):,}",
                 "size": f"{least / 1e9:.2f}-{most / 1e9:.2f} GB" if most >= 10**7 else f"{least}-{most} B",
-                "needed": f"{needed:.1f}" if needed >= 0.1 else f"{needed:.1e}",
+                "needed": units.time(needed),
                 "gb_per_s": f"{SLOW_LINK_GB_PER_S:g}",
                 "timeout": f"{timeout_s:g}",
                 "default": said("[[ ({meaning})]]", meaning=default),

@@ -15,7 +15,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.firewall import MAX_PEERS, opening
 from allready.judging.stated import said, stated
 from allready.judging.values import MAX_EVIDENCE, commands, listed
-from allready.model.fill import named_by
+from allready.model.fill import named_by, words_of
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._losses import silent_by_chance
 
@@ -301,7 +301,7 @@ def path_evidence(paths: Iterable[model.PathProbe]) -> tuple[model.Evidence, ...
                 seconds=f"{p.duration_s:.1f}",
                 passed=p.passed_bytes[-1] if p.passed_bytes else None,
                 stuck=p.stuck_bytes,
-                detail=p.detail or None,
+                detail=words_of(p, "detail") or None,
             )
         )
     return tuple(found)
