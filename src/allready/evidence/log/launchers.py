@@ -38,6 +38,7 @@ _CLOSING = (
 _FORCED = r"Unable to shutdown process (?P<pid>\d{1,9}) via \S{1,30}, forcefully exiting via (?P<signal>SIG\S{0,17})?"
 _FAILED = r"failed \(exitcode: (?P<exit_code>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
 _CHILD = r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit_code>-?\d{1,6})"
+_WORKER = r"\bWorker \w{1,40} pid (?P<pid>\d{1,9}) died, exit code: (?P<exit_code>(?!-15\b|0\b)-?\d{1,6})"
 _RETURNED = r"exits with return code = (?P<exit_code>-?\d{1,6})"
 _ENDED = r"^# Ended \(code (?P<exit_code>[1-9]\d{0,2})\)"
 _LSF = r"^Exited with (?:exit code (?P<exit_code>\d{1,3})|signal termination: (?:\d{1,3}|(?P<how>[\w ]{1,40})))\."
@@ -479,6 +480,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("closing signal", "via signal", "forcefully exiting via"), _closing),
     (("failed (exitcode:",), _form(_FAILED, first=True)),
     (("Child process with PID",), _form(_CHILD, first=True)),
+    ((" died, exit code: ",), _form(_WORKER, first=True)),
     (("exits with return code",), _returned),
     (("terminated with ",), _spawned),
     ((": task",), _srun),
