@@ -6,12 +6,14 @@ from enum import StrEnum
 from typing import Any
 
 from allready.judging.analysis import Analysis
+from allready.judging.processes import overcome
+from allready.judging.registry import Layer
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import said, stated
 from allready.model import CRASHES, Culprits, Death, Event, Evidence, Hit, Role, RunEvidence, Severity, clock_time
 from allready.model.fill import UNNAMED_PROCESS, named_by
 from allready.model.process import ENDING_SIGNALS
-from allready.signatures import of_line
+from allready.signatures import load, of_line
 from allready.signatures.watchdog import TIMEOUTS
 
 _STOPPED_JOB = re.compile(
@@ -23,6 +25,10 @@ _SESSION_ENDED = re.compile(r"\bReceived (?:1|(?:Signals\.)?SIGHUP) death signal
 
 END_S = 30.0
 """How long a job may take to end once it was ordered to: what crashes meanwhile, crashes in its teardown."""
+_MAX_ABOVE = 40
+_OWN_LAYERS = frozenset({Layer.ENVIRONMENT, Layer.MACHINE, Layer.PROCESS_END})
+"""What is wrong in the process or below it; what it lost of others is no reason for its own crash."""
+
 SAME_MOMENT_S = 2.0
 """Deaths this close to the first are reported together: launchers write whole seconds."""
 
@@ -44,7 +50,7 @@ def causes(case: Analysis) -> tuple[Death, ...]:
     if run.expected_ranks and len(run.ended_well) >= run.expected_ranks:
         own = [d for d in own if not d.is_open]
     own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
-    own = [d for d in own if not _crashed_at_the_end(d, run)]
+    own = [d for d in own if not _crashed_at_the_end(d, run) and not _crashed_with_a_reason(d, case)]
     if any(not d.is_agents and not d.by_launcher and not d.earlier for d in run.deaths):
         own = [d for d in own if not d.is_agents]  # a launcher stumbles over the ranks that failed
     # `Engine core initialization failed. See root cause above.` says itself that something else failed.
@@ -89,6 +95,32 @@ def _crashed_at_the_end(death: Death, run: RunEvidence) -> bool:
         return False
     orders = (d.time_s for d in run.deaths if d.signal == "SIGTERM" and d.rank != death.rank and not d.earlier)
     return any(order_s is not None and order_s < at_s <= order_s + END_S for order_s in orders)
+
+
+def _may_be_of(event: Event, death: Death) -> bool:
+    """Whether nothing says that a line is of another process."""
+    pairs = ((event.origin.pid, death.pid), (event.origin.rank, death.rank))
+    return all(one == other or None in (one, other) for one, other in pairs)
+
+
+def _crashed_with_a_reason(death: Death, case: Analysis) -> bool:
+    """Right above its crash the process, or a library in it, says what failed: that line is the first cause."""
+    at = death.origin.line
+    if death.signal not in CRASHES or at is None:
+        return False
+    signatures = load()
+    return any(
+        e.role is Role.ROOT
+        and e.origin.source == death.origin.source
+        and e.origin.line is not None
+        and 0 < at - e.origin.line <= _MAX_ABOVE
+        and _may_be_of(e, death)
+        and (signature := signatures.get(e.signature)) is not None
+        and signature.layer in _OWN_LAYERS
+        and signature.severity.weight >= Severity.ERROR.weight
+        and not overcome(case, signature, e)
+        for e in case.run.events
+    )
 
 
 def _gave_up(death: Death) -> bool:

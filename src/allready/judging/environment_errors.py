@@ -54,7 +54,8 @@ _PATTERNS: tuple[tuple[Trouble, str], ...] = (
             r"no kernel image is available|"
             r"driver version is insufficient|driver on your system is too old|all CUDA-capable devices are busy|"
             r"uncorrectable ECC|cuda runtime error \((?:2|10|30|35|36|38|39|46|48|71|100|101|214|802|803|804|999)\)|"
-            r"Error 80[234]:|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|HIP out of memory"
+            r"Error 80[234]:|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|(?:HIP|NPU|XPU) out of memory|"
+            r"Device acquire failed"
         ),
     ),
     (

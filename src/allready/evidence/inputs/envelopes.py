@@ -1,8 +1,9 @@
 """Lines as collectors of logs keep them -> the lines that the program wrote.
 
-Three envelopes, each found by a file's first lines: JSON records with the text in one field (Docker, Kubernetes,
-CloudWatch, Google Cloud, Loki), the lines of Kubernetes' nodes (CRI), of which only those in pieces have to be put
-together, and colours.  A line that has not the envelope of the others passes as it is.
+Four envelopes, each found by a file's first lines: JSON records with the text in one field (Docker, Kubernetes,
+CloudWatch, Google Cloud, Loki, journald, zap and logrus), one JSON document of many records with a field a line (what
+`aws` and `gcloud` print), the lines of Kubernetes' nodes (CRI), of which only those in pieces have to be put together,
+and colours.  A line that has not the envelope of the others passes as it is, but in a document: there it is no text.
 """
 
 import functools
@@ -36,9 +37,14 @@ _SAMPLE = 100
 _MIN_AT_ONCE, _MAX_SINGLE = 8, 16
 """So often in a row the compiled part may stop within fewer lines; Python then takes what is left of the piece."""
 _MIN_SHARE, _MIN_COLOURED = 0.9, 0.5
-_TEXT_KEYS = ("log", "message", "textPayload", "line")
 _STREAM_KEY = "stream"
-_TIME_KEYS = ("time", "timestamp", "@timestamp")
+_LOGGERS = "msg"  # of loggers that write JSON themselves; beside one of these it is a log's, not a request's
+_OF_LOGGERS = frozenset({"level", "ts", "time", "severity"})
+_TEXT_KEYS = ("log", "message", "textPayload", "line", "jsonPayload.message", "MESSAGE", _LOGGERS)
+_TIME_KEYS = ("time", "timestamp", "@timestamp", "ts")
+_FIELD = re.compile(rb'[ \t]+"(message|textPayload|MESSAGE|log)": ("(?:[^"\\]|\\.)*"),?\s*')
+_TIME_FIELD = re.compile(rb'[ \t]+"(?:timestamp|receiveTimestamp|ingestionTime|__REALTIME_TIMESTAMP)": ')
+_MIN_FIELDS = 2
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
 _CRI = re.compile(rb"(\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP])(?::[^ \n]{0,40})? ")
 _PIECES = (b" stdout P", b" stderr P")
@@ -97,15 +103,17 @@ class Envelope(Protocol):
 def envelope_of(head: bytes) -> Envelope | None:
     """What nearly all of the first lines are in; None for text as it is."""
     first = head.lstrip(b"\r\n\t ")[:1]
-    if first != b"{" and not first.isdigit():
+    if first not in (b"{", b"[") and not first.isdigit():
         return _Colours() if is_coloured(head) else None
     lines = [line for line in _whole_lines(head) if line.strip()][:_SAMPLE]
     if not lines:
         return None
     if sum(_CRI.match(line) is not None for line in lines) >= _MIN_SHARE * len(lines):
         return _Cri(has_stamps=_is_log(_CRI.sub(b"", line, 1) for line in lines))
-    if sniff.kind_of(head) in {sniff.LOG, sniff.ELASTIC_ERROR} and (records := _records_of(lines)) is not None:
-        return records
+    if sniff.kind_of(head) in {sniff.LOG, sniff.ELASTIC_ERROR}:
+        found = _records_of(lines) or (_Document() if _is_document(lines) else None)
+        if found is not None:
+            return found
     return _Colours() if is_coloured(head) else None
 
 
@@ -115,6 +123,14 @@ def is_coloured(head: bytes) -> bool:
         return False
     lines = [line for line in _whole_lines(head) if line.strip()]
     return sum(_COLOUR.search(line) is not None for line in lines) >= _MIN_COLOURED * max(len(lines), 1)
+
+
+def _is_document(lines: Sequence[bytes]) -> bool:
+    """Whether these are the first lines of many records, of which each has a text and a time on lines of their own."""
+    if lines[0].strip() not in (b"{", b"["):
+        return False
+    texts = sum(_FIELD.fullmatch(line) is not None for line in lines)
+    return texts >= _MIN_FIELDS and sum(_TIME_FIELD.match(line) is not None for line in lines) >= _MIN_FIELDS
 
 
 def _whole_lines(head: bytes) -> Sequence[bytes]:
@@ -130,17 +146,28 @@ def _records_of(lines: Sequence[bytes]) -> "_Records | None":
         return None
     texts, times = Counter[str](), Counter[str]()
     for record in found:
-        texts.update(key for key in _TEXT_KEYS if isinstance(record.get(key), str))
+        texts.update(key for key in _TEXT_KEYS if _text_of(record, key) is not None)
         times.update(key for key in _TIME_KEYS if _STAMP.fullmatch(str(record.get(key))) is not None)
     key = next((key for key in _TEXT_KEYS if texts[key] >= least), None)
     if key is None or (len(lines) == 1 and key == "message"):  # one record alone: torch's file of an error
         return None
-    inside = [record[key] for record in found if isinstance(record.get(key), str)]
+    inside = [text for record in found if (text := _text_of(record, key)) is not None]
     is_nested = 2 * sum(text.lstrip().startswith("{") for text in inside) >= len(inside)
     may_have_stamps = not is_nested and _is_log(text.removesuffix("\n").encode("utf-8", "replace") for text in inside)
     time_key = next((key for key in _TIME_KEYS if times[key] >= least), None) if may_have_stamps else None
     has_ends = 2 * sum(text.endswith("\n") for text in inside) > len(inside)
     return _Records(key, time_key, has_ends=has_ends)
+
+
+def _text_of(record: dict[str, Any], key: str) -> str | None:
+    """What a record has at a key, or below two of them."""
+    outer, _, inner = key.partition(".")
+    found = record.get(outer)
+    if inner:
+        found = found.get(inner) if isinstance(found, dict) else None
+    if key == _LOGGERS and not _OF_LOGGERS & record.keys():
+        return None
+    return found if isinstance(found, str) else None
 
 
 def _is_log(lines: Iterable[bytes]) -> bool:
@@ -208,7 +235,7 @@ class _Records:
         self._keys = text_key, time_key
         self._decoder = _decoder(text_key, time_key, has_ends)
         self._pieces = _Pieces()
-        self._native = _native()
+        self._native = None if "." in text_key else _native()
 
     def again(self) -> "_Records":
         return _Records(*self._keys, has_ends=self._has_ends)
@@ -306,16 +333,57 @@ def _native() -> "Native | None":
 
 @functools.cache
 def _decoder(text_key: str, time_key: str | None, has_stream: bool) -> "msgspec.json.Decoder[Any]":
-    names = {"text": text_key, "time": time_key or "", "stream": _STREAM_KEY if has_stream else ""}
+    outer, _, inner = text_key.partition(".")
+    text = "payload" if inner else "text"
+    names = {text: outer, "time": time_key or "", "stream": _STREAM_KEY if has_stream else ""}
     names = {name: key for name, key in names.items() if key}
-    fields = [(name, str) if name == "text" else (name, str, "") for name in names]
-    row: type[Struct] = msgspec.defstruct("Row", fields, rename=names)
+    kind: type = msgspec.defstruct("Payload", [("text", str)], rename={"text": inner}) if inner else str
+    fields: list[Any] = [(name, kind) if name == text else (name, str, "") for name in names]
+    namespace = {"text": property(lambda row: row.payload.text)} if inner else {}
+    row: type[Struct] = msgspec.defstruct("Row", fields, rename=names, namespace=namespace)
     return msgspec.json.Decoder(row)
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
     """Whole lines with their newlines; a carriage return ends none."""
     return (line + b"\n" for line in data.split(b"\n")[:-1])
+
+
+class _Document:
+    """One JSON document of many records, a field a line: the lines between the texts are none of the log's."""
+
+    is_optional = False
+
+    def __init__(self) -> None:
+        self.moves: Moves | None = Moves()
+
+    def again(self) -> "_Document":
+        return _Document()
+
+    def opened(self, lines: bytes) -> bytes:
+        assert self.moves is not None
+        out = []
+        for line in _lines(lines):
+            text = self._text(line)
+            if text is None:
+                self.moves.num_added -= 1
+            else:
+                if not self.moves.is_full:
+                    self.moves.note(text.count("\n"))
+                out.append(f"{text}\n".encode("utf-8", "replace"))
+            self.moves.num_lines += 1
+        return b"".join(out)
+
+    @staticmethod
+    def _text(line: bytes) -> str | None:
+        field = _FIELD.fullmatch(line)
+        try:
+            return None if field is None else msgspec.json.decode(field[2], type=str).removesuffix("\n")
+        except (msgspec.DecodeError, UnicodeError):
+            return None
+
+    def rest(self) -> bytes:
+        return b""
 
 
 class _Cri:

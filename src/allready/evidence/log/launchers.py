@@ -38,9 +38,21 @@ _CLOSING = (
 _FORCED = r"Unable to shutdown process (?P<pid>\d{1,9}) via \S{1,30}, forcefully exiting via (?P<signal>SIG\S{0,17})?"
 _FAILED = r"failed \(exitcode: (?P<exit_code>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
 _CHILD = r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit_code>-?\d{1,6})"
+_WORKER = r"\bWorker \w{1,40} pid (?P<pid>\d{1,9}) died, exit code: (?P<exit_code>(?!-15\b|0\b)-?\d{1,6})"
 _RETURNED = r"exits with return code = (?P<exit_code>-?\d{1,6})"
 _ENDED = r"^# Ended \(code (?P<exit_code>[1-9]\d{0,2})\)"
 _LSF = r"^Exited with (?:exit code (?P<exit_code>\d{1,3})|signal termination: (?:\d{1,3}|(?P<how>[\w ]{1,40})))\."
+_SAID_CODE = (
+    r"(?:^|[\s\]:])(?:[Pp]rocess (?:finished|completed|exited|terminated) with (?:exit )?code|"
+    r"[\w.\-]{1,80} (?:\| )?exited with code|"
+    r"[Cc]ommand (?:failed|terminated|exited) with (?:exit|non-zero) (?:code|status)(?! 137)|"
+    r"[Jj]ob failed: exit (?:code|status)|(?:script|Bash|[Cc]ommand) (?:returned exit code|exited with code)|"
+    r"(?:[Rr]eturn|[Ee]xit)[ _]?(?:code|status) ?(?:was|is|[:=])) ?"
+    r"[\[(']?(?P<exit_code>-?\d{1,10})[\])']?\.?(?: \(interrupted by signal \d{1,3}: SIG\w{2,8}\))?\s*$"
+)
+"""What a shell's wrapper, an editor, docker compose or a runner of CI writes last."""
+_MAX_BEHIND_CODE = 3
+
 _LOCAL_RANK = r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})"
 _SRUN = r"error: (?P<node>[\w.\-]{1,255}): tasks? (?P<tasks>[\d,\- ]{1,2000}): (?P<words>.{1,200})"
 _SPAWNED = (
@@ -292,6 +304,13 @@ def _shell(here: _Here) -> Iterable[DeathDraft]:
         yield _made(here, match, signal=_SIGNALS[match["name"]])
 
 
+def _said_code(here: _Here) -> Iterable[DeathDraft]:
+    """The code that whoever started the program gives as the log's last word; further up it is of a step."""
+    match = re.search(_SAID_CODE, here.text)
+    if match is not None and int(match["exit_code"]) and here.lines[-1].number - here.line.number <= _MAX_BEHIND_CODE:
+        yield _made(here, match, kind="exit")
+
+
 def _lsf(here: _Here) -> Iterable[DeathDraft]:
     """LSF's summary of a job, in its report at the end of the output; and the last line of Kaldi's logs."""
     match = re.search(_LSF, here.text) or re.search(_ENDED, here.text)
@@ -461,6 +480,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("closing signal", "via signal", "forcefully exiting via"), _closing),
     (("failed (exitcode:",), _form(_FAILED, first=True)),
     (("Child process with PID",), _form(_CHILD, first=True)),
+    ((" died, exit code: ",), _form(_WORKER, first=True)),
     (("exits with return code",), _returned),
     (("terminated with ",), _spawned),
     ((": task",), _srun),
@@ -483,6 +503,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("terminate called after throwing",), _terminate),
     (("exit with status code",), _horovod),
     ((" died from signal ", " exited with code "), _pals),
+    ((" code", " status", "_code"), _said_code),
     (("Exited with exit code", "Exited with signal termination", "# Ended (code "), _lsf),
     ((": line ", "Killed", "Terminated", "Segmentation fault", "Bus error", "Aborted"), _shell),
 )

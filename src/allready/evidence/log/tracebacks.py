@@ -16,6 +16,7 @@ MAX_LINES = 400
 MAX_SKIPPED = 3000
 MAX_MESSAGE_LINES = 30
 MAX_KEPT = 60
+_MAX_SAID_LINES = 2
 
 _FRAME = r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?'
 _RICH_FRAME = r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})"
@@ -74,7 +75,8 @@ _COLLECTIVE = (
     r"Connection reset by peer|Broken pipe|connectFullMesh|coordination service|Barrier timed out|heartbeat timeout|"
     r"GetKeyValue\(\) timed out|JAX distributed service|failed to connect to all addresses|"
     r"Application timeout caused pair closure|WorkNCCL|timed out in blocking wait|failed to recv, got 0 bytes|"
-    r"NCCL Last Error:|Work timed out during finalize"
+    r"NCCL Last Error:|Work timed out during finalize|HCCL (?:function )?error|Hccl[A-Z]\w{2,40}, error code|"
+    r"call hccl api failed|HcclComm|AclrtSynchronize\w{0,40}, error code"
 )
 
 _LAST_ERROR = r"Last [Ee]rror:"
@@ -93,7 +95,11 @@ class Failure(Struct):
 
     @property
     def text(self) -> str:
-        return f"{self.name}: {self.message}" if self.message else self.name
+        """Its name and words; where they are below its line, or a colon announces more, the first lines below count."""
+        said = self.message.strip()
+        if not said or said.endswith(":"):
+            said = " ".join([said, *[line.strip() for line in self.more if line.strip()][:_MAX_SAID_LINES]]).strip()
+        return f"{self.name}: {said}" if said else self.name
 
     @property
     def last_error(self) -> str | None:

@@ -17,7 +17,7 @@ _MIN_ALIKE = 3
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank raised an exception",
-    message="{who} raised [[{error}|an exception]][[ at {site}]]",
+    message="{who} raised [[{error}|an exception]][[ at {site}]][[; the first of them: {first}]]",
     remedy=(
         RemedyStep(
             explanation="fix the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) "
@@ -58,6 +58,7 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         culprits=Culprits() if is_open or alike else culprits_of(deaths, run),
         values={
             "error": _raised_by_all(spoken) or "?",
+            "first": _first_of_several(spoken) or "?",
             "site": shared(d.site for d in spoken if d.site) or "?",
             "by_torchrun": [{}] if case.live is None and _is_of_torchrun(run) else [],
         },
@@ -85,6 +86,12 @@ def _alike(first: Death, run: RunEvidence) -> list[Death]:
 def _is_of_torchrun(run: RunEvidence) -> bool:
     """Whether torchrun's agent started these ranks: its decorator is of no use under another launcher, or in JAX."""
     return any(event.signature.startswith("elastic.") for event in run.events)
+
+
+def _first_of_several(deaths: Sequence[Death]) -> str:
+    """What the first one said, where others say something else."""
+    texts = [d.text for d in deaths if d.text]
+    return texts[0].partition(":")[2].strip() if texts and not shared(texts) else ""
 
 
 def _raised_by_all(deaths: Sequence[Death]) -> str:

@@ -32,7 +32,8 @@ def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks started and which
     completed. Where some wait and none completed, those without a START line are named; not where a waiting rank wrote
-    `Bootstrap timings` or the number of nodes, which it knows only from all ranks.
+    `Bootstrap timings` or the number of nodes, which it knows only from all ranks, nor where as many processes of which
+    no rank is known report errors of NCCL: they began.
     ## Why it matters
     Initialization waits for all ranks; those that wait log it, the missing one does not.
     ## Check by hand
@@ -56,6 +57,8 @@ def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
                     completed.add(comm.rank)
     absent = tuple(r for r in range(size) if r not in started)
     if not started or completed or not absent or any(_has_met_all(p, size) for p in run.processes):
+        return
+    if len(_nameless_with_errors(run)) >= len(absent):
         return
     seen = {p.rank for p in run.processes} | {e.origin.rank for e in run.events}
     is_seen = bool(set(absent) & seen)
@@ -91,6 +94,17 @@ def _has_met_all(process: model.ProcessRecord, size: int) -> bool:
     begun = [c for c in process.comms if c.init_started]
     is_of_all = bool(begun) and all(c.nranks == size and c.parent is None for c in begun)
     return is_of_all and (process.num_nodes is not None or model.BOOTSTRAP_TOTAL in process.phases_s)
+
+
+def _nameless_with_errors(run: model.RunEvidence) -> set[tuple[str | None, int]]:
+    """Processes of which NCCL says what failed, and no line says the rank: the beginning of their logs is not here."""
+    nameless = {(p.host, p.pid) for p in run.processes if p.rank is None}
+    failed = {
+        (e.origin.host, e.origin.pid)
+        for e in run.events
+        if e.role is model.Role.ROOT and e.origin.pid is not None and e.signature.startswith("nccl.")
+    }
+    return {(host, pid) for host, pid in failed & nameless if pid is not None}
 
 
 def _were_launched(run: model.RunEvidence, absent: Sequence[int], started: Container[int]) -> bool:
