@@ -141,25 +141,62 @@ def test_a_rank_that_is_stopped_when_the_library_has_ended_the_job_is_continued_
         assert has_succeeded(nodes.join()[0])
 
 
-@pytest.mark.parametrize(("num_nodes", "ended", "woken"), [(1, [0], [1, 2]), (1, [], []), (2, [0], [])])
+class Words:
+    """A store, as far as agents tell each other how their ranks are."""
+
+    def __init__(self, words: dict[str, str]) -> None:
+        self.words = dict(words)
+
+    def set(self, key: str, word: str) -> None:
+        self.words[key] = word
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.words for key in keys)
+
+    def get(self, key: str) -> bytes:
+        return self.words[key].encode()
+
+
+STOPPED_THERE, RUNS_THERE = {"allready/still/1": "stopped"}, {"allready/still/1": ""}
+ENDED_THERE = {"allready/through/1": "1", "allready/still/1": ""}
+
+
+@pytest.mark.parametrize(
+    ("there", "ended", "woken"),
+    [
+        (None, [0], [1, 2]),
+        (None, [], []),
+        ({}, [0], []),
+        (RUNS_THERE, [0], []),
+        (STOPPED_THERE, [0], [1, 2]),
+        (STOPPED_THERE, [], []),
+        ({"allready/still/1": "ended"}, [], [0, 1, 2]),
+        (ENDED_THERE, [], [0, 1, 2]),
+    ],
+)
 def test_ranks_are_not_continued_while_others_may_work(
-    num_nodes: int, ended: list[int], woken: list[int], monkeypatch: pytest.MonkeyPatch
+    there: dict[str, str] | None, ended: list[int], woken: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One rank that leaves the job early leaves the same word; who stops the others knows why."""
     agents = importlib.import_module("allready.launch.elastic_agent")
     found: list[int] = []
-    agent = SimpleNamespace(
-        _result=SimpleNamespace(pids={0: 70, 1: 71, 2: 72}),
-        _plan=SimpleNamespace(num_nodes=num_nodes),
-        _over_s=None,
-        _has_ended_by_the_library=lambda: True,
-        _ours=SimpleNamespace(wake_up=found.extend),
-    )
+    agent = agents.ElasticAgent.__new__(agents.ElasticAgent)
+    agent._result = SimpleNamespace(pids={0: 70, 1: 71, 2: 72})
+    agent._plan = SimpleNamespace(num_nodes=1 if there is None else 2, node_rank=0)
+    agent._over_s, agent._told, agent._store = None, "", Words(there or {})
+    agent._ours = SimpleNamespace(wake_up=found.extend)
+    state = ProcessState.STOPPED
+    monkeypatch.setattr(agents.ElasticAgent, "_has_ended_by_the_library", lambda _: True)
     monkeypatch.setattr(agents, "_CONTINUE_S", 0.0)
-    monkeypatch.setattr(agents, "read_stat", lambda _: SimpleNamespace(state=ProcessState.STOPPED))
+    monkeypatch.setattr(agents, "read_stat", lambda _: SimpleNamespace(state=state))
     for _ in range(2):
-        agents.ElasticAgent._continue_stopped(agent, dict.fromkeys(ended))
+        agent._continue_stopped(dict.fromkeys(ended))
     assert found == woken
+    if there is not None:
+        assert agent._store.words["allready/still/0"] == ("ended" if ended else "stopped")
+        state = ProcessState.RUNNING  # a person lets one go on: the other node learns it
+        agent._continue_stopped(dict.fromkeys(ended))
+        assert agent._store.words["allready/still/0"] == ""
 
 
 GLOO = """

@@ -51,6 +51,8 @@ _LEAVE_S = 2.0
 _CONNECT_S = 1.0
 _CONTINUE_S = 5.0
 """A rank that is stopped when the others have ended is continued after so long."""
+_STILL = {True: "ended", False: "stopped"}
+"""What an agent says of ranks none of which runs: whether some have ended."""
 _KNOWS_SIGNALS = "signals_to_handle" in {f.name for f in dataclasses.fields(LaunchConfig)}
 
 
@@ -77,6 +79,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         self._to_restart: set[int] = set()
         self._restarted: set[int] = set()
         self._over_s: float | None = None
+        self._told = ""
         self._handler: Any = registry.get_rendezvous_handler(_rendezvous_of(plan))
         super().__init__(_spec_of(plan, self._handler), exit_barrier_timeout=plan.exit_barrier_timeout_s)
 
@@ -186,20 +189,36 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         """Ranks of the runtime library that are stopped while nothing else is left of the job: they have only to end,
         which they do by themselves.
 
-        Of the ranks of other nodes it is not known whether they have ended: there, and where no other has ended here,
-        a person may have stopped these for a while.
+        Where no rank has ended, on any node, a person may have stopped these for a while.
         """
-        if self._plan.num_nodes > 1 or not ends:
-            return
         living = {rank: pid for rank, pid in self._result.pids.items() if rank not in ends}
         states = {stat.state for pid in living.values() if (stat := read_stat(pid)) is not None}
-        if states != {ProcessState.STOPPED} or not self._has_ended_by_the_library():
+        is_still = states == {ProcessState.STOPPED} and self._has_ended_by_the_library()
+        if not self._is_all_still(is_still, has_ended=bool(ends)):
             self._over_s = None
         elif self._over_s is None:
             self._over_s = time.monotonic()
         elif time.monotonic() - self._over_s >= _CONTINUE_S:
             self._over_s = None
             self._ours.wake_up(living)
+
+    def _is_all_still(self, is_still: bool, *, has_ended: bool) -> bool:
+        """Whether on every node all ranks have ended or are stopped, and one has ended; the other nodes learn what is
+        so here (`is_still`: what has not ended is stopped)."""
+        plan = self._plan
+        store: Any = self._store
+        word = _STILL[has_ended] if is_still else ""
+        if plan.num_nodes == 1:
+            return word == _STILL[True]
+        try:
+            if word != self._told:
+                store.set(f"allready/still/{plan.node_rank}", word)
+                self._told = word
+            others = (_word_of(store, place) for place in range(plan.num_nodes) if place != plan.node_rank)
+            words = [word, *others] if word else [word]
+        except RuntimeError:  # the store's node is gone
+            return False
+        return "" not in words and _STILL[True] in words
 
     def _has_ended_by_the_library(self) -> bool:
         store = getattr(self._handler, "_store", None)
@@ -314,6 +333,14 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             exitcode=end.exit_code if end.exit_code is not None else -signal_number(end.signal),
             error_file=str(error_file(self._plan, local_rank)),
         )
+
+
+def _word_of(store: Any, place: int) -> str:
+    """What that node has said last of its ranks."""
+    if store.check([f"allready/through/{place}"]):
+        return _STILL[True]
+    key = f"allready/still/{place}"
+    return str(store.get(key).decode()) if store.check([key]) else ""
 
 
 def _bound(argv: tuple[str, ...], local_rank: int, mode: str) -> tuple[str, ...]:

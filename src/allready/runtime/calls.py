@@ -7,6 +7,7 @@ from typing import Any, SupportsIndex
 
 from allready.errors import UsageError
 from allready.model import CallArguments
+from allready.runtime.arguments import index_of, whole
 from allready.runtime.calling import Call, OnFailure, Timeout, Works, run, run_or_begin
 from allready.runtime.direct import OTHER, sum_directly
 from allready.runtime.failures import CollectiveFailed
@@ -69,7 +70,7 @@ def safe_all_reduce(
             return outcome
     import torch.distributed as dist
 
-    part_bytes = None if chunk_bytes is None else _part_bytes(chunk_bytes)
+    part_bytes = None if chunk_bytes is None else whole(chunk_bytes, "chunk_bytes", least=1)
     chosen = _checked_op(op, tensor)
     done_by = _done_by(chosen, tensor)
 
@@ -108,7 +109,7 @@ def safe_broadcast(
     """Send the tensor of rank `src` (its number in the default group) to all; otherwise like `safe_all_reduce`."""
     import torch.distributed as dist
 
-    root = _whole(src)
+    root = index_of(src)
     is_subgroup = group is not None and bool(_ranks_of(group))
     if root not in (dist.get_process_group_ranks(group) if is_subgroup else range(current().num_ranks(()))):
         raise UsageError("src: the number of a rank of the group, not {given!r}", given=src)
@@ -378,21 +379,6 @@ def _in_place(
         ),
         async_op,
     )
-
-
-def _whole(given: Any) -> int:
-    """A whole number of any kind; -1 for everything else."""
-    try:
-        return -1 if isinstance(given, bool) else operator.index(given)
-    except TypeError:
-        return -1
-
-
-def _part_bytes(given: SupportsIndex) -> int:
-    number = _whole(given)
-    if number < 1:
-        raise UsageError("chunk_bytes must be a whole number, at least 1")
-    return number
 
 
 def _parts_of(dense: Any, chunk_bytes: int) -> tuple[Any, ...]:

@@ -11,11 +11,11 @@ LONGEST = timedelta(days=36500)
 """More overflows in one of those that wait: the kernel, Python's locks, torch."""
 
 
-def duration(given: Duration, name: str = "timeout") -> timedelta:
+def duration(given: Duration, name: str = "timeout", *, least: timedelta = timedelta(0)) -> timedelta:
     """As a `timedelta`.
 
     Raises:
-        UsageError: it is neither, not finite, below 0 or above a hundred years.
+        UsageError: it is neither, not finite, below 0 or `least`, or above a hundred years.
     """
     if not isinstance(given, timedelta):
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
@@ -24,6 +24,8 @@ def duration(given: Duration, name: str = "timeout") -> timedelta:
         given = timedelta(seconds=min(max(-1.0, given), 2 * LONGEST.total_seconds()))
     if given < timedelta(0):
         raise UsageError("{name}: not below 0", name=name)
+    if given < least:
+        raise UsageError("{name}: at least {least_s:g} s", name=name, least_s=least.total_seconds())
     if given > LONGEST:
         raise UsageError("{name}: at most {days} days", name=name, days=LONGEST.days)
     return given

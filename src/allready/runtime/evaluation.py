@@ -13,11 +13,12 @@ from allready.errors import UsageError
 from allready.model import FailureCause, Verdict
 from allready.runtime import batches as cut
 from allready.runtime import recording
+from allready.runtime.arguments import functions, number, whole
 from allready.runtime.calls import safe_barrier
-from allready.runtime.durations import Duration
+from allready.runtime.durations import Duration, duration
 from allready.runtime.exchange import gather_values
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.recovery import PHASES, RECOVER, Recovery, cause_of, phase, recover
+from allready.runtime.recovery import PHASES, RECOVER, Recovery, cause_of, least_ranks, phase, recover
 from allready.runtime.session import Session, current
 from allready.runtime.tally import Share, Sums, coverage, means, total, weighed
 
@@ -28,6 +29,8 @@ Record = Callable[[dict[str, Any], int], object]
 
 _LAST_PASSES = 2
 """How often the ranks try to gather what was evaluated once nothing more is evaluated."""
+_MISSING: Any = object()
+"""No batches were given, not even None."""
 _OUT = (HubLost, RankExcluded, RecoveryRefused)
 
 
@@ -88,6 +91,15 @@ class Options(Struct, frozen=True, kw_only=True):
     split: Callable[[Any, int], list[Any]] = cut.split
     weigh: Callable[[Any], float] = cut.num_samples
 
+    def __post_init__(self) -> None:
+        whole(self.retries, "retries", least=0)
+        number(self.min_coverage, "min_coverage", least=0, most=1)
+        for name in ("timeout", "sync_timeout", "recover_timeout", "late_timeout"):
+            given = getattr(self, name)
+            if given is not None:
+                duration(given, name)
+        functions({"split": self.split, "weigh": self.weigh}, {"on_recovery": self.on_recovery, "record": self.record})
+
 
 @overload
 def resilient_evaluation(fn: Callable[[Any], Any], batches: Batches, *, step: int, **options: Any) -> Evaluation: ...
@@ -96,7 +108,7 @@ def resilient_evaluation(fn: Callable[[Any], Any]) -> Callable[..., Evaluation]:
 @overload
 def resilient_evaluation(**options: Any) -> Callable[[Callable[[Any], Any]], Callable[..., Evaluation]]: ...
 def resilient_evaluation(
-    fn: Callable[[Any], Any] | None = None, batches: Batches | None = None, *, step: int = 0, **options: Any
+    fn: Callable[[Any], Any] | None = None, batches: Batches = _MISSING, *, step: int = 0, **options: Any
 ) -> Any:
     """Evaluate on all ranks; whatever goes wrong, training goes on, and every rank gets the same `Evaluation`.
 
@@ -131,7 +143,7 @@ def resilient_evaluation(
     given = Options(**options)
     if fn is None:
         return lambda found: _decorated(found, given)
-    return _decorated(fn, given) if batches is None else _evaluate(fn, batches, step, given)
+    return _decorated(fn, given) if batches is _MISSING else _evaluate(fn, batches, step, given)
 
 
 def _decorated(fn: Callable[[Any], Any], options: Options) -> Callable[..., Evaluation]:
@@ -147,6 +159,11 @@ def _evaluate(fn: Callable[[Any], Any], batches: Batches, step: int, options: Op
         raise UsageError(
             "an iterator can be gone through only once: give the evaluation a list, a loader or a function"
         )
+    functions({"fn": fn})
+    if not callable(batches) and not _can_be_gone_through(batches):
+        raise UsageError("batches: a list, a loader or a function, not {given!r}", given=batches)
+    step = whole(step, "step")
+    least_ranks(current(), options.min_ranks)
     found = _Run(fn, batches, step, options).run()
     if options.record is not None and found.is_recorder:
         try:
@@ -154,6 +171,10 @@ def _evaluate(fn: Callable[[Any], Any], batches: Batches, step: int, options: Op
         except Exception:
             log.exception("the record of an evaluation was not written")
     return found.evaluation
+
+
+def _can_be_gone_through(batches: Any) -> bool:
+    return isinstance(batches, Iterable) or hasattr(batches, "__getitem__")  # as Python's own `for` has it
 
 
 class _Found(Struct, frozen=True):

@@ -1,5 +1,6 @@
 """A training loop that recovers, evaluates and stops on all ranks alike."""
 
+import contextlib
 import gc
 import logging
 import time
@@ -8,12 +9,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from allready.model import FailureCause
+from allready.runtime.arguments import functions, whole
 from allready.runtime.calls import safe_all_reduce, safe_barrier
 from allready.runtime.durations import Duration, duration
 from allready.runtime.evaluation import Batches, Evaluation, resilient_evaluation
 from allready.runtime.exchange import small_device
-from allready.runtime.failures import HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.recovery import RECOVER, Recovery, Wish, cause_of, late_s_of, recover_as
+from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
+from allready.runtime.recovery import (
+    RECOVER,
+    Recovery,
+    Wish,
+    agreed_failure,
+    cause_of,
+    late_s_of,
+    least_ranks,
+    recover_as,
+)
 from allready.runtime.session import Session, current
 from allready.runtime.stopping import StopSignals
 
@@ -65,12 +76,13 @@ class TrainLoop:
         max_failures: int = 5,
         rejoin: bool = True,
     ) -> None:
-        self.num_steps, self.step = num_steps, step
+        functions({"on_recovery": on_recovery}, {"save": save, "after_step": after_step})
+        self.num_steps, self.step = whole(num_steps, "num_steps", least=0), whole(step, "step", least=0)
         self._on_recovery, self._save, self._after_step = on_recovery, save, after_step
-        self._min_ranks, self._recover_timeout = min_ranks, recover_timeout
+        self._min_ranks, self._recover_timeout = min_ranks, duration(recover_timeout, "recover_timeout")
         self._late_s = late_s_of(late_timeout, rejoins=rejoin)
-        self._max_failures, self._num_failures = max_failures, 0
-        self._agreed = step
+        self._max_failures, self._num_failures = whole(max_failures, "max_failures", least=0), 0
+        self._agreed = self.step
         self._rejoin = rejoin
         self._has_knocked = False
         self._is_new = self._has_new = False
@@ -87,8 +99,10 @@ class TrainLoop:
             HubLost, RankExcluded, RecoveryRefused: this rank is out of the job, or it has too few.
             Exception: what failed last, after `max_failures`.
         """
+        functions({"train_step": train_step})
         found = 0
         session = current()
+        self._min_ranks = least_ranks(session, self._min_ranks)
         has_recovered = session.recovers
         with self._signals, session.shut():
             if session.is_outside:
@@ -147,6 +161,8 @@ class TrainLoop:
             raise error
         self._num_failures += 1
         if self._num_failures > self._max_failures:
+            with contextlib.suppress(CollectiveFailed):  # this rank is out, and the others know
+                agreed_failure(error)  # else they would wait for a rank that has left the loop
             raise error
         log.warning("step %d failed: %s", self.step, error)
         self._form(error, cause_of(error))
@@ -155,7 +171,7 @@ class TrainLoop:
         wish = Wish(
             min_ranks=self._min_ranks,
             step=self.step,
-            until_s=time.monotonic() + duration(self._recover_timeout).total_seconds(),
+            until_s=time.monotonic() + self._recover_timeout.total_seconds(),
             rejoins=self._rejoin,
             late_s=self._late_s,
         )

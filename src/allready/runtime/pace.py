@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from allready.errors import UsageError
+from allready.runtime.arguments import number, whole
 from allready.runtime.durations import Duration, duration
 from allready.runtime.messages import Ranks
 
@@ -33,8 +33,8 @@ class AdaptiveTimeout:
     after: int = 20
 
     def __post_init__(self) -> None:
-        if self.margin < 1 or self.after < 1:
-            raise UsageError("AdaptiveTimeout: margin and after must be at least 1")
+        number(self.margin, "margin", least=1)
+        whole(self.after, "after", least=1)
         duration(self.least, "least")
         if self.most is not None:
             duration(self.most, "most")

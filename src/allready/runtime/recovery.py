@@ -20,6 +20,7 @@ from allready.model import REJOIN, FailureCause
 from allready.runtime import messages as m
 from allready.runtime import nccl, recording
 from allready.runtime.agreement import FREEZE_S
+from allready.runtime.arguments import whole
 from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
@@ -39,6 +40,8 @@ START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
 LATE = timedelta(seconds=0.2)
 """Where a rank that came too late may join again."""
+LEAST_ANSWER = timedelta(seconds=0.1)
+"""Four signs of life come in this time from every rank: more would keep the hub from its work."""
 _KEY = "allready/hub"
 _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
@@ -90,7 +93,7 @@ def init_process_group(
             plain ones have its `most`.
         start_timeout: within it all ranks must come.
         answer_within: a rank from which no sign of life came for so long when a call fails is counted as silent, and
-            the others go on without it.
+            the others go on without it; at least 0.1 s.
         rejoin: this process stands for a rank of a job that runs, whose process is gone.  It has no group yet:
             `TrainLoop.run` or `recover(rejoin=True)` lets it in, and `is_outside` tells it before.  By default as
             ALLREADY_REJOIN says, which a launcher sets that starts one rank again.
@@ -110,7 +113,8 @@ def init_process_group(
         raise UsageError("the default process group exists; call allready.init_process_group in its place")
     if "cuda" in BACKENDS[backend]:
         nccl.prepare()
-    start_timeout, answer_within = duration(start_timeout, "start_timeout"), duration(answer_within, "answer_within")
+    start_timeout = duration(start_timeout, "start_timeout")
+    answer_within = duration(answer_within, "answer_within", least=LEAST_ANSWER)
     limit, adaptive = _parts(timeout, PHASES["training"])
     until_s = time.monotonic() + start_timeout.total_seconds()
     store_rank = None
@@ -121,6 +125,8 @@ def init_process_group(
         store_rank = 0 if is_tcp and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" else None
     if rank < 0 or world_size < 1:
         raise UsageError("with store=, rank and world_size must be given")
+    if rank >= world_size:
+        raise UsageError("rank {rank} is not one of {number} ranks", rank=rank, number=world_size)
     group = Group(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
     session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
     session.set_limit(limit.total_seconds(), adaptive)
@@ -178,8 +184,8 @@ def recover(
     """
     session = current()
     wish = Wish(
-        min_ranks=min_ranks,
-        step=step,
+        min_ranks=least_ranks(session, min_ranks),
+        step=whole(step, "step"),
         until_s=time.monotonic() + duration(timeout).total_seconds(),
         rejoins=rejoin,
         admits=not session.is_shut,
@@ -204,6 +210,15 @@ class Wish(Struct, frozen=True, kw_only=True):
     def left_s(self) -> float:
         """Time that is left."""
         return max(0.0, self.until_s - time.monotonic())
+
+
+def least_ranks(session: Session, min_ranks: int) -> int:
+    """`min_ranks` as the hub takes it.
+
+    Raises:
+        UsageError: the job never had so many.
+    """
+    return whole(min_ranks, "min_ranks", least=1, most=session.num_started)
 
 
 def late_s_of(late_timeout: Duration | None, *, rejoins: bool) -> float | None:

@@ -158,6 +158,8 @@ class Session:
         self.is_call_limited = False
         self.recovers = False
         """Whether the script goes on after a call that failed, as far as is known."""
+        self.num_started = 0
+        """Ranks at the start of the job."""
         self._why_lost = ""
         self._answer_s = answer_s
         self.in_call = Turn()
@@ -187,6 +189,7 @@ class Session:
         )
         link.start(timeout_s)
         self._link = link
+        self.num_started = num_ranks
         last_failure.forget()
         atexit.register(self._at_exit)
 

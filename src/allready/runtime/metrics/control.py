@@ -16,6 +16,7 @@ from allready.judging.conclude import Known, conclude
 from allready.judging.engine import judge
 from allready.model import EventLog, Fleet, Lag, LogBegin, Origin, RunEvidence, RuntimeCounts, Verdict, World
 from allready.runtime import recording
+from allready.runtime.arguments import whole
 from allready.runtime.durations import Duration, duration
 from allready.runtime.exchange import gather_values
 from allready.runtime.messages import Formed, Ranks
@@ -133,11 +134,12 @@ def lateness(last: int = KEPT) -> Lateness:
     No clocks are compared: the rank that comes last is in the operation for the shortest time.
 
     Args:
-        last: calls of each operation, at most 1,000.
+        last: calls of each operation, at most 1,000; at least 1.
 
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
     """
+    last = whole(last, "last", least=1)
     recorder = _recorder()
     session = current()
     formed = session.member.formed

@@ -5,6 +5,7 @@ from typing import TypedDict
 
 from msgspec import Struct
 
+from allready.errors import UsageError
 from allready.model import Lag
 from allready.runtime.exchange import gather_values
 from allready.runtime.metrics.control import Lateness, lateness
@@ -80,6 +81,8 @@ def tune(adaptive: AdaptiveTimeout | None = None, *, last: int = KEPT, apply: bo
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
     """
+    if adaptive is not None and not isinstance(adaptive, AdaptiveTimeout):
+        raise UsageError("adaptive: an AdaptiveTimeout is needed, not {given!r}", given=adaptive)
     found = lateness(last)
     session = current()
     used = adaptive or session.adaptive or AdaptiveTimeout()
