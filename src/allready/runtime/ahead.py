@@ -91,8 +91,7 @@ class Batch:
         """The GPU has done them, and they count if the epoch is not over."""
         session = self._ahead.session
         with session.lock:
-            for _ in range(self.num):
-                session.member.complete()
+            session.member.complete(num=self.num)
         self._ahead.remove(self, self._end)
 
     def abandon(self) -> None:

@@ -20,7 +20,6 @@ from allready.runtime.recording import listeners
 from allready.runtime.session import RunsAhead, Session
 
 _OPERATION = "all_reduce"
-_IN_FLIGHT = (_OPERATION,)
 
 
 class Other(Enum):
@@ -71,7 +70,7 @@ def sum_directly(
         if not (runs is None or runs.make_room(begin_s)):
             return OTHER
         with session.lock:
-            has_entered = member.enter_alone(_IN_FLIGHT, (tensor.dtype, tensor.numel()), begin_s, waits)
+            has_entered = member.enter_alone(_OPERATION, (tensor.dtype, tensor.numel()), begin_s, waits)
         if not has_entered:
             return OTHER  # `calling` knows why
         work = direct.all_reduce([tensor], direct.options)
