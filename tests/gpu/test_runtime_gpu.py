@@ -64,6 +64,18 @@ def test_random_faults(more: dict[str, bool], tmp_path: Path) -> None:
     assert struck >= 4
 
 
+@cases("backend", ["nccl", "cpu:gloo,cuda:nccl"])
+def test_ranks_that_wait_while_groups_are_made_are_released(backend: str, tmp_path: Path) -> None:
+    with Job(tmp_path, 3, script="making_rank.py", device="cuda", backend=backend, limit_s=3.0) as job:
+        job.wait([0, 1, 2])
+        for rank in range(3):
+            for name in ("inside", "before"):
+                found = job.last(rank, name)
+                assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2]), found
+            assert job.last(rank, "late")["members"] == [0, 1, 2]
+            assert job.last(rank, "made")["total"] == 3.0
+
+
 def test_ranks_come_back(tmp_path: Path) -> None:
     """Those that were stopped and woken, and those that were killed and started again."""
     struck, problems = run_rejoining(tmp_path, 3, num_soft=2, device="cuda")

@@ -17,11 +17,12 @@ from allready.judging.overdue import late
 from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
 from allready.runtime import ahead as module
 from allready.runtime import calling
+from allready.runtime import direct as quick
 from allready.runtime import messages as m
 from allready.runtime.ahead import Ahead
 from allready.runtime.calling import Call, run
 from allready.runtime.calls import safe_all_reduce
-from allready.runtime.direct import OTHER, sum_directly
+from allready.runtime.direct import OTHER, sum_ahead, sum_directly
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.session import Session, begin, end
 
@@ -118,7 +119,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def call(session: Session, timeout: timedelta | None = None, *, ahead: bool = True) -> Any:
-    return sum_directly(session, Tensor(), None, timeout, "raise", ahead)
+    if ahead:
+        return sum_ahead(session, Tensor(), None, timeout, "raise")
+    return sum_directly(session, Tensor(), None, timeout, "raise", False)
 
 
 def eventually(condition: Callable[[], object]) -> None:
@@ -263,6 +266,46 @@ def test_the_gpu_is_asked_once_for_several_that_follow_each_other(made: Any, mon
     gpu.done = gpu.given
     call(session)  # a batch is of calls that follow each other
     assert [batch.num for batch in session.pending[()]] == [1]
+
+
+def test_those_behind_the_first_of_a_batch_count_as_it_does_without_its_questions(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, gpu, _ = made
+    asked = []
+
+    def ask(*given: Any) -> Any:
+        asked.append(given)
+        return sum_directly(*given)
+
+    monkeypatch.setattr(module, "CALLS", 4)
+    monkeypatch.setattr(quick, "sum_directly", ask)
+    for _ in range(9):
+        assert call(session) is None
+    assert len(asked) == 5  # the first, the fourth, ...: the last one of a batch marks its end
+    assert (gpu.given, session.member.world.entered, len(session.member.world.operations)) == (9, 10, 9)
+    gpu.done = gpu.given
+    session.pending[()][-1].finish(time.monotonic(), 1.0)
+    assert session.member.world.last == "all_reduce"
+    assert session.in_call.held is None
+
+
+@pytest.mark.parametrize("error", [RuntimeError("made by the test"), KeyboardInterrupt()])
+def test_an_error_of_one_behind_the_first_is_a_failure_of_all(
+    made: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    session, _gpu, said = made
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "CALLS", 4)
+    assert call(session) is None
+    monkeypatch.setattr(session.group.direct, "all_reduce", fail)
+    with pytest.raises((CollectiveFailed, KeyboardInterrupt)):
+        call(session)
+    assert [one.cause for one in said if isinstance(one, m.Fail)] == [FailureCause.RAISED]
+    assert session.in_call.held is None
 
 
 def test_a_mark_is_in_the_stream_where_a_batch_ends_or_soon_or_at_once_where_time_is_short(

@@ -390,6 +390,15 @@ def test_calls_in_two_groups_of_the_same_ranks_are_each_compared_and_counted_by_
             # Rank 0 waited in the first group; rank 1, which waited in the second, has not come there.
             assert (apart["code"], apart["culprits"], apart["group"]) == ("RTM005", [1], [0, 1])
             assert apart["twin"] == 0
-            for name in ("inside", "before"):  # of the making of a group
+
+
+def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdict(tmp_path: Path) -> None:
+    """torch would wait for the others for half an hour."""
+    with Job(tmp_path, 3, script="making_rank.py") as job:
+        job.wait([0, 1, 2])
+        for rank in range(3):
+            assert job.last(rank, "made")["total"] == 3.0
+            for name in ("inside", "before"):
                 found = job.last(rank, name)
                 assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])
+            assert job.last(rank, "late")["members"] == [0, 1, 2]

@@ -59,27 +59,6 @@ def failed_in(name: str, call: Any) -> None:
         allready.recover(error)
 
 
-def not_made(name: str, *, is_inside: bool) -> None:
-    """Rank 1 raises where the others wait for it in torch, which gives no deadline to that, or before."""
-    import torch.distributed as dist
-
-    import allready
-
-    def fail(here: bool) -> None:
-        if ME == 1 and here:
-            raise ValueError("made by the test")
-
-    try:
-        fail(not is_inside)
-        with allready.subgroups():
-            fail(is_inside)
-            dist.new_group([0, 1, 2])
-    except (ValueError, RuntimeError, allready.CollectiveFailed) as error:
-        recovery = allready.recover(error)
-        verdict = recovery.failure and recovery.failure.verdict
-        say(name, code=verdict and verdict.code, culprits=verdict and verdict.culprits.ranks, members=recovery.members)
-
-
 def main() -> None:
     import torch
 
@@ -100,8 +79,6 @@ def main() -> None:
     first, second = groups()
     if ME < 2:
         say("again", values=in_both_orders(first, second))
-    not_made("inside", is_inside=True)
-    not_made("before", is_inside=False)
     allready.finish()
 
 

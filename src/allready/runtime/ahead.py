@@ -19,9 +19,10 @@ from allready.runtime.session import Session
 
 log = logging.getLogger(__name__)
 
-CALLS, BATCHES = 16, 8
+CALLS, BATCHES = 32, 16
 """Calls that one question to the GPU is for, and so many times as many that run ahead; the next one waits for the
-oldest of these batches."""
+oldest of these batches.  In all half of what the queue of a GPU takes: a host that stands still for a while has
+given it work enough before."""
 SPAN_S = 0.1
 """Between the first and the last of a batch at most: the deadline of the last one counts for all."""
 SHORT_S = 10.0
@@ -38,15 +39,15 @@ _SLEEP_S = 60.0
 class Batch:
     """Some calls, one after the other, which are to a caller that waits what a call in flight is.
 
-    `until_s`: of the last one.
+    `until_s`: of the last one.  `most`: calls that it takes.
     """
 
-    __slots__ = ("_ahead", "_end", "_num_marked", "begin_s", "epoch", "is_limited", "num", "stream", "until_s")
+    __slots__ = ("_ahead", "_end", "_num_marked", "begin_s", "epoch", "is_limited", "most", "num", "stream", "until_s")
 
     def __init__(self, ahead: "Ahead", end: StreamEnd, stream: Any, epoch: int, begin_s: float, until_s: float) -> None:
         self._ahead, self._end, self.stream, self.epoch = ahead, end, stream, epoch
         self.begin_s, self.until_s = begin_s, until_s
-        self.num = self._num_marked = 0
+        self.num, self._num_marked, self.most = 0, 0, CALLS
         self.is_limited = False
 
     def mark(self) -> None:
@@ -91,8 +92,7 @@ class Batch:
         """The GPU has done them, and they count if the epoch is not over."""
         session = self._ahead.session
         with session.lock:
-            for _ in range(self.num):
-                session.member.complete()
+            session.member.complete(num=self.num)
         self._ahead.remove(self, self._end)
 
     def abandon(self) -> None:
@@ -109,12 +109,14 @@ class Ahead:
 
     def __init__(self, session: Session, device: Any, operation: str) -> None:
         self.session, self.operation = session, operation
-        self._device, self._stream = device, current_stream(str(device))
-        self._last: Batch | None = None
+        self._device, self.stream = device, current_stream(str(device))
+        self.last: Batch | None = None
+        """To which the next one may belong."""
         self._ends: dict[Any, list[StreamEnd]] = {}
         """To be used again, by stream: the thread may still mark one for the batch before.  In the same stream that is
         later than need be; in another one the next batch would be taken for done."""
-        self._is_awake = False
+        self.is_awake = False
+        """The thread: it need not be told of the next one."""
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._logged = ""
@@ -125,9 +127,9 @@ class Ahead:
         False: calls of another kind are in flight, after which this kind must not begin.
         """
         calls = self.session.pending.get(())
-        last = self._last
+        last = self.last
         if calls is not None:
-            if last is not None and calls[-1] is last and last.num < CALLS and begin_s - last.begin_s < SPAN_S:
+            if last is not None and calls[-1] is last and last.num < last.most and begin_s - last.begin_s < SPAN_S:
                 return True
             if not isinstance(calls[-1], Batch):
                 return False
@@ -137,7 +139,7 @@ class Ahead:
                 calls[0].finish(time.monotonic(), calls[0].limit_s())
             while calls and isinstance(oldest := calls[0], Batch) and oldest.is_done():
                 oldest.complete()
-        self._last = None
+        self.last = None
         return True
 
     def are_limited(self) -> bool:
@@ -146,26 +148,26 @@ class Ahead:
 
     def add(self, begin_s: float, limit_s: float, *, is_own: bool) -> None:
         """What the current stream was given last; `is_own`: that call brought its limit."""
-        last, stream, until_s = self._last, self._stream.now(), begin_s + limit_s
+        last, stream, until_s = self.last, self.stream.now(), begin_s + limit_s
         if last is None or last.stream is not stream:
             if last is not None:
                 last.mark()
             session = self.session
             ends = self._ends.get(stream)
             end = ends.pop() if ends else StreamEnd(self._device)
-            last = self._last = Batch(self, end, stream, session.member.epoch, begin_s, until_s)
+            last = self.last = Batch(self, end, stream, session.member.epoch, begin_s, until_s)
             session.pending.setdefault((), []).append(last)
         last.until_s = max(last.until_s, until_s)  # before it has a call more: see `_is_late`
         last.is_limited |= is_own
         last.num += 1
-        if last.num >= CALLS or limit_s < SHORT_S:
+        if last.num >= last.most or limit_s < SHORT_S:
             last.mark()
-        if not self._is_awake:
+        if not self.is_awake:
             # Where none can be started, this call waits in `direct`, and the next one tries again.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="allready-ahead", daemon=True)
                 self._thread.start()
-            self._is_awake = True
+            self.is_awake = True
             self._wake.set()
 
     def finish(self, begin_s: float, limit_s: float) -> None:
@@ -214,7 +216,7 @@ class Ahead:
                     self._ask(call.mark)
             elif now_s - idle_since_s > _IDLE_S:
                 self._wake.clear()
-                self._is_awake = False
+                self.is_awake = False
                 if not (self._calls() or self._closed.is_set()):  # neither came in between
                     self._wake.wait(_SLEEP_S)
                 idle_since_s = time.monotonic()

@@ -9,7 +9,7 @@ from allready.errors import UsageError
 from allready.model import CallArguments
 from allready.runtime.arguments import index_of, whole
 from allready.runtime.calling import Call, OnFailure, Timeout, Works, run, run_or_begin
-from allready.runtime.direct import OTHER, sum_directly
+from allready.runtime.direct import OTHER, sum_ahead, sum_directly
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.group import GLOO_SUMS
 from allready.runtime.messages import Ranks
@@ -57,7 +57,7 @@ def safe_all_reduce(
         ahead: on a GPU it may return when the stream has been given the operation, as torch does, so that the host runs
             ahead; this rank may give it and the others not.  Its outcome then is that of the next call that waits, of
             any group, such as `safe_barrier`; until that has come, what the tensor holds may be wrong.  Sums over the
-            default group do so that were made in this place before, while no `metrics` listen; at most 128 at a time.
+            default group do so that were made in this place before, while no `metrics` listen; at most 512 at a time.
 
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
@@ -65,7 +65,10 @@ def safe_all_reduce(
     if ahead and (restore or confirm or async_op):
         raise UsageError("ahead=True goes without restore, confirm and async_op, which need the outcome of this call")
     if group is None and chunk_bytes is None and not (restore or confirm or async_op):
-        outcome = sum_directly(current(), tensor, op, timeout, on_failure, ahead)
+        if ahead:
+            outcome = sum_ahead(current(), tensor, op, timeout, on_failure)
+        else:
+            outcome = sum_directly(current(), tensor, op, timeout, on_failure, False)
         if outcome is not OTHER:
             return outcome
     import torch.distributed as dist

@@ -339,8 +339,7 @@ class Group:
         with self._lock:
             self._sockets_before = before
         try:
-            if "cuda" not in self.devices:
-                groups[dist.group.WORLD] = _with_own_connection(*store_before)
+            groups[dist.group.WORLD] = _with_own_connection(*store_before)
             if is_over():  # after the connection is there: what ended before has ended none of these
                 raise TimeoutError("the group is gone of which others were to be made")
             yield

@@ -28,7 +28,7 @@ class Calls:
         self.entered_s = 0.0
         self.is_waiting = False
         self.last = ""
-        self.operations: tuple[str, ...] = ()
+        self.operations: list[str] = []
         self.voted = self.passed = -1
 
     def position(self, now_s: float) -> CallPosition:
@@ -43,7 +43,7 @@ class Calls:
     def enter(self, operation: str, now_s: float, *, waits: bool) -> None:
         """Begin the next one."""
         self.entered += 1
-        self.operations += (operation,)
+        self.operations.append(operation)
         if waits:
             self.is_waiting, self.entered_s = True, now_s
 
@@ -71,12 +71,13 @@ class Calls:
         """Whether all calls up to that number are known to fit what the other ranks call."""
         return min(self.comparing, default=number + 1) > number
 
-    def complete(self) -> None:
-        """End the oldest one."""
-        if self.operations:
-            self.last, *_ = self.operations
-            self.operations = self.operations[1:]
-            self.completed += 1
+    def complete(self, num: int = 1) -> None:
+        """End the oldest ones."""
+        ended = self.operations[:num]
+        if ended:
+            self.last = ended[-1]
+            del self.operations[:num]
+            self.completed += len(ended)
         self.is_waiting = False
 
 
@@ -134,7 +135,7 @@ class Member:
             return None
         return m.Compare(epoch=self.epoch, number=calls.entered, called=called, expected=expected, group=group)
 
-    def enter_alone(self, operations: tuple[str], key: object, now_s: float, waits: bool = True) -> bool:
+    def enter_alone(self, operation: str, key: object, now_s: float, waits: bool = True) -> bool:
         """`enter` for a call of the default group with no other in flight: nothing that it can do without.  Without
         `waits` others of its kind may be.
 
@@ -147,10 +148,9 @@ class Member:
             return False
         path.last, path.expected = step, step.next
         calls.entered += 1
+        calls.operations.append(operation)
         if waits:
-            calls.operations, calls.is_waiting, calls.entered_s = operations, True, now_s
-        else:
-            calls.operations += operations
+            calls.is_waiting, calls.entered_s = True, now_s
         return True
 
     def complete_alone(self) -> bool:
@@ -158,8 +158,9 @@ class Member:
         if self.is_open:
             calls = self.world
             calls.completed += 1
-            (calls.last,) = calls.operations
-            calls.operations, calls.is_waiting = (), False
+            calls.last = calls.operations[0]
+            calls.operations.clear()
+            calls.is_waiting = False
         return self.is_open
 
     def wait(self, now_s: float, group: Ranks) -> bool:
@@ -169,10 +170,10 @@ class Member:
             calls.is_waiting, calls.entered_s = True, now_s
         return self.is_open
 
-    def complete(self, group: Ranks = ()) -> bool:
-        """End the oldest call; False: the epoch was over before, and the call failed."""
+    def complete(self, group: Ranks = (), num: int = 1) -> bool:
+        """End the oldest call, or so many; False: the epoch was over before, and the call failed."""
         if self.is_open:
-            self.of(group).complete()
+            self.of(group).complete(num)
         return self.is_open
 
     def vote(self, group: Ranks = ()) -> m.Vote:

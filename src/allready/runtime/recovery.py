@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -338,16 +339,36 @@ def subgroups() -> Iterator[None]:
     """Groups that are made inside, by `dist.new_group` or a device mesh, may be given to the safe calls.
 
     Collective: all ranks of the job enter and leave it, also those that are in none of the groups; they meet in a
-    `safe_barrier` first, since torch gives no deadline to the making of groups.  A failure in one of them is a failure
-    of the job: all ranks get it, all groups are gone, and are to be made again after `recover`.
+    `safe_barrier` first.  A failure in one of them is a failure of the job: all ranks get it, all groups are gone, and
+    are to be made again after `recover`.  It is one as well if they are not made within the timeout of the phase, for
+    which torch would wait up to half an hour.
     """
     session = current()
     safe_barrier()
     try:
-        with session.group.making(lambda: not session.member.is_open):
+        with _limited(session), session.group.making(lambda: not session.member.is_open):
             yield
     except TimeoutError as error:  # another rank did not come to make them
         raise _agreed(session, FailureCause.FORMING, error) from error
+
+
+@contextlib.contextmanager
+def _limited(session: Session) -> Iterator[None]:
+    """What is inside fails for all ranks once the timeout of the phase is over: this thread is in a wait of torch's."""
+    has_ended = threading.Event()
+    late = m.Fail(epoch=session.member.epoch, cause=FailureCause.DEADLINE)
+
+    def watch(limit_s: float) -> None:
+        if not has_ended.wait(limit_s):
+            session.send(late)
+
+    thread = threading.Thread(target=watch, args=(session.timeout_s,), name="allready-making", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
 
 
 def cause_of(error: BaseException | None) -> FailureCause:

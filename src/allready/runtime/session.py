@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from msgspec.structs import replace
 
@@ -51,7 +51,11 @@ class Pending(Protocol):
 
 
 class RunsAhead(Protocol):
-    """Calls whose outcome comes with a later one."""
+    """Calls whose outcome comes with a later one; `last`, `stream` and `is_awake`: see `direct`."""
+
+    last: Any
+    stream: Any
+    is_awake: bool
 
     def make_room(self, begin_s: float) -> bool:
         """Before the next one, which begins now; False: it must not."""
@@ -76,15 +80,16 @@ class Turn:
     One operation of a dict takes it and another gives it back, so no interrupt comes in between.
     """
 
-    __slots__ = ("_held",)
+    __slots__ = ("by",)
 
     def __init__(self) -> None:
-        self._held: dict[int, object] = {}
+        self.by: dict[int, object] = {}
+        """Here for `direct`, which does what `acquire` and `release` do."""
 
     def acquire(self, _is_blocking: bool = False, /) -> bool:
         """Take it; False: it is held."""
         own = object()
-        return self._held.setdefault(0, own) is own
+        return self.by.setdefault(0, own) is own
 
     def release(self) -> None:
         """Give it back.
@@ -92,18 +97,18 @@ class Turn:
         Raises:
             KeyError: it is not held.
         """
-        del self._held[0]
+        del self.by[0]
 
     @property
     def held(self) -> object | None:
         """Something of this time of being held alone; None: it is free."""
-        return self._held.get(0)
+        return self.by.get(0)
 
     def take_over(self, held: object | None) -> bool:
         """From whom it was held at that time; False: it was given back since, also where it is held again."""
         if held is None or self.held is not held:
             return False
-        self._held[0] = object()
+        self.by[0] = object()
         return True
 
 

@@ -1,0 +1,82 @@
+"""One rank of a test job that makes groups while rank 1 fails or does not come."""
+
+import json
+import sys
+import time
+from typing import Any
+
+plan = json.loads(sys.argv[1])
+ME, SIZE = int(plan["rank"]), int(plan["size"])
+LIMIT_S = float(plan.get("limit_s", 0.7))
+"""Of the making, where rank 1 is late."""
+
+
+def say(event: str, **values: Any) -> None:
+    sys.stdout.write(json.dumps({"event": event, **values}) + "\n")
+    sys.stdout.flush()
+
+
+def fail() -> None:
+    raise ValueError("made by the test")
+
+
+def be_late() -> None:
+    time.sleep(LIMIT_S + 1.0)
+
+
+def make() -> Any:
+    import torch.distributed as dist
+
+    return dist.new_group(list(range(SIZE)))
+
+
+def not_made(name: str, *, before: Any = int, inside: Any = int) -> None:
+    """Rank 1 does something else where the others wait for it in torch, or before."""
+    import allready
+
+    begin_s = time.monotonic()
+    try:
+        if ME == 1:
+            before()
+        with allready.phase("making", LIMIT_S if inside is be_late else 60), allready.subgroups():
+            if ME == 1:
+                inside()
+            make()
+    except (ValueError, RuntimeError, allready.CollectiveFailed) as error:
+        took_s = time.monotonic() - begin_s
+        recovery = allready.recover(error)
+        verdict = recovery.failure and recovery.failure.verdict
+        say(
+            name,
+            code=verdict and verdict.code,
+            culprits=verdict and verdict.culprits.ranks,
+            members=recovery.members,
+            took_s=took_s,
+            error=f"{type(error).__name__}: {error}"[:300],
+        )
+
+
+def main() -> None:
+    import torch
+
+    import allready
+
+    device = plan.get("device", "cpu")
+    torch.set_num_threads(1)
+    if device == "cuda":
+        torch.cuda.set_device(ME % torch.cuda.device_count())
+    where = f"tcp://127.0.0.1:{plan['port']}"
+    backend = plan.get("backend", "gloo")
+    allready.init_process_group(backend, init_method=where, rank=ME, world_size=SIZE, start_timeout=100)
+    not_made("inside", inside=fail)
+    not_made("before", before=fail)
+    not_made("late", inside=be_late)
+    with allready.subgroups():
+        group = make()
+    values = torch.ones(3, device=device)
+    allready.safe_all_reduce(values, group=group)
+    say("made", total=values[0].item())
+    allready.finish()
+
+
+main()
