@@ -677,6 +677,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="where folders of trials are (default: the temporary folder)")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGQUIT):  # ignored in a shell's background, and by all that is started there
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     chance = random.Random(args.seed)  # noqa: S311
     found = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is not None]
     frameworks = [word for word in args.frameworks.split(",") if word] or ["torch", *found]  # torch more often

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -63,6 +64,11 @@ async def join(port: int, claimed_rank: int, **changes: Any) -> tuple[Link | Non
         return await contact.attempt(), contact
     finally:
         contact.close()
+
+
+def stand_still(seconds: float) -> None:
+    """What the loop of a busy machine does."""
+    time.sleep(seconds)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -237,6 +243,19 @@ async def test_a_lost_node_is_expected_back_for_as_long_as_its_host_knocks(monke
             again.sendall(GREETING)
             await until(lambda: hub.expects_return)
         await until(lambda: not hub.expects_return)
+
+
+async def test_a_lost_node_may_knock_while_node_0_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds up the loop that answers nodes keeps the lost one from coming back: that time is not its own."""
+    monkeypatch.setattr("allready.messaging.hub.RETURN_S", 0.6)
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        await stopped(link)
+        await until(lambda: 1 not in hub.nodes)
+        with socket.create_connection(("127.0.0.1", port)) as again:
+            again.sendall(GREETING)
+            stand_still(1.0)
+            assert hub.expects_return
 
 
 async def test_a_node_that_leaves_says_why() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from allready.messaging.silence import LATE_FACTOR, receive
+from allready.messaging.silence import LATE_FACTOR, RunTime, receive, within
 
 LIMIT_S = 0.6
 
@@ -18,6 +18,11 @@ LIMIT_S = 0.6
 async def after(delay_s: float) -> str:
     await asyncio.sleep(delay_s)
     return "word"
+
+
+def stand_still(seconds: float) -> None:
+    """What the loop of a busy machine does."""
+    time.sleep(seconds)
 
 
 async def until_silent(delay_s: float, *, is_acknowledged: bool = False) -> tuple[str, float]:
@@ -97,3 +102,25 @@ async def test_a_process_that_did_not_run_hears_what_came_meanwhile() -> None:
         process.join(5.0)
         server.close()
         await asyncio.wait(speaking)
+
+
+async def test_an_answer_that_came_while_this_process_stood_still_is_there() -> None:
+    """Alarm and answer are both due when it runs again."""
+    answer = asyncio.create_task(within(LIMIT_S, after(LIMIT_S / 3)))
+    await asyncio.sleep(LIMIT_S / 6)
+    stand_still(2 * LIMIT_S)
+    assert await answer == "word"
+    with pytest.raises(TimeoutError):
+        await within(LIMIT_S / 6, after(30.0))
+
+
+async def test_time_in_which_the_loop_stood_still_does_not_count() -> None:
+    served = RunTime()
+    counts = asyncio.create_task(served.run())
+    await asyncio.sleep(0.3)
+    before_s, begun_s = served.now_s, time.monotonic()
+    assert before_s > 0.0
+    stand_still(1.0)
+    await asyncio.sleep(0.0)
+    assert served.now_s - before_s < (time.monotonic() - begun_s) / 2
+    counts.cancel()

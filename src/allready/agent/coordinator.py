@@ -108,8 +108,8 @@ class JobCoordinator:
             elif not await self._roll.open_port():
                 return self._not_begun(said("the master port could not be opened"))
             await self._roll.call_roll()
-            if not self._may_begin():
-                end = self._not_begun(said("not every node came"))
+            end = self._without_nodes()
+            if end is not None:
                 await self._roll.send_result(end.report)
                 return end
             return await self._run_ranks()
@@ -132,7 +132,7 @@ class JobCoordinator:
         local = asyncio.create_task(agent.follow())
         try:
             await self._gather_offers()
-            end = self._without_script() or await self._attempts(local)
+            end = self._without_nodes() or self._without_script() or await self._attempts(local)
             await self._roll.hub.send(None, messages.VERDICT, messages.Verdict(report=end.report, is_final=True))
             await self._finish(end.job, end.why)
             with contextlib.suppress(ExchangeError):
@@ -166,20 +166,22 @@ class JobCoordinator:
             self._enough_since_s = time.monotonic()
         return time.monotonic() - self._enough_since_s >= min(LAST_CALL_S, self._job.wait_s)
 
-    def _may_begin(self) -> bool:
-        hub = self._roll.hub
-        return hub.clash_since is None and len({*hub.nodes, 0}) >= self._job.min_nodes
+    def _without_nodes(self) -> JobEnd | None:
+        """The end of a job that has too few nodes, or one node too many; None where it may begin."""
+        if self._roll.hub.clash_since is None and len(self._here()) >= self._job.min_nodes:
+            return None
+        return self._not_begun(said("not every node came"))
 
     def _not_begun(self, why: Phrase, cause: EndCause = EndCause.RENDEZVOUS) -> JobEnd:
         job = JobOutcome(exit_code=1, outcome=cause, attempts=0)
         return JobEnd(job=job, report=closed(self._roll.judge(waiting=False), job), why=why)
 
     async def _gather_offers(self) -> None:
-        """What every node brings; node 0's own is known."""
+        """What every node brings; node 0's own is known.  One whose connection broke just now may be back at once."""
         hub, offers = self._roll.hub, self._table.offers
         offers[0] = self._agent.offer()
         deadline = time.monotonic() + OFFERS_S
-        while set(hub.nodes) - set(offers) and time.monotonic() < deadline:
+        while (hub.expects_return or set(hub.nodes) - set(offers)) and time.monotonic() < deadline:
             await self._roll.take_messages(timeout_s=TICK_S)
         for claim in hub.roll(finished=True).claims:
             if claim.refused is None and claim.node_rank in hub.nodes and claim.node_rank not in offers:

@@ -21,6 +21,7 @@ from allready.errors import ExchangeError, FactUnavailable
 from allready.messaging import datagram
 from allready.messaging.identify import Service, classify_bytes, identify
 from allready.messaging.link import Link
+from allready.messaging.silence import within
 from allready.messaging.sockets import icmp_error, unanswered_arp, want_errors
 from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
@@ -50,6 +51,7 @@ NEARBY_S = 0.5
 NEARBY = 8  # ports to each side of the master port
 USUAL_PORTS = (29400, 29500)  # torchrun's defaults: c10d rendezvous, static
 ANSWER_S = 2.0
+HELLO_ANSWER_S = 10.0
 IDENTIFY_S = 0.7  # per question; a silent service is reported as such within 5 s
 
 Resolver = Callable[[str], Awaitable[tuple[str, ...]]]
@@ -164,8 +166,7 @@ class Contact:
 
     async def _try(self, address: str) -> Link | None:
         try:
-            async with asyncio.timeout(CONNECT_S):
-                reader, writer = await _connect(address, self._port)
+            reader, writer = await within(CONNECT_S, _connect(address, self._port))
         except TimeoutError:
             # The kernel gives up on a neighbour that does not answer ARP only after 3 s; its table says so earlier.
             device = unanswered_arp(address)
@@ -238,35 +239,12 @@ class Contact:
         return port if isinstance(here, dict) and here.get("job_id") == self._hello.job_id else None
 
     async def _greet(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Link | None:
-        async with asyncio.timeout(ANSWER_S):
-            # With a token nothing is sent before node 0 has greeted: it belongs to node 0's nonce.
-            hello = replace(self._hello, waited_s=self.waited_s)
-            writer.write(GREETING + (encode("hello", hello) if self._token is None else b""))
-            await writer.drain()
-            answer = await reader.read(len(GREETING))
-            while answer and len(answer) < len(GREETING) and GREETING.startswith(answer):
-                answer += await reader.read(len(GREETING) - len(answer))
-            if answer != GREETING:
-                if answer:
-                    answer += await reader.read(200)
-                    self._set_service(address, classify_bytes(answer))
-                    writer.close()
-                    return None
-                raise ExchangeError("closed without an answer")
-            _, here = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
-            here = here if isinstance(here, dict) else {}
-            seal: Seal | None = None
-            if self._token is not None:
-                if not is_nonce(here.get("nonce")):
-                    writer.write(encode("hello", {**msgspec.to_builtins(hello), WANTS_TOKEN: True}))
-                    await writer.drain()
-                    writer.close()
-                    self._give_up_without_token(here, address)
-                    return None
-                proven, seal = self._with_proof(self._token, hello, here["nonce"])
-                writer.write(encode("hello", proven))
-                await writer.drain()
-        kind, body = await _answer(reader, seal)
+        greeted = await within(ANSWER_S, self._exchange_greetings(address, reader, writer))
+        if greeted is None:
+            writer.close()
+            return None
+        here, seal = greeted
+        kind, body = await within(HELLO_ANSWER_S, _answer(reader, seal))
         if kind == "refused":
             writer.close()
             self._set_refused(_refusal_of(body), here, address)
@@ -275,6 +253,37 @@ class Contact:
             raise ExchangeError(f"node 0 answered {kind[:20]!r}")
         self._set("joined", address=address)
         return Link(_rank_given(body, self._hello.node_rank), reader, writer, seal=seal)
+
+    async def _exchange_greetings(
+        self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[dict[str, Any], Seal | None] | None:
+        """What node 0 says of itself, and the seal where there is a token; None where it is none of ours."""
+        # With a token nothing is sent before node 0 has greeted: it belongs to node 0's nonce.
+        hello = replace(self._hello, waited_s=self.waited_s)
+        writer.write(GREETING + (encode("hello", hello) if self._token is None else b""))
+        await writer.drain()
+        answer = await reader.read(len(GREETING))
+        while answer and len(answer) < len(GREETING) and GREETING.startswith(answer):
+            answer += await reader.read(len(GREETING) - len(answer))
+        if answer != GREETING:
+            if answer:
+                answer += await reader.read(200)
+                self._set_service(address, classify_bytes(answer))
+                return None
+            raise ExchangeError("closed without an answer")
+        _, here = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
+        here = here if isinstance(here, dict) else {}
+        if self._token is None:
+            return here, None
+        if not is_nonce(here.get("nonce")):
+            writer.write(encode("hello", {**msgspec.to_builtins(hello), WANTS_TOKEN: True}))
+            await writer.drain()
+            self._give_up_without_token(here, address)
+            return None
+        proven, seal = self._with_proof(self._token, hello, here["nonce"])
+        writer.write(encode("hello", proven))
+        await writer.drain()
+        return here, seal
 
     @staticmethod
     def _with_proof(token: Token, hello: Hello, theirs: str) -> tuple[dict[str, Any], Seal]:
@@ -362,15 +371,14 @@ def _rank_given(body: object, asked: int) -> int:
 
 async def _answer(reader: asyncio.StreamReader, seal: Seal | None) -> tuple[str, object]:
     """The hub's word: at once when we may join or belong to another job, within seconds in a clash (see Hub)."""
-    async with asyncio.timeout(10.0):
-        while True:
-            payload, flags = await read_payload(reader, limit_bytes=MAX_ANSWER_BYTES)
-            if seal is not None and not is_sealed(flags):
-                return _unproven(payload, flags)
-            payload, flags = unsealed(payload, flags, seal)
-            kind, body = decode(payload, flags, limit_bytes=MAX_ANSWER_BYTES)
-            if kind != "beat":
-                return kind, plain(body)
+    while True:
+        payload, flags = await read_payload(reader, limit_bytes=MAX_ANSWER_BYTES)
+        if seal is not None and not is_sealed(flags):
+            return _unproven(payload, flags)
+        payload, flags = unsealed(payload, flags, seal)
+        kind, body = decode(payload, flags, limit_bytes=MAX_ANSWER_BYTES)
+        if kind != "beat":
+            return kind, plain(body)
 
 
 def _unproven(payload: bytes, flags: int) -> tuple[str, object]:

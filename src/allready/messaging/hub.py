@@ -16,7 +16,7 @@ from allready.errors import ExchangeError
 from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
-from allready.messaging.silence import receive
+from allready.messaging.silence import RunTime, receive, within
 from allready.messaging.sockets import BACKLOG, Delivery, listening_socket, writer_state
 from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0  # a sign of life is sent this often
 SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
-RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive
+RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive; counted while we serve
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
 _SEND_S = 10.0
 _MAX_CALLERS = 32
@@ -75,6 +75,7 @@ class Hub:
         self._claims: list[Claim] = [self._claim_of(me, "")]
         self._callers: dict[tuple[str, str, int | None], Caller] = {}
         self._lost: dict[int, Loss] = {}
+        self._served = RunTime()
         self._sign_of_lost_s = float("-inf")
         self._inbox: Inbox[int] = Inbox()
         self._local: LocalNode | None = None
@@ -100,6 +101,7 @@ class Hub:
         self._started = time.monotonic()
         if not loopback_only:
             self._udp = await datagram.listen(port, self._me.job_id, self._on_call, token=self._token)
+        self._spawn(self._served.run())
         self._spawn(self._send_heartbeats())
 
     async def close(self) -> None:
@@ -127,7 +129,7 @@ class Hub:
     def expects_return(self) -> bool:
         """Whether a node was lost only now, or greeted us since from its address: it may be back at once, as when we
         were too busy to answer at first."""
-        return bool(self._lost) and time.monotonic() - self._sign_of_lost_s < RETURN_S
+        return bool(self._lost) and self._served.now_s - self._sign_of_lost_s < RETURN_S
 
     @property
     def is_settled(self) -> bool:
@@ -330,7 +332,7 @@ class Hub:
     def _note_sign_of_lost(self, address: str) -> None:
         """A node of ours greeted us from there: one that was lost may live, and ask who is here."""
         if any(c.address == address and c.node_rank in self._lost for c in self._claims):
-            self._sign_of_lost_s = time.monotonic()
+            self._sign_of_lost_s = self._served.now_s
 
     async def _greet(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
@@ -340,31 +342,17 @@ class Hub:
         if self._token is not None:
             here["nonce"] = new_nonce()
         writer.write(GREETING + encode("here", here))
-        greeting = b""
         try:
-            async with asyncio.timeout(_GREETING_S):
-                await writer.drain()
-                while len(greeting) < len(GREETING) and GREETING.startswith(greeting):
-                    more = await reader.read(len(GREETING) - len(greeting))
-                    if not more:
-                        break
-                    greeting += more
-                if greeting != GREETING:
-                    words = (
-                        said("sent {bytes}", bytes=repr(greeting[:16]))
-                        if greeting
-                        else said("closed without sending anything")
-                    )
-                    self._note(Caller(kind="stranger", address=address, **texts(detail=words)))
-                    return None
-                self._note_sign_of_lost(address)
-                kind, body = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
+            heard = await within(_GREETING_S, self._hear(reader, writer, address))
         except TimeoutError:
             words = said("sent nothing for {seconds} s", seconds=f"{_GREETING_S:.0f}")
             self._note(Caller(kind="stranger", address=address, **texts(detail=words)))
             return None
         except ExchangeError:
             return None  # a node of ours that only asked who is here (identify)
+        if heard is None:
+            return None
+        kind, body = heard
         if kind != "hello":
             words = said("greeted, then sent {kind}", kind=repr(kind[:16]))
             self._note(Caller(kind="stranger", address=address, **texts(detail=words)))
@@ -385,6 +373,26 @@ class Hub:
             await self._reject(hello, address, writer, has_token="proof" in body)
             return None
         return hello, seal
+
+    async def _hear(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
+    ) -> tuple[str, Any] | None:
+        """The first message after a node's greeting; None from one who does not greet like a node."""
+        await writer.drain()
+        greeting = b""
+        while len(greeting) < len(GREETING) and GREETING.startswith(greeting):
+            more = await reader.read(len(GREETING) - len(greeting))
+            if not more:
+                break
+            greeting += more
+        if greeting != GREETING:
+            words = (
+                said("sent {bytes}", bytes=repr(greeting[:16])) if greeting else said("closed without sending anything")
+            )
+            self._note(Caller(kind="stranger", address=address, **texts(detail=words)))
+            return None
+        self._note_sign_of_lost(address)
+        return await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
 
     @staticmethod
     def _seal_of(token: Token, hello: Hello, nonce: str, body: dict[str, Any]) -> Seal | None:
@@ -477,7 +485,7 @@ class Hub:
             loss = replace(loss, num_sent=peer.delivery.num_sent, num_resent=peer.delivery.num_resent)
             del self._peers[rank]
             self._lost[rank] = loss
-            self._sign_of_lost_s = time.monotonic()
+            self._sign_of_lost_s = self._served.now_s
             self._inbox.put(rank, LOST, loss)
             self.changed.set()
 

@@ -10,6 +10,7 @@ import struct
 
 from msgspec import Struct
 
+from allready.messaging.silence import within
 from allready.messaging.wire import GREETING
 
 _TORCH_VALIDATE, _TORCH_PING = 0, 13  # torch/csrc/distributed/c10d/TCPStoreBackend.hpp, QueryType
@@ -63,22 +64,23 @@ async def identify(address: str, port: int, *, timeout_s: float = 1.0) -> Servic
 
 async def _ask(address: str, port: int, question: bytes, timeout_s: float) -> bytes | None:
     """First bytes of the answer; b"" when the other side closed without an answer, None when it stayed silent."""
-    async with asyncio.timeout(timeout_s + 1.0):
-        async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(address, port)
+    return await within(timeout_s + 1.0, _asked(address, port, question, timeout_s))
+
+
+async def _asked(address: str, port: int, question: bytes, timeout_s: float) -> bytes | None:
+    reader, writer = await within(timeout_s, asyncio.open_connection(address, port))
+    try:
+        with contextlib.suppress(OSError):
+            writer.write(question)
+            await writer.drain()
         try:
-            with contextlib.suppress(OSError):
-                writer.write(question)
-                await writer.drain()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    return await reader.read(512)
-            except TimeoutError:
-                return None
-            except OSError:  # a reset is also an end without an answer
-                return b""
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(0.5):
-                    await writer.wait_closed()
+            return await within(timeout_s, reader.read(512))
+        except TimeoutError:
+            return None
+        except OSError:  # a reset is also an end without an answer
+            return b""
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(0.5):
+                await writer.wait_closed()

@@ -2,6 +2,7 @@
 
 On a machine with more work than processors an agent may get none for many seconds: it, or its peer.  Nothing follows
 from messages that it had no time to read, and a peer whose kernel acknowledges has a path to it and may only be late.
+The same holds for a greeting, and for a node that is expected back.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ T = TypeVar("T")
 LATE_FACTOR = 1.5
 """A peer whose kernel acknowledges everything gets so much longer."""
 _STEPS = 20
+_STEP_S = 0.1
 
 
 async def receive(message: Coroutine[Any, Any, T], limit_s: float, *, is_acknowledged: Callable[[], bool]) -> T:
@@ -34,6 +36,47 @@ async def receive(message: Coroutine[Any, Any, T], limit_s: float, *, is_acknowl
         raise TimeoutError
     finally:
         task.cancel()
+
+
+async def within(limit_s: float, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives; cancelled at the end of the wait.
+
+    Args:
+        limit_s: how long to wait, in time in which this process ran.
+
+    Raises:
+        TimeoutError: it is not done by then.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        if await _comes(task, limit_s):
+            return task.result()
+        raise TimeoutError
+    finally:
+        task.cancel()
+
+
+class RunTime:
+    """Seconds in which the loop of `run` served others; what held it up for longer does not count."""
+
+    def __init__(self) -> None:
+        self._ran_s = 0.0
+        self._counted_s = time.monotonic()
+
+    @property
+    def now_s(self) -> float:
+        """Not more than two steps beyond what `run` has counted."""
+        return self._ran_s + self._since_counted_s()
+
+    async def run(self) -> None:
+        """Count until cancelled."""
+        while True:
+            await asyncio.sleep(_STEP_S)
+            self._ran_s += self._since_counted_s()
+            self._counted_s = time.monotonic()
+
+    def _since_counted_s(self) -> float:
+        return min(time.monotonic() - self._counted_s, 2 * _STEP_S)
 
 
 async def _comes(task: "asyncio.Future[T]", limit_s: float) -> bool:
