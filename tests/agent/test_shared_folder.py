@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from allready.agent import shared_folder
-from allready.agent.shared_folder import Entry, FoundNode0, Master, Node, SharedFolder, folder_name
+from allready.agent.shared_folder import FolderEntry, FoundNode0, Master, Node, SharedFolder, folder_name
 from allready.errors import DeadlineExceeded, ExchangeError, UsageError
 from tests.agent.jobs import PRINT_WHO, Job, lines
 
@@ -163,7 +163,7 @@ async def test_files_of_an_earlier_run_count_for_nobody(nodes: Nodes, hasty: Non
     folder = nodes.folder / folder_name("none")
     folder.mkdir(parents=True)
     old = node("0ld", 2, node_rank=0)
-    entry = Entry(node=old, counter=40, master=Master(address="6.6.6.6", port=6))
+    entry = FolderEntry(node=old, counter=40, master=Master(address="6.6.6.6", port=6))
     (folder / f"node-{old.instance}.json").write_bytes(msgspec.json.encode(entry))
     found = await nodes.all(nodes.join(node("a", 2, node_rank=0)), nodes.join(node("b", 2, node_rank=1)))
     assert {f.address for f in found} == {"10.0.0.97"}

@@ -8,7 +8,7 @@ import pytest
 
 from allready.errors import FactUnavailable
 from allready.facts.live import LiveHost
-from allready.facts.timekeeping import collect_time
+from allready.facts.system import collect_time
 from tests.facts.saved_host import SavedHost
 
 

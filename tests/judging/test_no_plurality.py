@@ -185,7 +185,7 @@ JUDGES = ("rules/", "judging/", "live/", "evidence/", "preflight/", "agent/", "r
 VOTE = "judging/majority.py"
 NO_VOTES = {
     "shown, in an order of sizes": (
-        "judging/baseline.py", "judging/iterations.py", "judging/waits.py", "evidence/digest.py", "report/matrix.py",
+        "judging/baseline.py", "judging/calls.py", "judging/waits.py", "evidence/digest.py", "report/matrix.py",
         "report/timeline.py", "report/words.py", "rules/fallback/_victims.py", "rules/hang/_circle.py",
         "rules/live/nothing_moves.py", "rules/net/unroutable_choice.py",
     ),

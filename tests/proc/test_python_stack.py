@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from allready.proc import python_stack
-from allready.proc.python_stack import Frame, Layout, line_of
+from allready.proc.python_stack import Frame, InterpreterLayout, line_of
 
 PLACE = """
 import ctypes, os, sys
@@ -36,7 +36,7 @@ def process(text: str) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
         child.communicate()
 
 
-def layout() -> Layout:
+def layout() -> InterpreterLayout:
     found = python_stack.learn()
     assert found is not None
     return found

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from allready.variables import filters
 from allready.variables.filters import (
-    Entry,
     Filter,
+    FilterEntry,
     exact_flaws,
     exact_names,
     flaws,
@@ -63,7 +63,7 @@ def test_devices_may_have_a_port(value: str, device: str, port: int, expected: b
 
 
 def test_what_is_read() -> None:
-    assert parse("^=a:1,b") == Filter(exclude=True, exact=True, entries=(Entry("a", 1), Entry("b")))
+    assert parse("^=a:1,b") == Filter(exclude=True, exact=True, entries=(FilterEntry("a", 1), FilterEntry("b")))
 
 
 @cases(

@@ -66,7 +66,7 @@ class Master(Struct, frozen=True, kw_only=True):
     instances: tuple[str, ...] = ()
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class FolderEntry(Struct, frozen=True, kw_only=True):
     """The content of a node's file."""
 
     node: Node
@@ -85,7 +85,7 @@ class FoundNode0(Struct, frozen=True, kw_only=True):
 class _Seen(Struct):
     """What another node's file showed; `moved_s`: when its counter was seen to grow, None: never yet."""
 
-    entry: Entry
+    entry: FolderEntry
     moved_s: float | None = None
 
 
@@ -223,7 +223,7 @@ class SharedFolder:
         self._counter += 1
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with draft.open("wb") as file:
-            file.write(msgspec.json.encode(Entry(node=self._own, counter=self._counter, master=self._master)))
+            file.write(msgspec.json.encode(FolderEntry(node=self._own, counter=self._counter, master=self._master)))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path)
@@ -266,11 +266,11 @@ class SharedFolder:
             self._folder.rmdir()  # others are still in it
 
 
-def _read(path: Path) -> Entry | None:
+def _read(path: Path) -> FolderEntry | None:
     """The content; None if the file is gone, is being replaced, or is not what we write."""
     data = read_regular(path, _MAX_BYTES)  # None also for ESTALE, NFS's answer for a file that was replaced
     try:
-        return None if data is None else msgspec.json.decode(data, type=Entry)
+        return None if data is None else msgspec.json.decode(data, type=FolderEntry)
     except (ValueError, RecursionError):
         return None
 

@@ -12,7 +12,7 @@ MANIFEST, FACTS, REPORT, ENVIRONMENT = "manifest.json", "facts.json", "report.js
 VERSIONS, KERNEL, LOGS = "versions.json", "kernel.log", "files"
 
 
-class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BundleEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One member of a bundle.
 
     size_bytes: in the bundle, unpacked.  original_bytes: of its source, where that was longer or shorter.
@@ -44,6 +44,6 @@ class Manifest(Struct, frozen=True, kw_only=True):
     created: str = ""
     pseudonyms: bool = False
     max_bytes: int = 0
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[BundleEntry, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     num_left_out: int = 0

@@ -26,7 +26,7 @@ from allready.bundle.content import (
     content_of,
     without_secrets,
 )
-from allready.bundle.manifest import LOGS, MANIFEST, Entry, LeftOut, Manifest
+from allready.bundle.manifest import LOGS, MANIFEST, BundleEntry, LeftOut, Manifest
 from allready.evidence.inputs import Found, Source, find, unpack
 from allready.model import Phrase
 from allready.model.fill import phrase_of, said, texts, with_values
@@ -113,7 +113,7 @@ class _Packer:
         self._order = order
         self._body = body
         self._hide: Hide = order.hide or (lambda text: text)
-        self._entries: list[Entry] = []
+        self._entries: list[BundleEntry] = []
         self._left_out = list(order.left_out)
         self._names: set[str] = set()
         self._left_bytes = max(MIN_BYTES, order.max_bytes) - FOR_MANIFEST_BYTES
@@ -193,7 +193,7 @@ class _Packer:
         self._names.add(name)
         size = len(content.data)
         self._entries.append(
-            Entry(
+            BundleEntry(
                 name=name,
                 source=self._safe_text(source),
                 size_bytes=size,

@@ -116,7 +116,7 @@ def _blocks(made: Preset, language: str) -> Iterator[Block]:
     yield Line((Piece(text),), lead=Piece(ui("env.preset_folk", language), "dim"), indent=2)
 
 
-def _lines(lines: Iterable[presets.Line], language: str) -> Iterator[Block]:
+def _lines(lines: Iterable[presets.PresetLine], language: str) -> Iterator[Block]:
     for line in lines:
         yield Line((Piece(f"{line.name}={line.value}", "code"),), indent=2)
         yield Line((Piece(_reason(line, language), "dim"),), indent=6)
@@ -126,7 +126,7 @@ def _purpose(name: str, language: str) -> str:
     return ui(f"env.preset_{name.replace('-', '_')}_what", language)
 
 
-def _reason(line: presets.Line, language: str) -> str:
+def _reason(line: presets.PresetLine, language: str) -> str:
     return ui(f"env.why_{line.reason}", language, **line.values)
 
 
@@ -137,7 +137,7 @@ def _notes(made: Preset, language: str) -> list[str]:
     return notes
 
 
-def _is_of_machine(line: presets.Line) -> bool:
+def _is_of_machine(line: presets.PresetLine) -> bool:
     """Whether the line names an interface, a device or a file of this machine; lo is everywhere."""
     return table.load()[line.name].machine and line.value != presets.LOOPBACK and "%" not in line.value
 
@@ -155,7 +155,7 @@ def _arguments(made: Preset) -> str:
     return ", ".join(f"{line.name}={line.value}" for line in made.loader)
 
 
-def _export(line: presets.Line, language: str) -> str:
+def _export(line: presets.PresetLine, language: str) -> str:
     return f"export {line.name}={shlex.quote(line.value)}  # {_reason(line, language)}"
 
 

@@ -18,9 +18,8 @@ from allready.facts.net import collect_net
 from allready.facts.order import Also
 from allready.facts.rdma import collect_rdma
 from allready.facts.software import collect_script, collect_software
-from allready.facts.system import collect_host
+from allready.facts.system import collect_host, collect_time
 from allready.facts.tasks import Task
-from allready.facts.timekeeping import collect_time
 from allready.facts.transport import collect_transport
 from allready.facts.usage import collect_usage
 from allready.model import FactMissing, HostsLine, LaunchFacts, NameFacts, NodeFacts, NotApplicable, Phrase

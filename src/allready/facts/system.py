@@ -2,10 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host, number, text_of
-from allready.model import HostFacts
+from allready.facts.host import Host, names_in, number, text_of
+from allready.model import HostFacts, TimeFacts
 from allready.proc.cgroup import parse_cgroup
 from allready.proc.process import status_field
 
@@ -127,3 +128,25 @@ def _list_length(text: str) -> int | None:
             return None
         total += last - first + 1
     return total if total > 0 else None
+
+
+SERVICES = frozenset({
+    "chronyd", "ntpd", "openntpd", "ntpd-rs", "ntimed", "sntp", "systemd-timesyn", "ptp4l", "phc2sys", "timemaster",
+    "vmtoolsd", "VBoxService",
+})  # fmt: skip
+"""As the kernel cuts names, to 15 characters."""
+CLOCK_S = 1.0
+
+
+def collect_time(host: Host) -> TimeFacts:
+    """What adjtimex(2) says, and which services run.
+
+    Raises:
+        FactUnavailable: the kernel is not to be asked here.
+    """
+    found: Any = host.probe("clock", timeout_s=CLOCK_S)
+    if not isinstance(found, dict) or not isinstance(found.get("is_synchronized"), bool):
+        raise FactUnavailable("the state of the clock is not readable")
+    pids = (name for name in names_in(host, "/proc") if name.isdecimal())
+    names = {text_of(host, f"/proc/{pid}/comm").strip() for pid in pids}
+    return TimeFacts(is_synchronized=found["is_synchronized"], services=tuple(sorted(names & SERVICES)))

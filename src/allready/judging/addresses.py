@@ -3,9 +3,20 @@
 import functools
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from allready.model import Caller, FirewallFacts, LaunchFacts, MasterContactFacts, NetFacts, RollCall, TokenGap
+from allready.judging.stated import Text, said
+from allready.model import (
+    Caller,
+    FirewallFacts,
+    HostsLine,
+    LaunchFacts,
+    MasterContactFacts,
+    NetFacts,
+    Phrase,
+    RollCall,
+    TokenGap,
+)
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -180,3 +191,18 @@ def unseen_nodes(roll: RollCall) -> tuple[int, ...]:
 def is_private(name: str) -> bool:
     """Whether an interface of this name leads, by convention, only to containers or guests of its own machine."""
     return _PRIVATE_BRIDGE.fullmatch(name) is not None
+
+
+def hosts_lines(lines: Iterable[HostsLine], addresses: Collection[str]) -> str | None:
+    """ "3, 7": the lines of the hosts file that give these addresses; None where another source of the resolver did."""
+    return ", ".join(str(one.line) for one in lines if one.address in addresses) or None
+
+
+def resolved(name: str, addresses: Sequence[str], lines: Iterable[HostsLine], error: Text = "") -> Phrase:
+    """What a name resolves to, with the lines of the hosts file that say so.
+
+    lines: that the hosts file has for this name; none where another source of the resolver gave the addresses.
+    error: the resolver's, where there are no addresses.
+    """
+    form = "{name} -> {addresses}[[ (/etc/hosts line {lines})]]"
+    return said(form, name=name, addresses=", ".join(addresses) or error, lines=hosts_lines(lines, addresses))

@@ -57,7 +57,7 @@ class Change(Struct, frozen=True):
         return f"{self.step}: {self.code} {self.what}: {self.why}"
 
 
-class Entry(Struct, frozen=True):
+class RankedFinding(Struct, frozen=True):
     """A finding and what the comparison needs of it."""
 
     finding: Finding
@@ -72,9 +72,9 @@ class Criterion(Struct, frozen=True):
     `reason`: why one comes before the other where this step decides; {a} and {b} are what `shown` gives of them.
     """
 
-    place: Callable[[Entry], Any]
+    place: Callable[[RankedFinding], Any]
     reason: str
-    shown: Callable[[Entry], object] = lambda _: ""
+    shown: Callable[[RankedFinding], object] = lambda _: ""
 
 
 CRITERIA = (
@@ -110,10 +110,10 @@ def explain_order(findings: Sequence[Finding], rules: Rules) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _entries(findings: Sequence[Finding], rules: Rules) -> list[Entry]:
+def _entries(findings: Sequence[Finding], rules: Rules) -> list[RankedFinding]:
     vague = _vague(findings, rules)
     explained = {code for f in findings if is_error(f) for code in rules[f.code].explains}
-    return [Entry(f, rules[f.code].layer, f.code in explained, at in vague) for at, f in enumerate(findings)]
+    return [RankedFinding(f, rules[f.code].layer, f.code in explained, at in vague) for at, f in enumerate(findings)]
 
 
 def _is_explained(finding: Finding, findings: Sequence[Finding], rules: Rules) -> bool:

@@ -91,7 +91,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
     link: LinkSpec | None = None
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class Expectation(Struct, frozen=True, kw_only=True):
     """A measured point beside a published value."""
 
     point: BenchPoint
@@ -127,7 +127,7 @@ def algorithm_of(variables: Mapping[str, str]) -> str:
     return "ring" if "ring" in names and "nvls" not in names and not names.startswith("^") else ""
 
 
-def compare(points: Iterable[BenchPoint], hardware: Hardware) -> Comparison | None:
+def compare(points: Iterable[BenchPoint], hardware: Hardware) -> Expectation | None:
     """The largest all_reduce for which a value is published, beside the lowest of those; None where there is none.
 
     Sources differ with NCCL's version: a machine that reaches the lowest of them is healthy.  What NCCL logged as the
@@ -145,7 +145,7 @@ def compare(points: Iterable[BenchPoint], hardware: Hardware) -> Comparison | No
             continue
         value = min((v for v in values if v.size_bytes == max(sizes)), key=lambda v: v.busbw)
         source = next((s.text for s in table.source if s.id == value.source), value.source)
-        return Comparison(point=point, value=value, source=source, link=link_of(hardware))
+        return Expectation(point=point, value=value, source=source, link=link_of(hardware))
     return None
 
 

@@ -34,7 +34,7 @@ _BUSY_CPU_S = 0.3
 """Of the last second of observation: above this the process computes, below it waits."""
 
 
-class Kind(StrEnum):
+class StopKind(StrEnum):
     """What the ranks of a `Blame` have in common; one rule speaks about each."""
 
     STOPPED = "stopped"
@@ -52,7 +52,7 @@ class Kind(StrEnum):
 class Blame(Struct, frozen=True, kw_only=True):
     """One kind of trouble in the stage that stopped the run, and the ranks it is about (all of them for HUNG)."""
 
-    kind: Kind
+    kind: StopKind
     run: model.CollectiveRun
     stage: model.StageResult
     states: tuple[model.RankState, ...]
@@ -63,7 +63,7 @@ class Blame(Struct, frozen=True, kw_only=True):
         return tuple(sorted({s.rank for s in self.states}))
 
 
-def blame_first_run(collectives: model.Collectives, kind: Kind) -> Blame | None:
+def blame_first_run(collectives: model.Collectives, kind: StopKind) -> Blame | None:
     """The blame for `kind` in the run that the user asked for; None when there is nothing."""
     if not collectives.runs:
         return None
@@ -76,11 +76,11 @@ def blame(run: model.CollectiveRun) -> tuple[Blame, ...]:
     if stage is None:
         return ()
     if stage.outcome == "wrong":
-        return (Blame(kind=Kind.WRONG, run=run, stage=stage, states=stage.ranks),)
+        return (Blame(kind=StopKind.WRONG, run=run, stage=stage, states=stage.ranks),)
     causes = grouped((kind, s) for s in stage.ranks if (kind := _own_fault(s, stage)) is not None)
     gone = [s for s in stage.ranks if _was_ended(s) or (s.state == "unknown" and stage.outcome == "failed")]
     if gone and not causes:
-        causes[Kind.DIED] = tuple(gone)
+        causes[StopKind.DIED] = tuple(gone)
     # The process that watched the run knows the order in time; the first causes are enough.
     first = {k: tuple(s for s in v if s.rank in stage.culprits) for k, v in causes.items()}
     causes = {k: v for k, v in first.items() if v} or causes
@@ -88,31 +88,31 @@ def blame(run: model.CollectiveRun) -> tuple[Blame, ...]:
         return tuple(Blame(kind=k, run=run, stage=stage, states=s) for k, s in causes.items())
     behind = _behind(run, stage)
     if behind:
-        kind = Kind.SLOW_ALONE if stage.name in OWN_STAGES else Kind.NOT_ENTERED
+        kind = StopKind.SLOW_ALONE if stage.name in OWN_STAGES else StopKind.NOT_ENTERED
         return (Blame(kind=kind, run=run, stage=stage, states=behind),)
-    return (Blame(kind=Kind.HUNG, run=run, stage=stage, states=stage.ranks),)
+    return (Blame(kind=StopKind.HUNG, run=run, stage=stage, states=stage.ranks),)
 
 
-def _own_fault(state: model.RankState, stage: model.StageResult) -> Kind | None:
+def _own_fault(state: model.RankState, stage: model.StageResult) -> StopKind | None:
     """The kind of a rank that is in trouble by itself; None for one that waits, works, or only suffers."""
     if state.state == model.ProcessState.STOPPED:
-        return Kind.STOPPED
+        return StopKind.STOPPED
     if state.state == model.ProcessState.UNKNOWN:  # its node is gone; whatever it had to say
         return None
     error = state.error or ""
     # An abort is how libraries end a process after an error, so there the error counts; other signals say it all.
     if state.state == model.ProcessState.KILLED and not (error and state.signal == "SIGABRT"):
-        return None if _was_ended(state) else Kind.DIED
+        return None if _was_ended(state) else StopKind.DIED
     if only_lost_a_peer(state.error, state.signal):
         return None
     if error:
         if stage.name in IMPORT_STAGES:
-            return Kind.IMPORT
+            return StopKind.IMPORT
         if re.search(OUT_OF_MEMORY, error):
-            return Kind.MEMORY
-        return Kind.DEVICE if stage.name == DEVICE_STAGE or re.search(NO_DEVICE, error) else Kind.FAILED
+            return StopKind.MEMORY
+        return StopKind.DEVICE if stage.name == DEVICE_STAGE or re.search(NO_DEVICE, error) else StopKind.FAILED
     if state.state in {model.ProcessState.EXITED, model.ProcessState.ZOMBIE} and state.rank not in stage.finished:
-        return Kind.DIED
+        return StopKind.DIED
     return None
 
 

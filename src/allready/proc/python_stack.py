@@ -52,7 +52,7 @@ class ThreadStack(Struct, frozen=True):
     native_id: int
 
 
-class Layout(Struct, frozen=True, kw_only=True):
+class InterpreterLayout(Struct, frozen=True, kw_only=True):
     """Offsets in bytes."""
 
     code_type: int  # address, relative to that of `type`
@@ -106,7 +106,7 @@ def own_state() -> int:
 
 
 @cache
-def learn() -> Layout | None:
+def learn() -> InterpreterLayout | None:
     """Where things are, from objects of this process; None where that cannot be found out."""
     try:
         memory = Memory("self")
@@ -120,7 +120,7 @@ def learn() -> Layout | None:
         memory.close()
 
 
-def stacks(pid: int, state: int, layout: Layout, *, type_address: int) -> list[ThreadStack]:
+def stacks(pid: int, state: int, layout: InterpreterLayout, *, type_address: int) -> list[ThreadStack]:
     """The stacks of all threads, that of `state` (the address of its thread state) first.
 
     `type_address`: that of `type` in the other process, which is mapped elsewhere than in this one.
@@ -144,7 +144,7 @@ def stacks(pid: int, state: int, layout: Layout, *, type_address: int) -> list[T
 
 class _Reader(Struct, frozen=True):
     memory: Memory
-    layout: Layout
+    layout: InterpreterLayout
     type_address: int
 
     def others(self, state: int) -> Iterator[int]:
@@ -263,7 +263,7 @@ def _sample() -> CodeType:
     return next(part for part in module.co_consts if isinstance(part, CodeType))
 
 
-def _learn(memory: Memory) -> Layout:
+def _learn(memory: Memory) -> InterpreterLayout:
     code = _sample()
     data = memory.read(id(code), code.__sizeof__())
     adaptive: bytes = code._co_code_adaptive  # type: ignore[attr-defined]  # noqa: SLF001 - as it lies in memory
@@ -275,7 +275,7 @@ def _learn(memory: Memory) -> Layout:
     state = own_state()
     states = memory.read(state, _STATE_BYTES)
     ident = _find(states, _POINTER.pack(_thread.get_ident()))
-    layout = Layout(
+    layout = InterpreterLayout(
         code_type=id(CodeType) - id(type),
         frame_path=(),
         frame=_FRAMES[0],
@@ -329,7 +329,7 @@ def _find_raw(data: bytes, part: bytes) -> int:
     return at
 
 
-def _with_frames(memory: Memory, layout: Layout, state: int) -> Layout:
+def _with_frames(memory: Memory, layout: InterpreterLayout, state: int) -> InterpreterLayout:
     """The way to the frames: the one that finds those of this thread, as Python itself shows them."""
     wanted: list[int] = []
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the documented way

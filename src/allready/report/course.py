@@ -5,7 +5,7 @@ from typing import Any
 
 from allready import units
 from allready.model import JobCourse, RankCourse, Report
-from allready.report.curve import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Curve, Dot, Line, Tick, round_ticks
+from allready.report.curve import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Curve, CurveLine, Dot, Tick, round_ticks
 from allready.report.safe import plain
 from allready.report.words import t
 
@@ -80,7 +80,7 @@ def _curve(course: JobCourse) -> Curve | None:
 
     dots = tuple(Dot(x(at), y(each), f"{units.time(at)}: {units.time(each)}") for at, each in points)
     return Curve(
-        lines=(Line(0, "", dots),),
+        lines=(CurveLine(0, "", dots),),
         x_ticks=tuple(Tick(x(value), units.time(value)) for value in x_values if value <= x_end),
         y_ticks=tuple(Tick(y(value), units.time(value)) for value in y_values),
     )

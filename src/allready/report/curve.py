@@ -30,7 +30,7 @@ class Dot(Struct, frozen=True):
     label: str
 
 
-class Line(Struct, frozen=True):
+class CurveLine(Struct, frozen=True):
     """One run; `number` 0 to 7 chooses dash and colour."""
 
     number: int
@@ -46,7 +46,7 @@ class Line(Struct, frozen=True):
 class Curve(Struct, frozen=True):
     """What the template draws."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[CurveLine, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
 
@@ -72,7 +72,7 @@ def curve(series: Sequence[tuple[str, Sequence[BenchPoint]]]) -> Curve | None:
 
     return Curve(
         lines=tuple(
-            Line(
+            CurveLine(
                 number,
                 plain(name, most=80),
                 tuple(Dot(x(p.size_bytes), y(p.busbw_gb_per_s), _label(p)) for p in points),

@@ -20,7 +20,7 @@ MAX_ENTRIES = 256
 """Of a list that has no limit of its own."""
 
 
-class Entry(Struct, frozen=True):
+class FilterEntry(Struct, frozen=True):
     """One entry of a filter of NCCL; -1 stands for any port."""
 
     name: str
@@ -32,7 +32,7 @@ class Filter(Struct, frozen=True, kw_only=True):
 
     exclude: bool = False
     exact: bool = False
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[FilterEntry, ...] = ()
 
     def selects(self, name: str, port: int = -1) -> bool:
         """Whether NCCL takes this interface or device; a filter without entries matches everything."""
@@ -58,7 +58,7 @@ def parse(value: str, *, most: int = MAX_HCAS) -> Filter:
     rest = value[1:] if exclude else value
     exact = rest.startswith("=")
     words = (rest[1:] if exact else rest).split(",")
-    entries = [Entry(name, _port(word)) for word in words if (name := word.partition(":")[0])]
+    entries = [FilterEntry(name, _port(word)) for word in words if (name := word.partition(":")[0])]
     return Filter(exclude=exclude, exact=exact, entries=tuple(entries[:most]))
 
 
@@ -156,7 +156,7 @@ def more_than_meant(value: str, names: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _matches(entry: Entry, name: str, port: int, *, exact: bool) -> bool:
+def _matches(entry: FilterEntry, name: str, port: int, *, exact: bool) -> bool:
     fits = name == entry.name if exact else name.startswith(entry.name)
     return fits and (entry.port == -1 or port in {-1, entry.port})
 

@@ -20,7 +20,7 @@ MAX_WORKERS = 8
 _ACCEPTED = {Standing.READ, Standing.DEPRECATED}
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class PresetLine(Struct, frozen=True, kw_only=True):
     """One setting.  reason: `env.why_REASON` among the texts, with `values` for its placeholders."""
 
     name: str
@@ -40,8 +40,8 @@ class Preset(Struct, frozen=True, kw_only=True):
     """Variables, what to give to torch's DataLoader, and notes."""
 
     name: str
-    lines: tuple[Line, ...]
-    loader: tuple[Line, ...] = ()
+    lines: tuple[PresetLine, ...]
+    loader: tuple[PresetLine, ...] = ()
     notes: tuple[Note, ...] = ()
 
     @property
@@ -68,8 +68,8 @@ class _Maker:
 
     def __init__(self, here: Here) -> None:
         self._here = here
-        self._lines: dict[str, Line] = {}
-        self._loader: list[Line] = []
+        self._lines: dict[str, PresetLine] = {}
+        self._loader: list[PresetLine] = []
         self._notes: dict[str, Note] = {}
 
     def set(self, name: str, value: object, reason: str, **values: object) -> None:
@@ -77,7 +77,7 @@ class _Maker:
         row = table.load()[name]
         backend = nccl_backend(self._here.versions, None)
         if standing(row, self._here.versions, backend) in _ACCEPTED:
-            self._lines[name] = Line(name=name, value=str(value), reason=reason, values=values)
+            self._lines[name] = PresetLine(name=name, value=str(value), reason=reason, values=values)
 
     def set_first(self, names: tuple[str, ...], value: object, reason: str, **values: object) -> None:
         """Set the first of several names of one setting, the newest in front, that these versions read."""
@@ -89,7 +89,7 @@ class _Maker:
 
     def loader(self, argument: str, value: object, reason: str, **values: object) -> None:
         """An argument of torch's DataLoader."""
-        self._loader.append(Line(name=argument, value=str(value), reason=reason, values=values))
+        self._loader.append(PresetLine(name=argument, value=str(value), reason=reason, values=values))
 
     def note(self, key: str, **values: object) -> None:
         self._notes[key] = Note(key=key, values=values)

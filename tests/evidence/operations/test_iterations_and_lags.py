@@ -1,7 +1,7 @@
 """Operations by iteration, and lateness by the times of lines."""
 
 from allready.evidence.reading import OpShape
-from allready.judging.iterations import count_iterations
+from allready.judging.calls import count_iterations
 from tests.evidence.operations.streams import AG, AR, SMALL, process, stream, whole
 from tests.judging.joined import joined_operations
 

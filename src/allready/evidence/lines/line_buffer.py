@@ -9,7 +9,17 @@ import numpy as np
 
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.templates import DIGIT, HEX, Ints
-from allready.evidence.lines.uninformative import says_nothing
+
+_SAYS_NOTHING = re.compile(
+    rb"NCCL INFO (?:Trees? |Ring |Pattern |=+|\+ |threadThresholds|Setting affinity|NVLS |P2P Chunksize|Check P2P|"
+    rb"isAll|New proxy|Latency/AlgBw|Max NThreads|CC O|Intra|\[Proxy |Symmetric|Dynamic)"
+)
+
+
+def says_nothing(form: bytes) -> bool:
+    """Whether a line of NCCL's, with or without its numbers, is one of these."""
+    return _SAYS_NOTHING.search(form) is not None
+
 
 _BYTES_BEFORE = 512
 _MAX_KEYS = 50_000

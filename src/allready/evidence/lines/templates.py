@@ -58,7 +58,7 @@ class Geometry(Struct, frozen=True, eq=False):
     number: tuple[int, int] | None
 
 
-class Layout(Struct, eq=False):
+class LineLayout(Struct, eq=False):
     """The templates of one geometry; hashes in order."""
 
     geometry: Geometry
@@ -146,7 +146,7 @@ class Workspace:
 class _LaidOut:
     """All layouts one behind the other as `native.c` takes them, those that are hit most first in their length."""
 
-    def __init__(self, layouts: dict[int, list[Layout]]) -> None:
+    def __init__(self, layouts: dict[int, list[LineLayout]]) -> None:
         self.num_uses = 0
         for some in layouts.values():
             some.sort(key=lambda one: -one.hits)
@@ -181,8 +181,8 @@ class Templates:
 
     def _empty(self) -> None:
         self.generation += 1
-        self._layouts: dict[int, list[Layout]] = {}
-        self._by_geometry: dict[Geometry, Layout] = {}
+        self._layouts: dict[int, list[LineLayout]] = {}
+        self._by_geometry: dict[Geometry, LineLayout] = {}
         self._laid: _LaidOut | None = None
         self.num = 0
 
@@ -194,12 +194,12 @@ class Templates:
         self._empty()
         return True
 
-    def layout(self, form: Geometry) -> Layout:
+    def layout(self, form: Geometry) -> LineLayout:
         """The layout of a geometry, made where it is new."""
         found = self._by_geometry.get(form)
         if found is not None:
             return found
-        layout = Layout(form)
+        layout = LineLayout(form)
         others = self._layouts.setdefault(form.length, [])
         if len(others) >= MAX_LAYOUTS:
             others.sort(key=lambda one: -one.hits)
@@ -210,7 +210,7 @@ class Templates:
             layout.table = self._native.table()
         return layout
 
-    def hash(self, layout: Layout, rows: Words) -> Words:
+    def hash(self, layout: LineLayout, rows: Words) -> Words:
         """One number per row.  Some rows at a time, so that what is between stays in the cache."""
         num, width = rows.shape
         hashed = np.empty(num, np.uint64)
@@ -227,7 +227,7 @@ class Templates:
             np.matmul(words, self._weights[:width], out=hashed[first : first + some])
         return hashed
 
-    def add(self, layout: Layout, hashed: Words, target: int | Sequence[int], code: int) -> None:
+    def add(self, layout: LineLayout, hashed: Words, target: int | Sequence[int], code: int) -> None:
         """New templates of one layout."""
         end = self.num + len(hashed)
         if end > len(self.target):
@@ -246,7 +246,7 @@ class Templates:
             self._settle_laid()
         self.num = end
 
-    def look_up(self, layout: Layout, hashed: Words, rows: Words) -> Ints:
+    def look_up(self, layout: LineLayout, hashed: Words, rows: Words) -> Ints:
         """The template of each row, -1 where unknown."""
         if not len(layout.hashes):
             return np.full(len(hashed), -1, np.int64)

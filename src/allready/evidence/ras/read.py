@@ -10,11 +10,20 @@ from allready.evidence.ras.answer import answer_of
 from allready.evidence.ras.common import VERSION, as_pid, parse_time
 from allready.evidence.ras.tolerant import parse_object
 from allready.evidence.reading import RasAnswer, Reading, Tally
-from allready.evidence.text_lines import lines_of
 from allready.evidence.untyped import as_dict
 from allready.model import Event, Origin
 from allready.model.events import troubled
 from allready.model.fill import said
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """What `text.split("\\n")` gives."""
+    at = 0
+    while (end := text.find("\n", at)) >= 0:
+        yield text[at:end]
+        at = end + 1
+    yield text[at:]
+
 
 MAX_POSITIONS = 100_000  # ranks of all answers together: the first answer and the last ones are kept
 MAX_ANSWERS = 50_000

@@ -25,7 +25,7 @@ _KEPT_TIMES = 65
 _MAX_NS = 1 << 62
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class RingEntry(msgspec.Struct, frozen=True, gc=False):
     """One operation as the recorder writes it; what is not needed here is passed over unread."""
 
     profiling_name: str = ""
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Ring(msgspec.Struct, frozen=True):
-    entries: list[Entry] = []
+    entries: list[RingEntry] = []
     arguments: Any = None
 
 
@@ -93,7 +93,7 @@ class Pace(Struct):
         held = next((at for at, entry in enumerate(entries) if _is_usable(entry) and _is_held(entry)), len(entries))
         if held and (number := entries[held - 1].record_id) is not None:
             self._mark = b'"record_id":%d,' % number
-        by_group: dict[str, list[Entry]] = {}
+        by_group: dict[str, list[RingEntry]] = {}
         for entry in entries:
             if _is_usable(entry):
                 name = entry.process_group[0] if entry.process_group else str(entry.pg_id or 0)
@@ -124,7 +124,7 @@ class Pace(Struct):
         """Of the busiest group, as far as they were seen."""
         return max((g.num for g in self._groups.values()), default=0)
 
-    def _sample(self, name: str, entries: list[Entry], given: Mapping[tuple[str, int], Given]) -> PaceSample | None:
+    def _sample(self, name: str, entries: list[RingEntry], given: Mapping[tuple[str, int], Given]) -> PaceSample | None:
         group = self._groups.setdefault(name, _Group())
         fresh = list(self._fresh(group, entries))
         if not fresh:
@@ -134,7 +134,7 @@ class Pace(Struct):
         fresh = fresh[begins[-1] :] if begins else fresh
         last = fresh[-1]
         group.last_ns, group.last_record = last.time_created_ns or 0, _number(last)
-        by_seq: dict[int, list[Entry]] = {}  # one call on many tensors has many entries of one number
+        by_seq: dict[int, list[RingEntry]] = {}  # one call on many tensors has many entries of one number
         for entry in fresh:
             by_seq.setdefault(entry.collective_seq_id or 0, []).append(entry)
         group.num += len(by_seq)
@@ -159,12 +159,12 @@ class Pace(Struct):
             size_bytes=tuple(size for _, size in judged),
         )
 
-    def _begins(self, name: str, entry: Entry) -> bool:
+    def _begins(self, name: str, entry: RingEntry) -> bool:
         backend = entry.profiling_name.partition(":")[0]
         return self._generations.begins(name, backend, entry.pg_id, entry.collective_seq_id or 0)
 
     @staticmethod
-    def _fresh(group: _Group, entries: list[Entry]) -> Iterator[Entry]:
+    def _fresh(group: _Group, entries: list[RingEntry]) -> Iterator[RingEntry]:
         for entry in entries:
             created = entry.time_created_ns or 0
             if (created, _number(entry)) <= (group.last_ns, group.last_record):
@@ -173,7 +173,7 @@ class Pace(Struct):
                 return  # later ones of this group cannot have completed before it
             yield entry
 
-    def _judged(self, entries: list[Entry]) -> tuple[int, int]:
+    def _judged(self, entries: list[RingEntry]) -> tuple[int, int]:
         """Digest and size, remembered: a loop makes the same few operations over and over."""
         key = tuple(
             (e.profiling_name, str(e.input_sizes), str(e.output_sizes), tuple(e.input_dtypes), tuple(e.output_dtypes))
@@ -188,14 +188,14 @@ class Pace(Struct):
         return found
 
 
-def _with_root(digest: int, entries: list[Entry], given: Given | None) -> int:
+def _with_root(digest: int, entries: list[RingEntry], given: Given | None) -> int:
     """With the root that the beacon noted for just this operation."""
     if given is None or len(entries) != 1 or operation_name(entries[0].profiling_name)[0] != given.operation:
         return digest
     return with_root(digest, given.root)
 
 
-def _is_usable(entry: Entry) -> bool:
+def _is_usable(entry: RingEntry) -> bool:
     name = entry.profiling_name
     return (
         entry.collective_seq_id is not None
@@ -209,17 +209,17 @@ def _is_usable(entry: Entry) -> bool:
     )
 
 
-def _is_held(entry: Entry) -> bool:
+def _is_held(entry: RingEntry) -> bool:
     """Whether it is held back until it has completed."""
     is_done = bool(entry.time_discovered_completed_ns) or entry.retired or entry.state == "completed"
     return not is_done and entry.profiling_name.partition(":")[0] in BACKENDS_WITH_STATES
 
 
-def _number(entry: Entry) -> int:
+def _number(entry: RingEntry) -> int:
     return entry.record_id if entry.record_id is not None else -1
 
 
-def _as_recorded(entry: Entry) -> dict[str, Any]:
+def _as_recorded(entry: RingEntry) -> dict[str, Any]:
     names = ("collective_seq_id", "profiling_name", "input_sizes", "input_dtypes", "output_sizes", "output_dtypes")
     return {name: getattr(entry, name) for name in names}
 
@@ -228,7 +228,7 @@ def _seconds(time_ns: int | None) -> float:
     return (time_ns or 0) / 1e9
 
 
-def _bytes_of(entries: list[Entry]) -> int:
+def _bytes_of(entries: list[RingEntry]) -> int:
     """What goes in or what comes out, whichever is more; 0 when a dtype is not known."""
     total = 0
     for entry in entries:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from allready.judging.expectation import Comparison, Grade, Hardware, LinkSpec, compare, link_of, link_of_gpu, promised
+from allready.judging.expectation import Expectation, Grade, Hardware, LinkSpec, compare, link_of, link_of_gpu, promised
 from allready.judging.hardware import hardware_of, words_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
@@ -93,7 +93,7 @@ def link_words(link: LinkSpec, busbw: float) -> Phrase:
     return said(form, name=link.name, speed=f"{link.advertised:g}", share=f"{share:.0%}")
 
 
-def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...], words: str) -> Hit:
+def _hit(found: Expectation, hardware: Hardware, off: tuple[str, ...], words: str) -> Hit:
     link, busbw, has_choice = found.link, found.point.busbw_gb_per_s, bool(found.point.algorithm)
     is_without_nvls = hardware.algorithm == "ring"  # the published value as well: that NVLS is off takes nothing away
     blamed = tuple(name for name in off if not (name == "NCCL_NVLS_ENABLE" and is_without_nvls))

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready import model
-from allready.judging.stage_states import Blame, Kind, culprits, waiting_class
+from allready.judging.stage_states import Blame, StopKind, culprits, waiting_class
 from allready.judging.stated import said, stated
 from allready.judging.values import grouped, on_nodes, rank_labels, stage_label
 from allready.model.fill import in_english, words_of
@@ -39,7 +39,9 @@ def hits_of_late(blamed: Blame, world: model.World, **values: object) -> Iterato
             replace(blamed, states=states),
             world,
             fault_class=fault_class,
-            confidence=sure if blamed.stage.entered or blamed.kind is Kind.SLOW_ALONE else model.Confidence.POSSIBLE,
+            confidence=sure
+            if blamed.stage.entered or blamed.kind is StopKind.SLOW_ALONE
+            else model.Confidence.POSSIBLE,
             deadline_s=f"{blamed.stage.deadline_s:.0f}",
             doing=tuple({in_english(words): words for words in map(doing, states[:4])}.values()),
             pids=pids(states[:1]),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.stage_states import Kind, blame_first_run
+from allready.judging.stage_states import StopKind, blame_first_run
 from allready.judging.stated import said
 from allready.model import Collectives, FaultClass, Hit, Phrase, RankState, RemedyStep, Severity, World, ranges
 from allready.model.fill import in_english
@@ -43,7 +43,7 @@ def import_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     Never.
     """
-    found = blame_first_run(collectives, Kind.IMPORT)
+    found = blame_first_run(collectives, StopKind.IMPORT)
     if found is not None:
         yield hit_of(found, world)
 
@@ -81,7 +81,7 @@ def device_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     Never with NCCL; ranks that need no GPU run with `--backend gloo`.
     """
-    found = blame_first_run(collectives, Kind.DEVICE)
+    found = blame_first_run(collectives, StopKind.DEVICE)
     if found is None:
         return
     is_broken = any(re.search(BROKEN_DEVICE, s.error or "") for s in found.states)
@@ -111,7 +111,7 @@ def rank_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     Never: this stage does nothing that a healthy job could do without.
     """
-    found = blame_first_run(collectives, Kind.FAILED)
+    found = blame_first_run(collectives, StopKind.FAILED)
     if found is None:
         return
     is_unreached = all(s.is_store_unreachable for s in found.states)
@@ -146,7 +146,7 @@ def rank_died(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When the process was ended on purpose.
     """
-    found = blame_first_run(collectives, Kind.DIED)
+    found = blame_first_run(collectives, StopKind.DIED)
     if found is None:
         return
     # A bus error is what writing to a full /dev/shm looks like: then the rule about /dev/shm explains it better.
@@ -196,7 +196,7 @@ def rank_not_entering(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When that rank is only slow at a first start (cold file system, compilation): run again and compare.
     """
-    found = blame_first_run(collectives, Kind.NOT_ENTERED)
+    found = blame_first_run(collectives, StopKind.NOT_ENTERED)
     if found is not None:
         yield from hits_of_late(found, world, entered=ranges(found.stage.entered) or "-")
 
@@ -227,7 +227,7 @@ def out_of_memory(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When the sweep was asked for with sizes that rightly do not fit (`--max-bytes`).
     """
-    found = blame_first_run(collectives, Kind.MEMORY)
+    found = blame_first_run(collectives, StopKind.MEMORY)
     if found is not None:
         yield hit_of(found, world)
 
@@ -260,7 +260,7 @@ def rank_stopped(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When that rank is being debugged.
     """
-    found = blame_first_run(collectives, Kind.STOPPED)
+    found = blame_first_run(collectives, StopKind.STOPPED)
     if found is not None:
         yield hit_of(found, world, pids=pids(found.states))
 
@@ -301,6 +301,6 @@ def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     At a first start after a reboot, when a second one is fast.
     """
-    found = blame_first_run(collectives, Kind.SLOW_ALONE)
+    found = blame_first_run(collectives, StopKind.SLOW_ALONE)
     if found is not None:
         yield from hits_of_late(found, world)

@@ -6,7 +6,7 @@ from allready import model
 from allready.judging.majority import is_minority
 from allready.judging.rank_traffic import carries_data, moving
 from allready.judging.registry import Layer, Rule
-from allready.judging.stage_states import Blame, Kind, blame_first_run
+from allready.judging.stage_states import Blame, StopKind, blame_first_run
 from allready.judging.stated import said, stated
 from allready.judging.values import rank_labels, stage_label
 from allready.model import (
@@ -54,7 +54,7 @@ def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When the machine is so loaded that the deadline was too short: look at the CPU time of the ranks in the evidence.
     """
-    found = blame_first_run(collectives, Kind.HUNG)
+    found = blame_first_run(collectives, StopKind.HUNG)
     if found is None or (found.run.traffic is not None and carries_data(found.run.traffic)):
         return  # slow, and not hung: COL014
     nodes = {world.node_of(r) for r in found.run.ranks} - {None}
@@ -126,7 +126,7 @@ def stage_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When the network is slow by design (two sites) and the job tolerates it.
     """
-    found = blame_first_run(collectives, Kind.HUNG)
+    found = blame_first_run(collectives, StopKind.HUNG)
     live = found.run.traffic if found is not None else None
     if found is None or live is None or not carries_data(live):
         return

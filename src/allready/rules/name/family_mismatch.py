@@ -1,8 +1,7 @@
 from collections.abc import Iterator
 
-from allready.judging.addresses import parse
+from allready.judging.addresses import hosts_lines, parse
 from allready.judging.analysis import Analysis
-from allready.judging.names import hosts_lines
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import grouped, seen

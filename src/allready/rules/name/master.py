@@ -9,6 +9,7 @@ from allready import model
 from allready.judging.addresses import (
     all_loopback,
     has_route,
+    hosts_lines,
     is_literal_loopback,
     is_loopback,
     is_own,
@@ -17,10 +18,10 @@ from allready.judging.addresses import (
     own_addresses,
     parse,
     reached,
+    resolved,
 )
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
-from allready.judging.names import hosts_lines, resolved
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import Text, said
 from allready.judging.values import seen

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses, parse
+from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses, parse, resolved
 from allready.judging.analysis import Analysis
-from allready.judging.names import resolved
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import grouped, listed, seen, wants_nccl
