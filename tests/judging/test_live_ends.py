@@ -100,6 +100,7 @@ def test_an_error_of_a_thread_of_gloo_is_no_cause() -> None:
     assert causes_of(settled(RunEvidence(deaths=(thrown,)))) == ()
 
 
+TYPES = {1: "float64", 2: "float32"}
 THREE = GroupProgress(
     group="0",
     source=Recorder.FLIGHT,
@@ -207,6 +208,19 @@ def test_the_room_that_a_rank_had_tells_which_of_two_sizes_it_called_with() -> N
     assert odd(4096, 1024) == (), "neither of the two sizes"
     assert odd(4096, 2048, rank=7) == (), "not a member"
     assert odd(4096, 2048, rank=3) == (), "its call is known, and the fourth is not"
+
+
+def test_the_room_that_a_rank_had_tells_which_of_two_types_it_called_with() -> None:
+    """Rank 1 of three reduced float64; Gloo ended rank 0 before its ring held the call."""
+    calls = {r: Operation(seq=41, name="all_reduce", num_elements=1000, dtype=t) for r, t in TYPES.items()}
+    group = GroupProgress(group="0", source=Recorder.FLIGHT, members=(0, 1, 2), positions={})
+    mismatch = Mismatch(group="0", source=Recorder.FLIGHT, kind="dtype", seq=41, by_rank=calls)
+    for came_bytes, odd in ((1336, (1,)), (668, ())):
+        text = f"[enforce fail at pair.cc:464] op.preamble.length <= op.nbytes. {came_bytes} vs 668"
+        deaths = (death(0, kind="abort", signal="SIGABRT", text=text, is_collective_error=True),)
+        run = RunEvidence(deaths=deaths, progress=(group,), mismatches=(mismatch,))
+        [found] = with_reported_sizes(run, []).mismatches
+        assert found.odd == odd
 
 
 def test_equal_totals_of_an_operation_with_splits_tell_nothing() -> None:

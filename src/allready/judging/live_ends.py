@@ -259,10 +259,10 @@ def _with_shorter_calls(run: RunEvidence, reported: Sequence[Death]) -> RunEvide
 
 def _with_shorter_call(mismatch: Mismatch, run: RunEvidence, reported: Sequence[Death]) -> Mismatch:
     calls = dict(mismatch.by_rank)
-    by_size = {o.num_elements: o for o in calls.values() if o.num_elements}
-    if mismatch.odd or mismatch.misfits or mismatch.kind != "size" or len(by_size) != 2:
+    by_size = {(o.num_elements or 0) * (element_bytes(o.dtype or "") or 1): o for o in calls.values()}
+    if mismatch.odd or mismatch.misfits or mismatch.kind not in {"size", "dtype"} or len(by_size) != 2 or 0 in by_size:
         return mismatch
-    if len({(o.name, o.dtype) for o in calls.values()}) != 1:
+    if len({o.name for o in calls.values()}) != 1 or len({bool(o.dtype) for o in calls.values()}) != 1:
         return mismatch
     group = next((p for p in run.progress if p.group == mismatch.group), None)
     members = set() if group is None else set(group.members or group.positions)
@@ -275,7 +275,7 @@ def _with_shorter_call(mismatch: Mismatch, run: RunEvidence, reported: Sequence[
         came_bytes, room_bytes = map(int, stated.groups())
         if came_bytes * short == room_bytes * long:
             added[death.rank] = replace(one, site=death.site)
-    most = majority({r: o.num_elements for r, o in (calls | added).items()}, members)
+    most = majority({r: (o.num_elements, o.dtype) for r, o in (calls | added).items()}, members)
     if not added or most is None:
         return mismatch
     return replace(mismatch, by_rank=dict(sorted((calls | added).items())), odd=most.odd)

@@ -300,7 +300,7 @@ def _storage(rank: _Rank) -> StallCause | None:
 def _elsewhere(rank: _Rank) -> StallCause | None:
     """In another call that waits for others, or on its way out."""
     is_joined = rank.doing in WAITING and (rank.doing == "in_collective" or rank.status.framework == "jax")
-    stays = rank.stay_s >= STAYS_S
+    stays = rank.stay_s >= STAYS_S and not _is_of_another_line(rank.status, rank.stack)
     if not (is_joined or rank.doing in LEAVING) or (not stays and _has_left_its_groups(rank)):
         return None
     return rank.cause(StallKind.ELSEWHERE if is_joined else StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=stays)
@@ -405,6 +405,15 @@ def _is_of_now(live: Live, status: RankStatus) -> bool:
     if answer is None or status.site_since_s is None or status.is_gone:
         return True
     return answer.status.time_s >= status.site_since_s  # the sample before the stacks were asked for
+
+
+def _is_of_another_line(status: RankStatus, stack: ProcessStack | None) -> bool:
+    """Whether the stack passes the file in which the rank stands by its status at other lines alone: it has gone on,
+    and its beacon had no processor to say so."""
+    site = status.call_site
+    threads = stack.threads if stack is not None and site is not None else ()
+    lines = {f.line for t in threads if t.is_main for f in t.frames if site is not None and f.file == site.file}
+    return site is not None and bool(lines) and site.line not in lines
 
 
 def _has_left_its_groups(rank: _Rank) -> bool:

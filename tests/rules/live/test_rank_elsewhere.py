@@ -39,6 +39,13 @@ def test_who_still_pickles_its_object_waits_for_nobody() -> None:
     assert doing_of(spins, None, stacks[0]) == "in_collective"
 
 
+def test_who_went_on_since_its_beacon_spoke_stands_nowhere() -> None:
+    """Seen: on an overloaded machine the cell still told of an import, and the stack of the end of the joining."""
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:1417 _is_barrier_after_init"),)
+    assert ask("LIV008", behind(2, site="train.py:2 <module>"), stacks=stacks).state == "clear"
+    assert ask("LIV008", behind(2, site="train.py:30 save"), stacks=stacks).state == "hit"
+
+
 def test_a_receive_that_nobody_answers_is_a_matter_of_arguments() -> None:
     [hit] = ask("LIV008", behind(2), stacks=(stack(2, "in_collective", "distributed_c10d.py:2799 recv"),)).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), FaultClass.DESYNC_ARGS)
@@ -136,7 +143,7 @@ def test_ranks_at_several_lines_are_not_said_to_wait_at_one(lines: tuple[int, ..
 def test_of_ranks_that_are_late_at_several_lines_no_one_line_is_said() -> None:
     sites = {2: "distributed_c10d.py:99 new_group", 3: "distributed_c10d.py:98 barrier"}
     stacks = tuple(stack(r, "in_collective", site) for r, site in sites.items())
-    late = [behind(r, site=f"train.py:{r} f") for r in sites]
+    late = [behind(r, site=f"part{r}.py:7 f") for r in sites]
     [hit] = ask("LIV008", *late, stacks=stacks).hits
     assert hit.values["site"] == "?"
 

@@ -21,6 +21,12 @@ def test_work_that_lasts_longer_than_asked_for_is_a_fault() -> None:
     assert (hit.severity, hit.fault_class, hit.confidence) == (Severity.ERROR, FaultClass.CPU_BUSY, Confidence.LIKELY)
 
 
+def test_who_has_ended_is_nowhere_while_its_exit_code_is_on_its_way() -> None:
+    """Seen at the end of a hung job that was aborted: "has been at train.py:30 save (has ended)", class DEAD."""
+    gone = behind(2, process_state=ProcessState.ZOMBIE)
+    assert ask("LIV006", gone, stacks=(stack(2, "user_code"),), live={"hang_after_s": 5.0}).state == "clear"
+
+
 def test_who_goes_on_in_another_group_is_at_work_however_long_the_others_wait() -> None:
     """Two of four ranks have more batches, in a group of their own, than the two that wait for all."""
     for ago_s, confidence, severity in ((0.5, "possible", None), (9.0, "likely", Severity.ERROR)):

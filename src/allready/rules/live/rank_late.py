@@ -10,7 +10,7 @@ from allready.model import PROCESSES, Confidence, FaultClass, Hit, Live, RemedyS
 from allready.rules.live._hits import hit_of
 
 SURE_AFTER_S = 5.0
-NOT_LATE = {StallKind.SILENT, StallKind.STOPPED, StallKind.TRACED, StallKind.DIED}
+NOT_LATE = {StallKind.SILENT, StallKind.STOPPED, StallKind.TRACED, StallKind.DIED, StallKind.LEFT}
 MIN_WAIT_S = 2.0
 """Less is no news: a machine with too few processors makes ranks wait for each other so long."""
 
