@@ -47,9 +47,7 @@ def choose(wanted: str | None) -> tuple[WatchedJob, FoundJob | None]:
         raise _nothing()
     job = meant[0]
     if len({_identity(j) for j in meant}) > 1:
-        raise UsageError(
-            "several jobs run here; choose one:{jobs}", jobs=_list({j: every[j] for j in meant})
-        )
+        raise UsageError("several jobs run here; choose one:{jobs}", jobs=_list({j: every[j] for j in meant}))
     if job.source == "allready" and not job.has_diagnosis and job.pid in below:
         found = below[job.pid]
         return replace(job, pids=found.job.pids), found
