@@ -86,7 +86,7 @@ def _list(every: Mapping[WatchedJob, FoundJob | None]) -> str:
 
 
 def _id(job: WatchedJob) -> str:
-    """A job id that somebody gave: `none` is torchrun's own, and that of every job without one."""
+    """A job id from the command line: `none` is torchrun's default, and that of every job without one."""
     return "" if job.job_id == "none" else "  " + usage_text("job id {job_id}", job_id=plain(job.job_id, most=80))
 
 
