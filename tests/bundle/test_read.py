@@ -90,6 +90,14 @@ def test_a_member_that_is_there_twice_is_named(tmp_path: Path) -> None:
         assert (tmp_path / str(number) / "b" / "x.txt").read_text() == "1"
 
 
+def test_a_bundle_that_is_missing_leaves_no_folder_and_a_folder_that_is_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="there is no such file or folder"):
+        extract(str(tmp_path / "gone.tar.gz"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(BundleError, match=rf"the folder {tmp_path} cannot be made: File exists"):
+        extract(packed(tmp_path / "one.tar.gz", ("b/x.txt", b"1")), tmp_path)
+
+
 @pytest.mark.thorough
 def test_a_bomb_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = replace(read.LIMITS, ratio=50.0, ratio_of={}, free_bytes=1 << 20)

@@ -79,8 +79,8 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     ((".", "--rank", "1-"), "is not a list of ranks"),
     ((".", "--rank", "5-2"), "is not a list of ranks"),
     ((".", "--rank", "0-99999999999"), "is not a list of ranks"),
-    ((".", "--only", "logs"), "logs; there are log, flight"),
-    ((".", "--only", ","), "nothing; there are"),
+    ((".", "--only", "logs"), "'logs' is no kind of source; there are: log, flight"),
+    ((".", "--only", ","), "',' is no kind of source; there are"),
     ((".", "--iteration-marker", "step ("), "not a regular expression"),
     ((".", "--iteration-marker", "step"), "has no group"),
     ((".", "--jobs", "0"), "not a whole number from 1"),
@@ -193,7 +193,7 @@ def test_where_nothing_can_be_read_the_reason_is_said(tmp_path: Path, capsys: py
     os.mkfifo(tmp_path / "pipe")
     assert main(["diagnose", str(tmp_path), "--json", "-"]) == 3
     told = capsys.readouterr()
-    assert "nothing to read a verdict from in the input (found: binary, empty, special)" in told.err
+    assert "nothing to read a verdict from in the input (found: binary file, device or pipe, empty file)" in told.err
     report = json.loads(told.out)
     assert report["status"] == "unknown"
     assert any("named pipe" in note for note in report["notes"])

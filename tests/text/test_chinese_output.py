@@ -32,7 +32,7 @@ from tests.text.sources import TEXT, nodes, trees
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RUNS = (
     "runs_cpu/gloo_exception.tar.xz", "runs_cpu/start_name.tar.xz", "runs_cpu_two_nodes/barrier_rank0.tar.xz",
-    "flight/sigstop", "h200/two_nodes_killed.node0.json",
+    "runs/v2_ok.tar.xz", "flight/sigstop", "h200/two_nodes_killed.node0.json",
 )  # fmt: skip
 ENGLISH = re.compile(r"(?<![\w./@-])[A-Za-z]{2,}(?:[ ,]+[a-z]{2,})+")
 SENTENCE = re.compile(r"\b[A-Za-z]*[a-z]{2,}(?:[ ,]+[a-z]{2,})+\b")

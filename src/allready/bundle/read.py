@@ -84,9 +84,16 @@ def extract(path: str, folder: Path) -> list[str]:
 
     Raises:
         BundleError: it is no archive, or holds what no bundle does.
-        OSError: it cannot be written.
+        OSError: a member cannot be written.
     """
-    folder.mkdir(mode=0o700)
+    if not os.path.lexists(path):
+        raise BundleError("there is no such file or folder")
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise BundleError(
+            "the folder {folder} cannot be made: {error}", folder=folder, error=error.strerror or error
+        ) from error
     names: list[str] = []
     for name, source in _streams(path):
         parts = _parts(name)

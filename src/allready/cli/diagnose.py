@@ -210,9 +210,8 @@ def kinds(text: str) -> frozenset[str]:
     if unknown or not asked:
         raise argparse.ArgumentTypeError(
             usage_text(
-                "{text!r}: {names}; there are {known}",
-                text=text,
-                names=", ".join(unknown) or "nothing",
+                "{names!r} is no kind of source; there are: {known}",
+                names=", ".join(unknown) or text,
                 known=", ".join(KINDS),
             )
         )

@@ -51,6 +51,16 @@ def refuse_nothing(readings: "Sequence[Reading]", option: str = "") -> None:
         raise UsageError("{option}{missing}", option=option, missing=StatedError.all_of(named))
 
 
+def _kind(kind: str) -> str:
+    """What an input was that holds nothing to read, in the process's language."""
+    words = {
+        "special": usage_text("device or pipe"),
+        "binary": usage_text("binary file"),
+        "empty": usage_text("empty file"),
+    }
+    return words.get(kind, kind)
+
+
 def report_on(
     readings: "Sequence[Reading]", question: "Question", args: argparse.Namespace, *, started: datetime
 ) -> "tuple[Report, int]":
@@ -59,7 +69,8 @@ def report_on(
 
     report, after = judge_readings(readings, question, started=started)
     if not is_readable(readings):
-        what = ", ".join(sorted({r.source.kind for r in readings}))
+        kinds = {r.source.kind for r in readings}
+        what = ", ".join(sorted(map(_kind, kinds)))
         text = usage_text("nothing to read a verdict from in the input (found: {kinds})", kinds=what or "-")
         sys.stderr.write(f"allready diagnose: {text}\n")
     if args.trace:

@@ -177,7 +177,9 @@ def _nproc(asked: Any, devices: tuple[str, ...], count_gpus: Callable[[], int], 
 
 def _check_ranges(launch: LaunchFacts) -> None:
     if not 1 <= launch.num_nodes <= MAX_NODES:
-        raise UsageError("--nnodes {num_nodes}: 1 to {limit}", num_nodes=launch.num_nodes, limit=MAX_NODES)
+        raise UsageError(
+            "--nnodes {num_nodes} is not between 1 and {limit}", num_nodes=launch.num_nodes, limit=MAX_NODES
+        )
     if not 0 <= launch.node_rank < launch.num_nodes:
         origin = launch.sources.get("node_rank", "--node-rank")
         raise UsageError(
@@ -189,9 +191,9 @@ def _check_ranges(launch: LaunchFacts) -> None:
         )
     if not 1 <= launch.nproc_per_node <= MAX_RANKS_PER_NODE:
         raise UsageError(
-            "--nproc-per-node {nproc_per_node}: 1 to {limit}",
+            "--nproc-per-node {nproc_per_node} is not between 1 and {limit}",
             nproc_per_node=launch.nproc_per_node,
             limit=MAX_RANKS_PER_NODE,
         )
     if not 1 <= launch.master_port <= 65535:
-        raise UsageError("--master-port {master_port}: 1 to 65535", master_port=launch.master_port)
+        raise UsageError("--master-port {master_port} is not between 1 and 65535", master_port=launch.master_port)

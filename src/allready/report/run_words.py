@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from allready import model, units
 from allready.report.safe import plain, shorten, width
-from allready.text.catalog import source_name
+from allready.text.catalog import label_of, source_name
 from allready.text.reasons import say_problems
 from allready.text.run_events import say_event, say_position
 from allready.text.ui import ui
@@ -167,7 +167,7 @@ def details(row: model.RankRow, language: str) -> Iterator[tuple[str, list[str]]
     yield "algorithms", [f"{k} ×{n}" for k, n in row.algorithms.items()]
     yield "op_counts", [f"{n} {k}" for k, n in row.op_counts.items()]
     yield "groups", [_in_group(position, language) for position in row.positions]
-    yield "phases", [f"{k} {units.time(s)}" for k, s in row.phases_s.items()]
+    yield "phases", [f"{label_of('init_phase', k, language)} {units.time(s)}" for k, s in row.phases_s.items()]
     yield "activity", [doing(row, language)] if row.activity_kind else []
     yield "ending", [event_text(row.end, language, most=600)] if row.end else []
     if row.last_line:
@@ -177,7 +177,8 @@ def details(row: model.RankRow, language: str) -> Iterator[tuple[str, list[str]]
 
 def _in_group(position: model.GroupPosition, language: str) -> str:
     counted = f" ({operations(position.counts, language, most=6)})" if position.counts else ""
-    return f"{position.called}{ui('report.colon', language)}{came(position, language)}{counted}"
+    called = f"{plain(position.group, most=120)} ({plain(source_name(position.source, language), most=40)})"
+    return f"{called}{ui('report.colon', language)}{came(position, language)}{counted}"
 
 
 def iterations_head(found: model.IterationCounts, language: str, *, most: int = 8) -> str:

@@ -47,9 +47,7 @@ def choose(wanted: str | None) -> tuple[WatchedJob, FoundJob | None]:
         raise _nothing()
     job = meant[0]
     if len({_identity(j) for j in meant}) > 1:
-        raise UsageError(
-            "several jobs run here; choose one:{jobs}", jobs=_list({j: every[j] for j in meant})
-        )
+        raise UsageError("several jobs run here; choose one:{jobs}", jobs=_list({j: every[j] for j in meant}))
     if job.source == "allready" and not job.has_diagnosis and job.pid in below:
         found = below[job.pid]
         return replace(job, pids=found.job.pids), found
@@ -88,7 +86,7 @@ def _list(every: Mapping[WatchedJob, FoundJob | None]) -> str:
 
 
 def _id(job: WatchedJob) -> str:
-    """A job id that somebody gave: `none` is torchrun's own, and that of every job without one."""
+    """A job id from the command line: `none` is torchrun's default, and that of every job without one."""
     return "" if job.job_id == "none" else "  " + usage_text("job id {job_id}", job_id=plain(job.job_id, most=80))
 
 
