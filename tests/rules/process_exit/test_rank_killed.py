@@ -83,8 +83,7 @@ def test_an_error_that_nobody_caught_and_a_table_knows_is_told_by_the_table() ->
 
 
 def test_a_crash_right_behind_its_reason_is_a_consequence() -> None:
-    """The rank's own device or surroundings failed; what it says of others, long ago or of another process is no
-    reason."""
+    """What failed is its own device or environment; what it says of others, long ago or of another process is none."""
     crash = death(2, "signal", signal="SIGSEGV")
     reason = event("cuda.cann_kernel_failed", role=Role.ROOT)
     assert ask("DTH002", deaths=(crash,), events=(reason,)).state == "clear"

@@ -305,7 +305,7 @@ def _shell(here: _Here) -> Iterable[DeathDraft]:
 
 
 def _said_code(here: _Here) -> Iterable[DeathDraft]:
-    """The code that whoever started the program gives as the log's last word; further up it is of a step."""
+    """The code that a wrapper of the program gives as the log's last word; further up it is of a step."""
     match = re.search(_SAID_CODE, here.text)
     if match is not None and int(match["exit_code"]) and here.lines[-1].number - here.line.number <= _MAX_BEHIND_CODE:
         yield _made(here, match, kind="exit")
