@@ -120,6 +120,66 @@ def test_operations_and_events_are_those_of_the_plain_log(
         assert [s.last_line for s in two.op_streams] == [s.last_line for s in one.op_streams]
 
 
+def zap(line: str, number: int) -> dict[str, object]:
+    return {"level": "info", "ts": 17_800_000.5 + number, "caller": "run.go:22", "msg": line}
+
+
+def logrus(line: str, number: int) -> dict[str, object]:
+    return {"level": "info", "msg": line, "time": stamp(number)}
+
+
+def journald(line: str, number: int) -> dict[str, object]:
+    return {"__REALTIME_TIMESTAMP": str(17_800_000 + number), "_PID": "7", "PRIORITY": "6", "MESSAGE": line}
+
+
+def nested(line: str, number: int) -> dict[str, object]:
+    return {"insertId": str(number), "jsonPayload": {"attrs": {}, "message": line}, "timestamp": stamp(number)}
+
+
+Record = Callable[[str, int], dict[str, object]]
+
+
+@pytest.mark.parametrize("record", [zap, logrus, journald, nested])
+def test_records_of_loggers_are_read_as_the_lines_in_them(record: Record, tmp_path: Path) -> None:
+    plain = FIXTURES / "lines" / "two_meshes.log"
+    lines = plain.read_text().splitlines()
+    path = tmp_path / "two_meshes.log"
+    path.write_text("".join(json.dumps(record(line, n)) + "\n" for n, line in enumerate(lines)))
+    one, two = reading_of(plain), reading_of(path)
+    assert operations(two) == operations(one)
+    assert [(e.signature, e.text, e.origin.line) for e in two.events] == [
+        (e.signature, e.text, e.origin.line) for e in one.events
+    ]
+
+
+def aws(lines: Sequence[str]) -> object:
+    events = [{"timestamp": n, "message": line, "ingestionTime": n} for n, line in enumerate(lines)]
+    return {"events": events, "nextForwardToken": "f/3"}
+
+
+def gcloud(lines: Sequence[str]) -> object:
+    return [{"insertId": "i", "textPayload": line, "timestamp": stamp(n)} for n, line in enumerate(lines)]
+
+
+@pytest.mark.parametrize("document", [aws, gcloud])
+def test_a_document_of_records_is_read_as_the_lines_in_it(
+    document: Callable[[Sequence[str]], object], tmp_path: Path
+) -> None:
+    plain = FIXTURES / "lines" / "two_meshes.log"
+    path = tmp_path / "events.json"
+    path.write_text(json.dumps(document(plain.read_text().splitlines()), indent=4))
+    one, two = reading_of(plain), reading_of(path)
+    assert operations(two) == operations(one)
+    written = path.read_text().splitlines()
+    assert [e.signature for e in two.events] == [e.signature for e in one.events]
+    assert all(json.dumps(e.text)[1:-1] in written[(e.origin.line or 0) - 1] for e in two.events)
+
+
+@pytest.mark.parametrize("text", ['{"msg": "hello", "id": 3}\n' * 3, '{\n    "message": "x",\n    "message": "y"\n}\n'])
+def test_what_only_has_such_a_field_is_no_envelope(text: str) -> None:
+    assert envelope_of(text.encode()) is None
+
+
 @pytest.mark.parametrize("run", ["eval_branch", "size_mismatch", "v2_lock"])
 def test_the_verdict_on_recorded_operations_is_the_same_in_every_envelope(run: str, tmp_path: Path) -> None:
     folder = unpacked(FIXTURES / "runs" / f"{run}.tar.xz", tmp_path)

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from allready.evidence.inputs import Found
-from allready.evidence.log.tracebacks import Failure
+from allready.evidence.log.tracebacks import Failure, read_text
 from allready.evidence.readers import read_found
 from allready.model import Death
 from tests.cases import cases
@@ -541,3 +543,19 @@ def test_an_exception_of_the_program_stays_what_began_it() -> None:
     found = death(PLAIN + between + AGREED[cut:])
     assert (found.text, str(found.site)) == ("ValueError: bad sample in shard 17", SITE)
     assert not found.is_collective_error
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("MisconfigurationException: \n   You requested GPUs: [0, 1]\n   But your machine only has: [0]\n",
+         "MisconfigurationException: You requested GPUs: [0, 1] But your machine only has: [0]"),
+        ("RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for a.b: torch.Size([2])\n",
+         "RuntimeError: Error(s) in loading state_dict for Net: size mismatch for a.b: torch.Size([2])"),
+        ("ValueError: bad sample\nin shard 7\n", "ValueError: bad sample"),
+    ],
+)  # fmt: skip
+def test_where_an_exceptions_words_are_below_its_line_they_are_said(text: str, said: str) -> None:
+    found = read_text(f'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\n    main()\n{text}')
+    assert found is not None
+    assert found.text == said

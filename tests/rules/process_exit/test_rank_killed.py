@@ -80,3 +80,24 @@ def test_torch_ends_a_process_after_a_failed_collective_and_does_not_say_whose()
 def test_an_error_that_nobody_caught_and_a_table_knows_is_told_by_the_table() -> None:
     words = "c10::Error: CUDA error: an illegal memory access was encountered"
     assert ask("DTH002", deaths=(death(1, "abort", signal="SIGABRT", text=words),)).state == "clear"
+
+
+def test_a_crash_right_behind_its_reason_is_a_consequence() -> None:
+    """What failed is its own device or environment; what it says of others, long ago or of another process is none."""
+    crash = death(2, "signal", signal="SIGSEGV")
+    reason = event("cuda.cann_kernel_failed", role=Role.ROOT)
+    assert ask("DTH002", deaths=(crash,), events=(reason,)).state == "clear"
+    elsewhere = replace(reason, origin=replace(reason.origin, source="other.log"))
+    of_another = replace(reason, origin=replace(reason.origin, rank=1))
+    long_ago = replace(crash, origin=replace(crash.origin, line=500))
+    of_network = event("nccl.ib_retry_exceeded", role=Role.ROOT)
+    killed = death(2, "signal", signal="SIGKILL")
+    for end, above in (
+        (crash, elsewhere),
+        (crash, of_another),
+        (long_ago, reason),
+        (crash, of_network),
+        (killed, reason),
+    ):
+        [hit] = ask("DTH002", deaths=(end,), events=(above,)).hits
+        assert hit.culprits.ranks == (2,)

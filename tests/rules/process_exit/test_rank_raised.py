@@ -36,6 +36,17 @@ def test_of_several_the_error_and_the_line_are_told_that_all_have() -> None:
     assert told(first, death(3, text="KeyError: 'x'", site="data.py:4")) == ("?", "?")
 
 
+def test_where_the_words_differ_those_of_the_first_stand_in_the_sentence() -> None:
+    def first(*deaths: Death) -> str:
+        [hit] = ask("DTH001", deaths=deaths).hits
+        return str(hit.values["first"])
+
+    one = death(1, text="ValueError: bad sample 7")
+    assert first(one, death(3, text="ValueError: bad sample 9")) == "bad sample 7"
+    assert first(one, death(3, text="KeyError: 'x'")) == "ValueError: bad sample 7"
+    assert first(one, death(3, text="ValueError: bad sample 7")) == "?"
+
+
 def test_an_error_of_the_library_alone_is_no_exception_of_its_own() -> None:
     assert ask("DTH001", deaths=(death(0, is_collective_error=True),)).state == "clear"
 

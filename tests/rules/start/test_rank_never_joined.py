@@ -1,5 +1,5 @@
-from allready.model import CommRecord, Confidence
-from tests.rules.runs import ask, death, process
+from allready.model import CommRecord, Confidence, Origin, ProcessRecord, Role
+from tests.rules.runs import ask, death, event, process
 
 
 def joined(rank: int, *, completed: bool = False, nranks: int = 4) -> CommRecord:
@@ -69,3 +69,12 @@ def test_a_rank_that_its_launcher_had_to_end_ran() -> None:
     for fewer in (ends[:1], ends[1:]):
         [hit] = ask("STA001", deaths=tuple(fewer), **known).hits
         assert not hit.culprits
+
+
+def test_a_process_without_a_number_that_says_what_failed_has_begun() -> None:
+    nameless = ProcessRecord(host="gpu0", pid=100, sources=("out.log",))
+    begun = (process(1, comms=(joined(1, nranks=2),)), nameless)
+    failed = event("nccl.ib_qp_failed", role=Role.ROOT, origin=Origin(source="out.log", line=3, host="gpu0", pid=100))
+    known = {"expected_ranks": 2, "node_of_rank": {}}
+    assert ask("STA001", processes=begun, events=(failed,), **known).state == "clear"
+    assert ask("STA001", processes=begun, **known).hits

@@ -30,6 +30,7 @@ LINE_ANCHORS: tuple[str, ...] = (
     ": No such file or directory", ": cannot execute", "died with <Signals.", "died with unknown signal",
     "returned non-zero exit status", "OpType=", "NumelIn=", "NumelOut=", "Timeout(ms)=", "before timing out",
     "detected by watchdog", "last completed", "Exited with signal termination", "# Ended (code ", '  File "',
-    "with exit code", "exited with code", " died, exit code: ", "eturn code", "xit code: ", "ob failed: exit", "non-zero status",
+    "with exit code", "exited with code", " died, exit code: ", "eturn code", "xit code: ", "ob failed: exit",
+    "non-zero status",
 )  # fmt: skip
 """Lines that say something alone."""

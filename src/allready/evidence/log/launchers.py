@@ -43,11 +43,11 @@ _RETURNED = r"exits with return code = (?P<exit_code>-?\d{1,6})"
 _ENDED = r"^# Ended \(code (?P<exit_code>[1-9]\d{0,2})\)"
 _LSF = r"^Exited with (?:exit code (?P<exit_code>\d{1,3})|signal termination: (?:\d{1,3}|(?P<how>[\w ]{1,40})))\."
 _SAID_CODE = (
-    r"(?:^|[\s\]:])(?:[Pp]rocess (?:finished|completed|exited|terminated) with (?:exit )?code|"
+    r"(?:(?:^|[\s\]:])(?:[Pp]rocess (?:finished|completed|exited|terminated) with (?:exit )?code|"
     r"[\w.\-]{1,80} (?:\| )?exited with code|"
     r"[Cc]ommand (?:failed|terminated|exited) with (?:exit|non-zero) (?:code|status)(?! 137)|"
-    r"[Jj]ob failed: exit (?:code|status)|(?:script|Bash|[Cc]ommand) (?:returned exit code|exited with code)|"
-    r"(?:[Rr]eturn|[Ee]xit)[ _]?(?:code|status) ?(?:was|is|[:=])) ?"
+    r"[Jj]ob failed: exit (?:code|status)|(?:script|Bash|[Cc]ommand) (?:returned exit code|exited with code))|"
+    r"(?:^|[\]:]) {0,3}(?:\w{1,20} ){0,3}(?:[Rr]eturn|[Ee]xit)[ _]?(?:code|status) ?(?:was|is|[:=])) ?"
     r"[\[(']?(?P<exit_code>-?\d{1,10})[\])']?\.?(?: \(interrupted by signal \d{1,3}: SIG\w{2,8}\))?\s*$"
 )
 """What a shell's wrapper, an editor, docker compose or a runner of CI writes last."""
@@ -305,7 +305,7 @@ def _shell(here: _Here) -> Iterable[DeathDraft]:
 
 
 def _said_code(here: _Here) -> Iterable[DeathDraft]:
-    """The code that whoever started the program gives as the log's last word; further up it is of a step."""
+    """The code that a wrapper of the program gives as the log's last word; further up it is of a step."""
     match = re.search(_SAID_CODE, here.text)
     if match is not None and int(match["exit_code"]) and here.lines[-1].number - here.line.number <= _MAX_BEHIND_CODE:
         yield _made(here, match, kind="exit")
