@@ -95,6 +95,10 @@ class Agreement:
         """Where a rank runs: for those who read of a failure."""
         self._processes[rank] = process
 
+    def process_of(self, rank: int) -> RankProcess:
+        """What it has said of itself."""
+        return self._processes.get(rank, RankProcess())
+
     def take(self, rank: int, message: m.FromRank, now_s: float) -> Out:
         """A message of a rank."""
         if rank not in self._all or rank in self._gone:

@@ -34,6 +34,12 @@ class Hello(Struct, frozen=True, kw_only=True):
     process: RankProcess = RankProcess()
 
 
+class Taken(Struct, frozen=True, kw_only=True):
+    """The hub's answer to a `Hello` of a rank for which this process speaks already."""
+
+    process: RankProcess
+
+
 QUIET_S = 5.0
 """The longest that a rank may announce to give no sign of life."""
 
