@@ -19,11 +19,13 @@ from allready.model import (
     GroupVoid,
     MemberState,
     RankAtFailure,
+    RankProcess,
     RuntimeFailure,
 )
 from allready.runtime import messages as m
 from allready.runtime.agreement import MAX_BEGUN_PER_RANK, VOIDS_BYTES, VOIDS_PER_RANK_BYTES, Agreement, Phase
 from allready.runtime.hub import MAX_FRAME_BYTES, MAX_STRANGERS, Place, Plan, listen, max_record_bytes, start
+from allready.runtime.link import Link, RankTaken
 from tests.runtime.job import Job
 
 
@@ -128,7 +130,8 @@ def a_hub() -> Iterator[Place]:
     """With a rank that keeps it alive, which leaves at the end."""
     place = start(Plan(num_ranks=2, secret="right", answer_s=1.0, host="127.0.0.1"))
     with socket.create_connection((place.host, place.port), 10) as rank:
-        rank.sendall(encode("Hello", m.Hello(rank=0, secret="right")))
+        process = RankProcess(host="gpu00", pid=70)
+        rank.sendall(encode("Hello", m.Hello(rank=0, secret="right", process=process)))
         assert rank.recv(100)
         yield place
 
@@ -167,13 +170,26 @@ def test_strangers_at_the_hub_get_nothing_and_keep_nobody_out() -> None:
     with a_hub() as place:
         for frame in (
             encode("Hello", m.Hello(rank=1, secret="wrong")),
-            encode("Hello", m.Hello(rank=0, secret="right")),  # there already
             encode("Hello", m.Hello(rank=2, secret="right")),
             encode("Vote", m.Vote(epoch=0, number=0)),
             (MAX_FRAME_BYTES * 2).to_bytes(4, "big") + b"\0" + b"x" * 100,
             b"GET / HTTP/1.1\r\n\r\n",
         ):
             assert asyncio.run(answer(place, frame)) in {"ExchangeError", "ConnectionResetError"}, frame[:40]
+        # There already: who comes second learns it, with the right word only.
+        assert asyncio.run(answer(place, encode("Hello", m.Hello(rank=0, secret="right")))) == "Taken"
+        assert asyncio.run(answer(place, encode("Hello", m.Hello(rank=0, secret="wrong")))) != "Taken"
         kept, said = asyncio.run(strangers_beside(place))
         assert said == "Hello"
         assert kept <= MAX_STRANGERS + 2
+
+
+@pytest.mark.jobs
+def test_a_second_process_of_a_rank_says_which_one_is_there_already() -> None:
+    with a_hub() as place:
+        hello = m.Hello(rank=0, secret="right", process=RankProcess(host="gpu01", pid=7))
+        link = Link(
+            [(place.host, place.port)], hello, take=lambda _: None, lost=lambda _: None, beat_s=1.0, limit_bytes=1000
+        )
+        with pytest.raises(RankTaken, match="rank 0 is there already, as process 70 on gpu00"):
+            link.start(20.0)

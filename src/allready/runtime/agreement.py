@@ -95,11 +95,16 @@ class Agreement:
         """Where a rank runs: for those who read of a failure."""
         self._processes[rank] = process
 
+    def process_of(self, rank: int) -> RankProcess:
+        """What it has said of itself."""
+        return self._processes.get(rank, RankProcess())
+
     def take(self, rank: int, message: m.FromRank, now_s: float) -> Out:
         """A message of a rank."""
         if rank not in self._all or rank in self._gone:
             return []
-        self._heard_s[rank] = now_s
+        quiet_s = message.quiet_s if isinstance(message, m.Heartbeat) else 0.0
+        self._heard_s[rank] = now_s + min(max(0.0, quiet_s), m.QUIET_S)
         if rank not in self.members:
             return self._from_outside(rank, message, now_s) + self.tick(now_s)
         match message:

@@ -1,7 +1,6 @@
 """Evaluations that training survives, with one outcome on all ranks."""
 
 import functools
-import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -218,8 +217,7 @@ class _Run:
         self._expected = {share.rank: share.expected for share in shares}
         while True:
             if self._failures:
-                # What is left of the old group in cycles must go here: in a forked worker its end is a crash.
-                gc.collect()
+                self._session.collect_garbage()
             attempt = self._session.member.epoch - first
             if attempt > self._options.retries + _LAST_PASSES:
                 return self._found(has_failed=True, attempts=self._options.retries + 1)

@@ -135,6 +135,9 @@ class Hub:
         if hello.rank in self._seen:
             is_free = hello.rank not in self._writers and self._agreement.may_return(hello.rank)
             if not (hello.again and is_free):
+                if hello.rank in self._writers and not hello.again:
+                    process = self._agreement.process_of(hello.rank)
+                    writer.write(encode(m.Taken.__name__, m.Taken(process=process)))
                 return None
             self._agreement.returned(hello.rank)
         self._seen.add(hello.rank)

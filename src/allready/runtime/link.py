@@ -11,12 +11,23 @@ from collections.abc import Callable
 from allready.errors import ExchangeError
 from allready.messaging.channel import convert
 from allready.messaging.wire import encode, read_frame
+from allready.model import RankProcess
 from allready.runtime import messages as m
 
 log = logging.getLogger(__name__)
 
 CONNECT_S = 3.0
 CLOSE_S = 2.0
+
+
+class RankTaken(ExchangeError):  # noqa: N818 - reads as the answer it is
+    """Another process has joined the job under this number."""
+
+    def __init__(self, rank: int, process: RankProcess) -> None:
+        super().__init__(
+            f"rank {rank} is there already, as process {process.pid} on {process.host}: two processes have this number"
+            " (RANK)"
+        )
 
 
 class Link:
@@ -47,6 +58,7 @@ class Link:
         self._limit_bytes = limit_bytes
         self._loop = asyncio.new_event_loop()
         self._writer: asyncio.StreamWriter | None = None
+        self._taken_by: RankProcess | None = None
         self._answered = threading.Event()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="allready-runtime", daemon=True)
@@ -55,17 +67,31 @@ class Link:
         """Connect.
 
         Raises:
-            ExchangeError: the hub did not answer in time.
+            ExchangeError: the hub did not answer in time; a `RankTaken` where another process is this rank.
         """
         self._thread.start()
         if not self._answered.wait(timeout_s) or self._writer is None:
             self.close()
+            if self._taken_by is not None:
+                raise RankTaken(self._hello.rank, self._taken_by)
             raise ExchangeError(f"no answer of the hub of the runtime library at {self._addresses}")
 
     def send(self, message: m.FromRank) -> None:
         """From any thread; what comes after the end is dropped."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._write, message)
+
+    def send_first(self, message: m.FromRank, timeout_s: float) -> None:
+        """The same, and it is with the kernel when this returns, or the time is over."""
+        sent = threading.Event()
+
+        def write() -> None:
+            self._write(message)
+            sent.set()
+
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(write)
+            sent.wait(timeout_s)
 
     def close(self, message: m.FromRank | None = None) -> None:
         """Send a last message and end; the thread has ended when this returns, or soon will."""
@@ -148,7 +174,9 @@ class Link:
         reader, writer = await asyncio.open_connection(host, port)
         try:
             writer.write(encode("Hello", self._hello))
-            kind, _ = await read_frame(reader, limit_bytes=self._limit_bytes)
+            kind, body = await read_frame(reader, limit_bytes=self._limit_bytes)
+            if kind == m.Taken.__name__:
+                self._taken_by = convert(body, m.Taken).process
         except BaseException:
             writer.close()
             raise

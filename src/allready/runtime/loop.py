@@ -1,7 +1,6 @@
 """A training loop that recovers, evaluates and stops on all ranks alike."""
 
 import contextlib
-import gc
 import logging
 import time
 from collections.abc import Callable
@@ -116,8 +115,7 @@ class TrainLoop:
                 except Exception as error:  # noqa: BLE001 - the script's own, and what follows from other ranks'
                     self._recover(error)
                     error.__traceback__ = None
-                    # What is left of the old group in cycles must go here: in a forked worker its end is a crash.
-                    gc.collect()
+                    session.collect_garbage()
             session.recovers = has_recovered  # what `save` raises ends the job
             if self._save is not None:
                 self._save(self.step)

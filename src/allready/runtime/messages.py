@@ -34,8 +34,20 @@ class Hello(Struct, frozen=True, kw_only=True):
     process: RankProcess = RankProcess()
 
 
+class Taken(Struct, frozen=True, kw_only=True):
+    """The hub's answer to a `Hello` of a rank for which this process speaks already."""
+
+    process: RankProcess
+
+
+QUIET_S = 5.0
+"""The longest that a rank may announce to give no sign of life."""
+
+
 class Heartbeat(Struct, frozen=True, kw_only=True):
-    """A sign of life."""
+    """A sign of life; `quiet_s`: for so long there may be none, unless another message comes."""
+
+    quiet_s: float = 0.0
 
 
 class Ready(Struct, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, R
 from allready.runtime.group import BACKENDS, FORM, Group, is_over
 from allready.runtime.hang_watch import set_formed
 from allready.runtime.hub import Plan, start
+from allready.runtime.link import RankTaken
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.plain import is_by_gloo, is_timeout_of_gloo, is_torchs
 from allready.runtime.session import MARGIN_S, Session, begin, current, end, has_left
@@ -555,6 +556,7 @@ def _meet(
         return secret[:_NAME_LETTERS]
     if again:
         until_s = min(until_s, time.monotonic() + _GONE_S)
+    taken: RankTaken | None = None
     while True:
         left_s = max(1.0, until_s - time.monotonic())
         store.wait([_KEY], timedelta(seconds=left_s))
@@ -562,11 +564,14 @@ def _meet(
         try:
             limit_s = min(_CONNECT_S, left_s)
             session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=limit_s, again=again)
-        except ExchangeError:
+        except ExchangeError as error:
+            if isinstance(error, RankTaken) and taken is None:  # that process may be of an attempt that ends
+                taken = error
+                log.warning("%s", error)
             if time.monotonic() >= until_s:
                 if again and is_over(store, secret[:_NAME_LETTERS]):
                     _end_with_the_others()
-                raise
+                raise (taken or error) from None
             time.sleep(_RETRY_S)
         else:
             return secret[:_NAME_LETTERS]

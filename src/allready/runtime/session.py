@@ -277,6 +277,16 @@ class Session:
         assert self._link is not None
         self._link.send(message)
 
+    def collect_garbage(self) -> None:
+        """What is left of an old group in cycles must go before a worker is forked: in the child its end is a crash.
+
+        Python's lock is held meanwhile, on a busy machine for seconds: the hub is told, else this rank were silent.
+        """
+        assert self._link is not None
+        self._link.send_first(m.Heartbeat(quiet_s=m.QUIET_S), self._answer_s)
+        gc.collect()
+        self.send(m.Heartbeat())
+
     def close(self) -> None:
         """Leave the job cleanly."""
         atexit.unregister(self._at_exit)
@@ -351,10 +361,7 @@ class Session:
         epoch = self.member.epoch
         self.send(m.Fail(epoch=epoch, cause=cause, error=error[:500], number=vote, group=group))
         calls = self.member.of(group)
-        self.wait(
-            lambda: self.member.failure is not None or (vote is not None and calls.passed >= vote),
-            self._answer_s + FREEZE_S + MARGIN_S,
-        )
+        self._await_decision(lambda: self.member.failure is not None or (vote is not None and calls.passed >= vote))
         with self.lock:
             if vote is not None and calls.passed >= vote:
                 return True
@@ -390,8 +397,14 @@ class Session:
 
     def await_failure(self, operation: str, group: Ranks = ()) -> CollectiveFailed:
         """What to raise in a rank whose epoch is over; waits for the decision."""
-        self.wait(lambda: self.member.failure is not None, self._answer_s + FREEZE_S + MARGIN_S)
+        self._await_decision(lambda: self.member.failure is not None)
         return self.failure(operation, group)
+
+    def _await_decision(self, condition: Callable[[], bool]) -> None:
+        if not self.wait(condition, self._answer_s + FREEZE_S + MARGIN_S) and not self.member.is_open:
+            self.wait(
+                condition, m.QUIET_S
+            )  # the hub has frozen the epoch, so it lives: a rank has said that it is quiet
 
     def refuse(self, operation: str, group: Ranks = ()) -> NoReturn:
         """Raise it."""
