@@ -22,7 +22,7 @@ from allready.units import GIB, MIB, size
 
 FULL_BYTES = 16 * MIB
 LOW_BYTES = 2 * GIB
-LOW_SHARE, FULL_SHARE = 0.02, 0.1
+LOW_DISK_SHARE, FULL_DISK_SHARE = 0.02, 0.1
 
 
 @Rule(
@@ -84,14 +84,14 @@ def _is_full(volume: Volume) -> bool | None:
     if volume.total_bytes <= 0:
         return None  # of a kind that does not count
     share = volume.free_bytes / volume.total_bytes
-    if share < FULL_SHARE and volume.free_bytes < FULL_BYTES:
+    if share < FULL_DISK_SHARE and volume.free_bytes < FULL_BYTES:
         return True
     if volume.num_inodes and volume.num_free_inodes == 0:
         return True
-    return False if share < LOW_SHARE and volume.free_bytes < LOW_BYTES else None
+    return False if share < LOW_DISK_SHARE and volume.free_bytes < LOW_BYTES else None
 
 
-HIGH_SHARE, FULL_SHARE = 0.8, 0.98
+HIGH_TRACKING_SHARE, FULL_TRACKING_SHARE = 0.8, 0.98
 
 
 @Rule(
@@ -134,9 +134,9 @@ def tracking_full(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
         if facts.num_tracked is None or not facts.max_tracked:
             continue
         share = facts.num_tracked / facts.max_tracked
-        if share >= HIGH_SHARE:
+        if share >= HIGH_TRACKING_SHARE:
             yield Hit(
-                severity=Severity.ERROR if share >= FULL_SHARE else None,
+                severity=Severity.ERROR if share >= FULL_TRACKING_SHARE else None,
                 culprits=Culprits(nodes=(node,)),
                 values={
                     "node": world.label(node),
@@ -276,7 +276,7 @@ def many_zombies(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
             )
 
 
-HIGH_SHARE = 0.9
+HIGH_MEMORY_SHARE = 0.9
 
 
 @Rule(
@@ -316,7 +316,7 @@ def group_memory_full(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]
     """
     for node, facts in usage.items():
         limit, used = facts.memory_limit_bytes, facts.memory_used_bytes
-        if limit and used is not None and used >= HIGH_SHARE * limit:
+        if limit and used is not None and used >= HIGH_MEMORY_SHARE * limit:
             yield Hit(
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "used": size(used), "limit": size(limit)},
