@@ -15,6 +15,7 @@ from allready.judging.live_status import (
     is_silent,
     place_since_s,
     same_place_s,
+    since_by_node_s,
     status_of,
 )
 from allready.judging.stall import HELD_UP, LEAVING, WAITING, WORKING, StallCause, StallKind
@@ -402,9 +403,10 @@ CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
 def _is_of_now(live: Live, status: RankStatus) -> bool:
     """Whether the rank has stood where it stands since before its node answered; both by the clock of that node."""
     answer = live.evidence.get(live.node_of_rank().get(status.rank, -1))
-    if answer is None or status.site_since_s is None or status.is_gone:
+    since_s = since_by_node_s(live, status.rank)
+    if answer is None or since_s is None or status.is_gone:
         return True
-    return answer.status.time_s >= status.site_since_s  # the sample before the stacks were asked for
+    return answer.status.time_s >= since_s  # the sample before the stacks were asked for
 
 
 def _is_of_another_line(status: RankStatus, stack: ProcessStack | None) -> bool:
