@@ -109,8 +109,8 @@ def same_place_s(live: Live, rank: int) -> float:
     """For how long the rank's main thread has stood in one place; 0 when that is not known.
 
     A loop that is looked at now and then seems to stand where it mostly waits: an operation that was made meanwhile, or
-    processor time of the thread, tells that it went on.  The time since the newest word, which is long where the machine
-    is overloaded, counts for no more than the word itself shows: a rank that moves may have gone on moving.
+    processor time of the thread, tells that it went on.  The time since the newest word, which is long where the
+    machine is overloaded, counts for no more than the word itself shows: a rank that moves may have gone on moving.
     """
     since_s = since_by_node_s(live, rank)
     if since_s is None:
