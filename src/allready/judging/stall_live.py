@@ -308,7 +308,7 @@ def _elsewhere(rank: _Rank) -> StallCause | None:
 
 
 def _serves(rank: _Rank) -> StallCause | None:
-    """It waits for somebody to connect, itself or in the thread for whose queue it waits: a server without requests may
+    """It waits for a client to connect, itself or in the thread for whose queue it waits: a server without requests may
     wait for hours, and its other ranks with it."""
     threads = rank.stack.threads if rank.stack is not None else ()
     accepts = any(f.function == "accept" and f.file.endswith("socket.py") for t in threads for f in t.frames[:1])
