@@ -240,6 +240,7 @@ def _gil(rank: _Rank) -> StallCause | None:
     if stack is not None and (stack.activity in LEAVING or not rank.has_frames):
         return None
     rests = status.cpu_share is not None and status.cpu_share < 0.1 and rank.call not in {"running", "page fault"}
+    rests = rests and status.process_state != ProcessState.RUNNING  # it runs, or would if it had a processor
     # A thread that imports or computes has the GIL, and gives it back; where CPUs are short it is slow to.
     may_go_on = rank.others_work or status.phase in {"importing", "compiling"} or not rank.has_frames
     return rank.cause(
