@@ -15,7 +15,7 @@ MAX_PERIOD = 700
 MIN_PERIODS = 3
 MIN_WAITS, MANY_WAITS = 8, 40
 DRIFTS = 1.6
-"""Between two nodes of a job with a slow rank the ratio was 1.5 at most; where nobody waits, it grows with the number
+"""Between two nodes of a job with a slow rank the ratio was 1.5 at most; where no rank waits, it grows with the number
 of operations."""
 MIN_SPREAD_S = 1e-6
 Times = NDArray[np.float64]
@@ -71,7 +71,7 @@ def lateness(entered_s: Mapping[int, Sequence[float]], noise_s: float) -> Latene
 def is_awaited(late_s: Times, others_s: Iterable[Times], long_s: float, period: int) -> bool:
     """Whether the others go on when a late member has come, and not at a pace of their own.
 
-    Where operations run beside the computation, a member may stay behind by the same time in each of them, and nobody
+    Where operations run beside the computation, a member may stay behind by the same time in each of them, and none
     waits.  Who waits goes on a time after the late one has entered that varies less than the time since it entered
     itself, for in that is what the late one's work varies by.
 

@@ -14,6 +14,8 @@ MAX_ON_ITS_WAY_S = 3.0
 
 BLOCKED_SHARE = 0.002
 BLOCKED_MIN_S = 0.002
+AGED_S = 1.0
+"""An agent speaks so often; an older word is late."""
 WORKS_SHARE = 0.5
 IDLE_SHARE = 0.05
 RECENT_S = 5.0
@@ -107,13 +109,15 @@ def same_place_s(live: Live, rank: int) -> float:
     """For how long the rank's main thread has stood in one place; 0 when that is not known.
 
     A loop that is looked at now and then seems to stand where it mostly waits: an operation that was made meanwhile, or
-    processor time of the thread, tells that it went on.
+    processor time of the thread, tells that it went on.  The time since the newest word, which is long where the
+    machine is overloaded, counts for no more than the word itself shows: a rank that moves may have gone on moving.
     """
-    since_s = _since_s(live, rank)
+    since_s = since_by_node_s(live, rank)
     if since_s is None:
         return 0.0
     node = live.node_of_rank()[rank]
-    stay = live.statuses[node].time_s - since_s + age_s(live, node)
+    seen_s = live.statuses[node].time_s - since_s
+    stay = seen_s + min(age_s(live, node), max(seen_s, AGED_S))
     blocked = _blocked_s(live, rank)
     return max(0.0, stay if blocked is None else min(stay, blocked))
 
@@ -134,7 +138,7 @@ def since_operation_s(live: Live, rank: int) -> float:
     return max(0.0, live.statuses[node].time_s - max(moved) + age_s(live, node))
 
 
-def _since_s(live: Live, rank: int) -> float | None:
+def since_by_node_s(live: Live, rank: int) -> float | None:
     """Since when the rank's main thread has stood where it stands, on its node's clock; None when that is not known."""
     status = status_of(live, rank)
     if status is None or status.site_since_s is None:
@@ -189,7 +193,7 @@ def rests(used_s: float, span_s: float) -> bool:
 
 def place_since_s(live: Live, rank: int) -> float | None:
     """Since when, on node 0's clock."""
-    since_s = _since_s(live, rank)
+    since_s = since_by_node_s(live, rank)
     return None if since_s is None else live.statuses[live.node_of_rank()[rank]].by_node_0(since_s)
 
 

@@ -15,6 +15,7 @@ from allready.judging.live_status import (
     is_silent,
     place_since_s,
     same_place_s,
+    since_by_node_s,
     status_of,
 )
 from allready.judging.stall import HELD_UP, LEAVING, WAITING, WORKING, StallCause, StallKind
@@ -239,6 +240,7 @@ def _gil(rank: _Rank) -> StallCause | None:
     if stack is not None and (stack.activity in LEAVING or not rank.has_frames):
         return None
     rests = status.cpu_share is not None and status.cpu_share < 0.1 and rank.call not in {"running", "page fault"}
+    rests = rests and status.process_state != ProcessState.RUNNING  # it runs, or would if it had a processor
     # A thread that imports or computes has the GIL, and gives it back; where CPUs are short it is slow to.
     may_go_on = rank.others_work or status.phase in {"importing", "compiling"} or not rank.has_frames
     return rank.cause(
@@ -307,7 +309,7 @@ def _elsewhere(rank: _Rank) -> StallCause | None:
 
 
 def _serves(rank: _Rank) -> StallCause | None:
-    """It waits for somebody to connect, itself or in the thread for whose queue it waits: a server without requests may
+    """It waits for a client to connect, itself or in the thread for whose queue it waits: a server without requests may
     wait for hours, and its other ranks with it."""
     threads = rank.stack.threads if rank.stack is not None else ()
     accepts = any(f.function == "accept" and f.file.endswith("socket.py") for t in threads for f in t.frames[:1])
@@ -402,9 +404,10 @@ CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
 def _is_of_now(live: Live, status: RankStatus) -> bool:
     """Whether the rank has stood where it stands since before its node answered; both by the clock of that node."""
     answer = live.evidence.get(live.node_of_rank().get(status.rank, -1))
-    if answer is None or status.site_since_s is None or status.is_gone:
+    since_s = since_by_node_s(live, status.rank)
+    if answer is None or since_s is None or status.is_gone:
         return True
-    return answer.status.time_s >= status.site_since_s  # the sample before the stacks were asked for
+    return answer.status.time_s >= since_s  # the sample before the stacks were asked for
 
 
 def _is_of_another_line(status: RankStatus, stack: ProcessStack | None) -> bool:

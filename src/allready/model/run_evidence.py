@@ -409,7 +409,7 @@ class Lag(Struct, frozen=True, kw_only=True):
     `last_share`: share of operations that the rank entered last by more than `noise_s`.
     `waited_share`: share of the time in which most others had entered and the rank had not, without its two longest
     waits (compiling, a checkpoint); `num_waits`: how many were longer than a tenth of the period, `wait_s`: the median
-    of these.  All are empty when not reckoned.  `runs_behind`: late ranks for which nobody waits, since the others go
+    of these.  All are empty when not reckoned.  `runs_behind`: late ranks for which no other waits, since the others go
     on at a pace of their own.  `own_share`: of late ranks that are in several groups, the share of the time by which
     they worked longer than the others before they entered; the rest they had waited in another group.
     """

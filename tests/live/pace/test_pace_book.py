@@ -124,7 +124,7 @@ def paced(works_s: Mapping[int, float], *, beside: bool, num: int = 60) -> dict[
 @cases(
     ("works_s", "beside", "waits"),
     [
-        ({0: 0.1, 1: 0.1, 2: 0.1}, True, False),  # stays behind by 70 ms, and nobody waits
+        ({0: 0.1, 1: 0.1, 2: 0.1}, True, False),  # stays behind by 70 ms, and none waits
         ({0: 0.1, 1: 0.1, 2: 0.17}, True, True),
         ({0: 0.1, 1: 0.1, 2: 0.17}, False, True),
         ({0: 0.002, 1: 0.002, 2: 0.1}, False, True),

@@ -21,6 +21,12 @@ def test_code_that_computes_with_the_lock_may_come_back() -> None:
     assert in_english(hit.values["doing"]) == "holds the GIL"
 
 
+def test_who_could_run_waits_for_a_processor_and_in_no_call() -> None:
+    """Seen: on an overloaded machine a rank that imported got 5% of a processor, and its beacon none for seconds."""
+    starved = behind(2, heartbeat_age_s=4.0, cpu_share=0.05, process_state=ProcessState.RUNNING)
+    assert ask("LIV004", starved, seen={2: CALL}, stacks=(stack(2, "user_code"),)).state == "clear"
+
+
 def test_a_beacon_that_beats_holds_nothing() -> None:
     assert (
         ask("LIV004", behind(2, heartbeat_age_s=0.3), seen={2: CALL}, stacks=(stack(2, "user_code"),)).state == "clear"

@@ -40,7 +40,7 @@ def test_who_still_pickles_its_object_waits_for_nobody() -> None:
 
 
 def test_who_went_on_since_its_beacon_spoke_stands_nowhere() -> None:
-    """Seen: on an overloaded machine the cell still told of an import, and the stack of the end of the joining."""
+    """Seen: on an overloaded machine the cell still showed an import, and the stack the end of the joining."""
     stacks = (stack(2, "in_collective", "distributed_c10d.py:1417 _is_barrier_after_init"),)
     assert ask("LIV008", behind(2, site="train.py:2 <module>"), stacks=stacks).state == "clear"
     assert ask("LIV008", behind(2, site="train.py:30 save"), stacks=stacks).state == "hit"

@@ -7,7 +7,7 @@ from allready.model import ChildRow, Frame, ProcessStack, ProcessState
 from allready.model.fill import fill
 from allready.model.process import SHARED_WAIT, TIMED_WAIT
 from tests.cases import cases
-from tests.rules.live.made import NOW, ask, behind, stack, waiting
+from tests.rules.live.made import NOW, ask, behind, mark, stack, waiting
 
 FUTEX = {"syscall": "futex", "wchan": "futex_do_wait"}
 
@@ -53,6 +53,23 @@ def test_a_lock_that_other_processes_have_may_be_released_by_one_of_them() -> No
     assert ask("LIV003", behind(2), seen={2: shared}, stacks=(stack(2, "lock"),)).state == "clear"
     [hit] = ask("LIV006", behind(2), seen={2: shared}, stacks=(stack(2, "lock"),)).hits
     assert (hit.culprits.ranks, hit.severity) == ((2,), None)
+
+
+def test_who_moved_in_its_newest_word_is_in_no_lock_however_old_the_word_is() -> None:
+    """Seen on an overloaded machine: a rank that went on in another group, whose agent was late to say so."""
+    for ago_s, state in ((0.3, "clear"), (5.0, "hit")):
+        own = mark(900, pending=False, group="1", members=(2, 3), moved_s=NOW - ago_s)
+        late = behind(2, groups=(mark(63, pending=False), own), site_since_s=NOW - 3)
+        live = {"heard_s": {0: 0.0, 1: 2.2}}
+        assert ask("LIV003", late, seen={2: FUTEX}, stacks=(stack(2, "lock"),), live=live).state == state, ago_s
+
+
+def test_what_was_gathered_before_a_rank_moved_tells_nothing_of_where_it_is() -> None:
+    own = mark(900, pending=False, group="1", members=(2, 3), moved_s=NOW + 1)
+    late = behind(2, groups=(mark(63, pending=False), own), site_since_s=NOW - 3)
+    words = {"now_s": NOW + 4}
+    [hit] = ask("LIV006", late, seen={2: FUTEX}, stacks=(stack(2, "lock"),), live=words).hits
+    assert hit.values["doing"] == "?"
 
 
 def test_a_process_that_computes_is_not_locked() -> None:

@@ -42,7 +42,7 @@ def test_the_only_rank_that_has_data_left_is_not_slow() -> None:
 
 
 def test_says_how_long_the_others_wait_each_time() -> None:
-    """Of all operations of an iteration most may be entered together: their median is not what anybody waits."""
+    """Of all operations of an iteration most may be entered together: their median is not what the others wait."""
     [hit] = ask("SLW006", (replace(late(2), wait_s={2: 0.04}),)).hits
     assert hit.values["late"] == "40.0"
 

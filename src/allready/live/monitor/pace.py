@@ -322,7 +322,7 @@ class PaceBook:
 
 
 def _run_behind(entered_s: Mapping[int, Times], late: set[int], long_s: float, period: int) -> frozenset[int]:
-    """Late ranks for which nobody waits."""
+    """Late ranks for which no other waits."""
     others_s = [times for rank, times in entered_s.items() if rank not in late][:MAX_OTHERS]
     return frozenset(r for r in late if not is_awaited(entered_s[r], others_s, long_s, period))
 
