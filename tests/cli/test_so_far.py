@@ -162,9 +162,9 @@ def test_every_end_of_a_job_has_words() -> None:
 
 
 def test_a_place_in_chinese_has_blanks_beside_latin_letters_only() -> None:
-    assert place_text("节点 1 (gpu1)", "zh") == "在节点 1 (gpu1) 上"
-    assert place_text("10.0.0.1", "zh") == "在 10.0.0.1 上"
-    assert place_text("所有节点", "zh") == "在所有节点上"
+    assert place_text("节点 1 (gpu1)", "zh") == "在节点 1 (gpu1)"
+    assert place_text("10.0.0.1", "zh") == "在 10.0.0.1"
+    assert place_text("所有节点", "zh") == "在所有节点"
     assert place_text("node 1", "en") == "on node 1"
 
 

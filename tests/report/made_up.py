@@ -28,6 +28,7 @@ from allready.model import (
     StageResult,
     Status,
 )
+from allready.model.fill import said, texts
 from allready.rules.job.nodes import node_absent
 from tests.fleets import claim, fleet, healthy_collectives, healthy_node, healthy_reach, healthy_roll
 
@@ -110,7 +111,7 @@ def faulty_report(num_nodes: int = 4) -> Report:
         if other != 2:
             lost = {"outcome": "filtered", "passed_bytes": (), "rtt_s": None, "throughput_gb_per_s": None}
             filtered[2, other] = dict(lost)
-            filtered[other, 2] = {**lost, "detail": "no answer within 2.0 s"}
+            filtered[other, 2] = {**lost, **texts(detail=said("no answer within {seconds} s", seconds="2.0"))}
     if num_nodes > 3:
         filtered[0, 3] = {"outcome": "stuck", "stuck_bytes": 9000, "passed_bytes": (64, 1400)}
     ranks = tuple(range(2 * num_nodes))

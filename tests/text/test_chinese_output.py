@@ -163,7 +163,8 @@ def test_the_page_of_a_check_has_no_word_in_english_but_terms() -> None:
     """Single words are found here too: facts, states and outcomes are no more than that."""
     lines = seen(render(healthy_report(), language="zh"))
     assert {word for line in lines for word in WORD.findall(line)} - TERMS - MADE_UP == set()
-    assert "0 → 2：被过滤（无响应）" in " ".join(seen(render(faulty_report(), language="zh")))
+    under_the_pointer = "0 → 2：被过滤（无响应）；数据端口 10.0.0.3:40002 被过滤，源地址 10.0.0.1（2.0 秒内没有应答）"
+    assert under_the_pointer in seen(render(faulty_report(), language="zh"))
 
 
 def words_of_facts(**facts: object) -> set[str]:

@@ -306,7 +306,7 @@ def positions(snapshot: WaitSnapshot, shown: Sequence[int]) -> tuple[Evidence, .
                 stated(
                     str(position.origin) if position.origin else wait.source,
                     "rank {rank}, group {group}: last enqueued {enqueued}[[, last completed {completed}]]"
-                    "[[, not through {stuck}]]",
+                    "[[, not completed: {stuck}]]",
                     time=clock_time(position.time_s),
                     rank=rank,
                     group=name,

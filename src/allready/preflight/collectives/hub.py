@@ -386,7 +386,7 @@ class _Run:
                 stages.append(_stage(spec, name, "ok", entered=all_ranks, finished=all_ranks, **more))
             elif index < ending.stage:
                 late = [r.rank for r in tracker.ranks.values() if r.finished < index]
-                detail = said("rank {ranks} was not through when the run ended", ranks=ranges(late))
+                detail = said("rank {ranks} had not finished when the run ended", ranks=ranges(late))
                 stages.append(_stage(spec, name, "skipped", detail=detail))
             else:
                 stages.append(_stage(spec, name, "skipped", detail=_NOT_REACHED))
