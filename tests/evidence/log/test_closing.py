@@ -170,10 +170,6 @@ GOOD = {
         "INFO - 评估完成，GPU 内存已清理",
     ],
     "the time of the full test": ["[1/3] Js: 0.5", "[2/3] Js: 0.6", "[3/3] Js: 0.6", "full testing time = 0.19 Hours"],
-    "a tag in front of the word": [
-        *(f"[2 {n}/90] loss 0.{n} lr 1.5e-05" for n in range(10, 90)),
-        "[train] done, best 0.1",
-    ],
     "a bar of an analysis of errors": [
         *(f"error analysis: {n}%|###| {n}/100 [00:09<00:00,  6.02it/s]" for n in range(10, 101, 10)),
         "Saved to reports/all",

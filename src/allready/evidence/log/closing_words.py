@@ -17,7 +17,7 @@ _SUBJECT = (
 def certain() -> re.Pattern[str]:
     """Words of an end of everything, unless a part is named."""
     return re.compile(
-        rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()\]-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
+        rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
         r"\b(?:finish(?:ed|ing)|done|completed|end of|end|ending|exiting|concluded)\b"
         rf"[ \w]{{0,12}}?(?:with |the |all |of |from )*{_SUBJECT}\b|"
         r"\b(?:finished|completed|terminated|ended|ran|run|executed|exit(?:ed|s|ing)?)\s+(?:successfully|normally|cleanly|gracefully)\b|"
