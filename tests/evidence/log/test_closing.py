@@ -125,6 +125,55 @@ GOOD = {
     "tests": ["collected 12 items", "tests/test_a.py ............", "===== 12 passed in 3.21s ====="],
     "tests, and what a shell adds": ["===== 12 passed, 1 warning in 3.21s =====", "real 0m3.9s"],
     "steps that reach their end": STEPS,
+    "epochs by another name": [
+        "{'epoch_num': 3}",
+        *(f" Epoch:{e},Loss:0.{9 - e}{n}" for e in range(3) for n in range(9)),
+    ],
+    "an epoch of the best behind them all": [
+        *(f"Epoch {e}/30 loss 0.{e}" for e in range(1, 31)),
+        "best accuracy: 0.717 epoch: 17 name: runs/2",
+    ],
+    "an evaluation whose settings name epochs": [
+        "Namespace(batch_size=100, epochs=500, sigma=None, epoch=199)",
+        *(f"sigma = 0.{n}" for n in range(10, 20)),
+        "[2026-01-02 15:18:28,679][e.py][line:86][INFO] finish evaluation",
+    ],
+    "work that is done, and where it lies": [
+        "[INFO] opening 12 files",
+        "[INFO] Export finished",
+        "[INFO] Output CSV : data/all.csv",
+        "[INFO] Rows: 2044",
+    ],
+    "results behind a logger's front": [
+        f"{LOG_TIME}1,123 - INFO - testing on 300 cases",
+        f"{LOG_TIME}2,123 - INFO - FINAL RESULTS:",
+        f"{LOG_TIME}2,124 - INFO - Accuracy:  0.9391",
+        f"{LOG_TIME}2,124 - INFO - Recall:    0.9897",
+        f"{LOG_TIME}2,125 - INFO - ============",
+    ],
+    "done behind a logger's front": [
+        *(f"{LOG_TIME}0,{n:03d} INFO [s2] step={n * 8} loss=0.{n:03d}" for n in range(100, 160)),
+        f"{LOG_TIME}1,266 INFO === plots ===",
+        f"{LOG_TIME}1,267 INFO Done. Results saved to ./results",
+    ],
+    "all steps of a workflow": ["[Fri Mar 27] Finished jobid: 0", "3 of 3 steps (100%) done", "Complete log(s): a.log"],
+    "done, in Indonesian": ["membuka berkas", "Ekspor selesai."],
+    "a rule of a named logger, first and last": [
+        f"{LOG_TIME}0,844 - my_logger - INFO - ==========",
+        f"{LOG_TIME}0,845 - my_logger - INFO - opening all of it",
+        f"{LOG_TIME}2,183 - my_logger - INFO - Analysis completed. Results saved to out/report",
+        f"{LOG_TIME}2,184 - my_logger - INFO - ==========",
+    ],
+    "what a library does to avoid an error": [
+        "INFO - opening 12 files",
+        "INFO - We will use 90% of the memory, and 10% for the buffer to avoid OOM.",
+        "INFO - 评估完成，GPU 内存已清理",
+    ],
+    "the time of the full test": ["[1/3] Js: 0.5", "[2/3] Js: 0.6", "[3/3] Js: 0.6", "full testing time = 0.19 Hours"],
+    "a bar of an analysis of errors": [
+        *(f"error analysis: {n}%|###| {n}/100 [00:09<00:00,  6.02it/s]" for n in range(10, 101, 10)),
+        "Saved to reports/all",
+    ],
     "words after early stopping": [*HALF, "no better for 5 rounds", "Training finished."],
     "end of training": [*HALF, "[after training is done] 12:00"],
     "metrics of a trainer": [*STEPS, "***** train metrics *****", "  epoch      = 3.0", "  train_runtime = 0:01:07"],
@@ -691,6 +740,22 @@ OPEN = {
             "benchmark failed on cpu backend",
         )
     },
+    "the last of five steps, which begins": ["Step 3/5: a", "Step 4/5: b", "Step 5/5: building the tree...", "a row"],
+    "a part that is done, and then a table that grows": [
+        "Merge finished",
+        *(f"Prog= {n}.9 left= {90 - n} Time= {n}" for n in range(9)),
+    ],
+    "a part that is done, and then work that begins": ["Export finished", "Output: a.csv", "Loading: the next one"],
+    "all steps but one of a workflow": ["Finished jobid: 1", "2 of 3 steps (67%) done"],
+    "an epoch of the best within them": [
+        *(f"Epoch {e}/30 loss 0.{e}" for e in range(1, 20)),
+        "best accuracy: 0.717 epoch: 17 name: runs/2",
+    ],
+    "results of one of several epochs behind a logger's front": [
+        f"{LOG_TIME}0,{e}{n:02d} - INFO - {text}"
+        for e in range(3)
+        for n, text in enumerate(("epoch begins", "Accuracy: 0.9391", "Recall: 0.9897"))
+    ],
     "a number of failed tests": ["ran 3 tests", "tests failed: 0"],
     "a number of failed trials": ["tuning", "trials failed = 0"],
     "a number of failed checks": ["begins", "Benchmark failed checks: none"],

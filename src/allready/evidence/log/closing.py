@@ -14,6 +14,7 @@ from allready.evidence.log.announced import counted, steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
+from allready.evidence.log.fronts import without_front
 from allready.evidence.log.last_error import last_error
 from allready.evidence.log.left_loop import closing_line, plain, training_lines, trains
 from allready.evidence.log.line import decode
@@ -65,6 +66,15 @@ _MIN_CUT, _MIN_BROKEN = 16, 6
 """Letters of a last line that may have been cut, and of one that ends in a number, which may lack its unit: it is like
 those that it begins like."""
 
+_COUNTING_NOTHING = (wording.member_done, wording.of_the_best, wording.is_final, wording.of_settings)
+
+_ANNOUNCES = re.compile(r"\w\s?(?:\.\.\.|…)\s*$")
+"""What is counted begins with such a line: `Step 5/5: building the tree...`."""
+
+_MAX_RECORDS = 40
+_RECORD = re.compile(r"[\W_]*$|\W{0,12}\w[^:=→\n]{0,60}\s{0,20}(?:[:=→]|->)\s{0,20}\S.{0,300}$")
+"""What came out and where it lies, behind the words of an end: `Output : results/all.csv`."""
+
 _DIGITS = re.compile(r"\d+")
 _NUMBERS = re.compile(r"(?<![\d.])\d{2,12}(?![\d.]*\d)")
 _FILE_NUMBERS = re.compile(r"[A-Za-z]\w{0,60}?[_-](\d{2,12})\.\w{1,8}\b")
@@ -87,8 +97,7 @@ class _Ending:
         self.readings = [
             one
             for at, text in enumerate(self.lines)
-            if text
-            and not any(words().search(text) for words in (wording.member_done, wording.of_the_best, wording.is_final))
+            if text and not any(words().search(text) for words in _COUNTING_NOTHING)
             for one in counts(at, text)
         ]
         self._head = ""
@@ -185,6 +194,15 @@ class _Ending:
         """Whether the count that is known is one that stands beside the steps of the training."""
         return all(one.is_minor for one in self.readings if (one.at, one.total) == (state.at, state.total))
 
+    @functools.cached_property
+    def _said(self) -> list[str]:
+        """The lines without what their loggers put in front, "" for those of libraries."""
+        return ["" if _is_noise(text) else without_front(text) for text in self.lines]
+
+    @property
+    def _said_earlier(self) -> list[str]:
+        return list(map(without_front, self._earlier))
+
     @property
     def _earlier(self) -> list[str]:
         """Those that are not among the last ones."""
@@ -214,10 +232,11 @@ class _Ending:
         if (
             state is not None
             and state.is_full
+            and _ANNOUNCES.search(self.lines[state.at]) is None
             and not (self._is_contradicted(state.at) or self._is_later_bar(state) or self._is_one_of_several)
         ):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
-        results = last_results(self.lines, self._earlier, _is_noise, lambda: not self._is_known(state))
+        results = last_results(self._said, self._said_earlier, lambda: not self._is_known(state))
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
         words_of_end = self._behind_loop(state)
@@ -385,6 +404,7 @@ class _Ending:
             or (wording.of_best().search(text) is not None and self._is_known(state))
         ) and not wording.denies(text)
         is_last = not any(wording.word().search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
+        is_closed = is_last or self._has_only_records_behind(at)
         is_result = (
             is_last
             and wording.result().search(text) is not None
@@ -398,7 +418,7 @@ class _Ending:
             wording.tests().search(text) is not None and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
         )
         is_done = (
-            is_last
+            is_closed
             and not self._counting
             and not (state is None and self._has_loop)
             and wording.done().search(text) is not None
@@ -415,7 +435,7 @@ class _Ending:
             )
             and wording.evaluated().search(text) is not None
             and not wording.denies(text)
-            and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
+            and (is_closed or len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS)
         )
         is_early = wording.early().search(text) is not None and not wording.denies(text)
         is_of_run = wording.of_the_run().search(text) is not None and not wording.denies(text)
@@ -427,6 +447,15 @@ class _Ending:
             if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
+
+    def _has_only_records_behind(self, at: int) -> bool:
+        """Whether the program's own lines behind this one only say what came out, and where it lies."""
+        behind = [text for text in self._said[at + 1 :] if wording.word().search(text)]
+        if len(set(map(_shape, behind))) < len(behind) > 1:
+            return False  # it goes on
+        return len(behind) <= _MAX_RECORDS and all(
+            _RECORD.match(text) and not (wording.goes_on(text) or wording.begins().search(text)) for text in behind
+        )
 
     def _is_of_an_act(self, at: int, state: Progress | None) -> bool:
         """Whether such words are about something that a training does in between: it is not known how far it will

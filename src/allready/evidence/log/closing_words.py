@@ -63,6 +63,7 @@ def whole() -> re.Pattern[str]:
         r"(?:\d{1,4} )?(?:folds|experiments|runs|trials|seeds|scenarios|analyses|explanations))"
         r"(?: (?:are|were|have|been|now|successfully)){0,3} (?:completed?|finished|done)\b[^\w(]{0,80}$|"
         r"^# Ended \(code 0\)|"
+        r"\b(?P<steps>\d{1,9}) of (?P=steps) steps \(100%\) done\b|"
         r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
         re.IGNORECASE,
     )
@@ -84,7 +85,8 @@ def likely() -> re.Pattern[str]:
     """Words that programs print when they end, and some of them more often."""
     return re.compile(
         r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b(?! (?:spent )?(?:up to now|so far))[^\d\n]{0,40}\d|"
-        r"\btotal\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
+        r"\b(?:total|full|overall)\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?"
+        r"(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
         r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
         r"\s{0,8}(?:is|was)?\s{0,8}(?:[:=(]|\d)|"
         r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]{0,20}\s{0,8}(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
@@ -126,11 +128,18 @@ def names_an_act() -> re.Pattern[str]:
     )
 
 
+BARE_ELSEWHERE = (
+    r"готово|fertig|terminado|terminé|listo|conclu[ií]do|pronto|finito|selesai|zakończono|hotovo|klaar|完成|完了|완료"
+)
+"""`Done.` in the languages in which people write their scripts."""
+
+
 @functools.cache
 def bare() -> re.Pattern[str]:
     """What is done stands in the line before."""
     return re.compile(
-        r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)\W*$",
+        r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}"
+        rf"(?:(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)|{BARE_ELSEWHERE})\W*$",
         re.IGNORECASE,
     )
 
@@ -203,9 +212,16 @@ def of_the_best() -> re.Pattern[str]:
     """It names the epoch or step of something, which is not where the program stands."""
     return re.compile(
         r"\b(?:best|highest|lowest|early[ _-]?stop(?:ping|ped)?)\b.{0,80}?\b(?:at|in|from|on|of|is|was|:|=)\W{0,4}"
-        r"(?:epoch|step|iter\w*|round)\b|\bbest[ _-](?:epoch|step|iter\w*|round)\b",
+        r"(?:epoch|step|iter\w*|round)\b|\bbest[ _-](?:epoch|step|iter\w*|round)\b|"
+        r"\b(?:best|highest|lowest)\b[^|]{0,60}?\d\W{1,4}(?:ep|epoch|step|iter\w*|round)\b\W{1,4}\d{1,9}\b(?!\s{0,4}/)",
         re.IGNORECASE,
     )
+
+
+@functools.cache
+def of_settings() -> re.Pattern[str]:
+    """An object of settings, as it prints itself: `Namespace(epochs=500, epoch=199, ...)` counts nothing."""
+    return re.compile(r"\b[A-Z]\w{2,40}\((?:\w{1,40}=[^,]{0,200}, ?){3}")
 
 
 @functools.cache
@@ -257,7 +273,7 @@ def result() -> re.Pattern[str]:
 def evaluated() -> re.Pattern[str]:
     """An evaluation that is over, behind a training that is, or in a program that does nothing else."""
     return re.compile(
-        r"\b(?:finished|completed|done with)\b(?: the)? (?:evaluat\w+|inference|predict\w+|generat\w+|test\w*|"
+        r"\b(?:finish(?:ed)?|completed|done with)\b(?: the)? (?:evaluat\w+|inference|predict\w+|generat\w+|test\w*|"
         r"benchmark\w*|scor\w+)\b|"
         r"\b(?:test(?:s|ing)?|inference|prediction|generation|export|conversion|transcription|extraction|analysis|"
         r"verification|sampling|benchmark(?:s|ing)?|cleaning|processing)\b(?: process)?(?: is| are| was| were| has)? "
@@ -286,11 +302,13 @@ def done() -> re.Pattern[str]:
         r"\b(?:saved|written|exported|stored) (?:in|to|as|at|into)\b|"
         r"^(?!.*(?:checkpoint|ckpt|检查点|模型|权重|配置|缓存|数据集?|下载|加载|初始化|预处理|安装|step|epoch|"
         r"모델|체크포인트|데이터|モデル|データ|チェックポイント|модел|данн|контрольн|modell|modèle|modelo|modello|daten|données|"
-        r"datos|dati|zwischenst|kontrollpunkt|punto de (?:control|guardado)|points? de contrôle|断点)).*(?:"
+        r"datos|dati|zwischenst|kontrollpunkt|punto de (?:control|guardado)|points? de contrôle|断点|"
+        r"memuat|dimuat|diunduh|tải|inisialisasi|siap)).*(?:"
         r"已(?:全部)?(?:保存|完成|结束|导出|写入)|(?:处理|运行|执行|评估|测试|导出|任务|计算|全部|推理)(?:全部)?(?:完成|结束|成功|完毕)|"
         r"완료|저장(?:됨|했|되었|하였)|종료(?:됨|했|되었)|完了|(?:終了|保存)しました|"
         r"\b(?:готово|заверш[её]н[оаы]?|сохран[её]н[оаы]?|fertig|abgeschlossen|beendet|gespeichert|termin[ée]e?s?|"
-        r"enregistr[ée]e?s?|terminado|completado|finalizado|guardado|completato|terminato|salvato)\b)",
+        r"enregistr[ée]e?s?|terminado|completado|finalizado|guardado|completato|terminato|salvato|"
+        r"selesai|tamamland[ıi]|hoàn (?:thành|tất)|conclu[ií]d[oa]|zakończono|ukończono|dokončeno)\b)",
         re.IGNORECASE,
     )
 
@@ -303,6 +321,7 @@ def _of_a_part() -> re.Pattern[str]:
         r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
         r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
+        r"\d{1,2}(?:\.\d{1,3})?%\)?\W{0,3}(?:done|completed?|finished)|"
         r"visuali[sz]ation|plotting|done \(t=\d|done (?:running|calling|reading|restoring)|"
         r"(?<!all )\d[\d,]{0,12} (?:iterations?|steps?|batches|updates) (?:completed?|done|finished)|"
         r"(?:trial|run|job|test|experiment|round|sweep|seed|image|sample|file|episode|game)s? ?#?\d{1,4}"
@@ -353,8 +372,8 @@ def of_a_fold() -> re.Pattern[str]:
 
 @functools.cache
 def of_a_training() -> re.Pattern[str]:
-    """The word by itself, not within a path or the name of a setting."""
-    return re.compile(r"(?<![/\\.=_-])\btrain(?:ing)?\b(?![/\\._-])", re.IGNORECASE)
+    """The word by itself, not within a path or the name of a setting, nor in what transformers advises on loading."""
+    return re.compile(r"(?<![/\\.=_-])(?<!You should probably )\btrain(?:ing)?\b(?![/\\._-])", re.IGNORECASE)
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from allready.evidence.log import closing_words as wording
+from allready.evidence.log.fronts import without_front
 from allready.evidence.log.trouble import is_bad
 
 _TIMES = 5
@@ -35,7 +36,7 @@ _WHOLE_TIME = re.compile(
 """How long all of it took, which is printed behind it."""
 
 _BARE = re.compile(
-    r"^\W*(?:all )?(?:finish(?:ed)?|done|completed?)"
+    rf"^\W*(?:(?:all )?(?:finish(?:ed)?|done|completed?)|{wording.BARE_ELSEWHERE})"
     r"(?:\W*$|[.!] (?=[^.]{0,80}\b(?:saved|written|results?|report|output)\b))",
     re.IGNORECASE,
 )
@@ -68,7 +69,8 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
     if wording.begins().search(own[-1]) is not None:
         return None
     for text, above in zip(reversed(own), [*reversed(own[:-1]), ""], strict=True):
-        is_of_above = wording.bare().match(text) is not None and wording.names_an_act().search(above) is not None
+        is_bare = wording.bare().match(without_front(text)) is not None
+        is_of_above = is_bare and wording.names_an_act().search(above) is not None
         if times[_form(text)] == 1 and _is_of_whole_run(text) and not is_of_above:
             return text
     return None
@@ -102,5 +104,6 @@ def _denies(text: str) -> bool:
 
 def _is_of_whole_run(text: str) -> bool:
     """Whether it is about all that was done."""
+    text = without_front(text)
     is_whole = _WHOLE_TIME.search(text) is not None and _NOT_OF_ALL.search(text) is None and not text.startswith("|")
     return (is_whole or _BARE.match(text) is not None) and not wording.denies(text)

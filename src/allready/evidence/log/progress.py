@@ -55,7 +55,7 @@ _MINOR = re.compile(
 )
 _NUM_EPOCHS = re.compile(
     r"(?:num[_ -]?(?:train[_ -]?)?epochs?|max[_ -]?epochs?|total[_ -]?epochs?|train[_ -]?epochs|n[_ -]?epochs|"
-    r"(?<![\w/])-{0,2}epochs)"
+    r"epochs?[_ -]?num|(?<![\w/])-{0,2}epochs)"
     r"['\"]?\s{0,4}[:= .]\s{0,40}['\"]?(\d{1,9})\b(?![./]\d)|"
     r"\b(?:train\w*|fine-?tun\w*|fit\w*|run\w*)\b[^\d\n]{0,40}?\bfor (\d{1,9}) epochs\b",
     re.IGNORECASE,

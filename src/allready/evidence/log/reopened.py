@@ -2,6 +2,8 @@
 
 import re
 
+from allready.evidence.log.fronts import without_front
+
 _MAX_OPENING = 12
 _MIN_OPENING = 2
 _MIN_SHAPE = 12
@@ -26,7 +28,7 @@ def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int,
     for _, shape in shapes[:_MAX_OPENING]:
         if shape.startswith("Traceback"):
             break
-        if len(shape) >= _MIN_SHAPE and _WORD.search(shape) is not None and shape not in opening:
+        if len(shape) >= _MIN_SHAPE and _WORD.search(without_front(shape)) is not None and shape not in opening:
             opening.append(shape)
     if len(opening) < _MIN_OPENING:
         return ()

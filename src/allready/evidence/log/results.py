@@ -64,16 +64,15 @@ class Results(NamedTuple):
     closes: bool
 
 
-def last_results(
-    lines: Sequence[str], earlier: Sequence[str], is_noise: Callable[[str], bool], trains: Callable[[], bool]
-) -> Results | None:
+def last_results(lines: Sequence[str], earlier: Sequence[str], trains: Callable[[], bool]) -> Results | None:
     """The block of measures that the log ends with; None where it ends otherwise, or where one like it came before.
 
+    `lines`: without what their loggers put in front, and "" for those of libraries.
     `earlier`: lines from the beginning of the log, none of the last.  `trains`: it trains, and does not say for how
     long: then measures may be those of an evaluation in the middle.
     Each of its lines gives at least one measure by its name, or stands in a table or a document of them.
     """
-    last, measures, title = _last_block(lines, is_noise)
+    last, measures, title = _last_block(lines)
     if last < 0 or not measures:
         return None
     shown = [lines[place] for place in measures]
@@ -105,7 +104,7 @@ def _table_from(lines: Sequence[str], first: int) -> int:
     return at
 
 
-def _last_block(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[int, list[int], bool]:
+def _last_block(lines: Sequence[str]) -> tuple[int, list[int], bool]:
     """The place of its last line (-1 without one), those of its measures from behind, whether a title closes it."""
     last = -1
     measures: list[int] = []
@@ -113,7 +112,7 @@ def _last_block(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[
     title = False
     for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MAX_LINES), -1):
         text = lines[at]
-        if not text.strip() or _RULE.match(text) or is_noise(text):
+        if not text.strip() or _RULE.match(text):
             continue
         if _TITLE.match(text) is not None and measures:
             title = title or _ENDS.search(text) is not None

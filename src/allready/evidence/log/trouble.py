@@ -53,7 +53,9 @@ def _harmless() -> re.Pattern[str]:
     return re.compile(
         r"(?<![=:.\w])(?:0|no|zero|without(?: any)?) (?:[a-z]+ ){0,4}?(?:\w*errors?|exceptions?|failures?|failed|"
         r"errored|timeouts?|corrupt(?:ed|ion)?|skipped|missing|dead|lost)\b|\bpress ctrl[ -]?\+?[ -]?c\b|"
+        r"\bto (?:avoid|prevent) (?:\w{1,20} ){0,2}(?:oom|out of memory|\w*errors?|crash(?:es)?|timeouts?)\b|"
         r"\b(?:timeouts?|crash(?:es)?) (?:rates?|ratios?|cases)\b|"
+        r"\berrors? (?:analys[ie]s|histograms?|propagation|correction)\b|"
         r"\berrors? (?:estimates?|bounds?|bars?|rates?|norms?|tolerances?|metrics?|functions?|terms?)\b|"
         r"\bterminated (?:normally|successfully|gracefully|cleanly|properly|of its own accord|on:|on \d|at )|"
         r"\b\d[\d.]{0,9} ?(?:s|ms|sec|seconds?|minutes?)[ -]timeout\b|"
