@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.processes import overcome
-from allready.judging.registry import Layer
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import said, stated
 from allready.model import CRASHES, Culprits, Death, Event, Evidence, Hit, Role, RunEvidence, Severity, clock_time

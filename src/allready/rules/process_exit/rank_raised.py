@@ -91,7 +91,7 @@ def _is_of_torchrun(run: RunEvidence) -> bool:
 def _first_of_several(deaths: Sequence[Death]) -> str:
     """What the first one said, where others say something else."""
     texts = [d.text for d in deaths if d.text]
-    if not texts or shared(texts):
+    if len(set(texts)) < 2:
         return ""
     name, _, words = texts[0].partition(":")
     return words.strip() if all(text.startswith(name) for text in texts) else texts[0]
