@@ -109,7 +109,7 @@ def start(
 
 
 def _check(sinks: object, alerts: object) -> None:
-    """Before any of them is opened, or works in a thread of its own, where nobody would see what is wrong."""
+    """Before any of them is opened, or works in a thread of its own, where an error is only logged, and late."""
     for name, given in (("sinks", sinks), ("alerts", alerts)):
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise UsageError("{name}: a list is needed, not {given!r}", name=name, given=given)
