@@ -13,7 +13,9 @@ from allready.runtime.arguments import functions, whole
 from allready.runtime.evaluation import resilient_evaluation
 from allready.runtime.loop import TrainLoop
 from allready.runtime.metrics import control, tuning
+from allready.runtime.metrics.alerts import Command, Webhook
 from allready.runtime.pace import AdaptiveTimeout
+from allready.runtime.stopping import StopSignals
 
 
 def test_whole_numbers_are_those_of_any_kind() -> None:
@@ -61,6 +63,14 @@ WRONG: dict[str, tuple[str, Callable[[], object]]] = {
     "margin of text": ("margin", lambda: AdaptiveTimeout(margin="5")),  # type: ignore[arg-type]
     "after no call": ("after", lambda: AdaptiveTimeout(after=0)),
     "of no calls": ("last", lambda: control.lateness(-1)),
+    "a hook that is no function": ("alerts", lambda: control.start(alerts=["curl x"])),  # type: ignore[list-item]
+    "hooks that are no list": ("alerts", lambda: control.start(alerts=nothing)),  # type: ignore[arg-type]
+    "a sink that is none": ("int.open", lambda: control.start(sinks=[3])),  # type: ignore[list-item]
+    "no room for a log": ("max_bytes", lambda: control.start(max_bytes=0)),
+    "time of a command": ("timeout_s", lambda: Command(["true"], timeout_s="30")),  # type: ignore[arg-type]
+    "time of a webhook": ("timeout_s", lambda: Webhook("http://a", timeout_s=-1)),
+    "a signal by its name": ("signals", lambda: StopSignals(("SIGTERM",))),  # type: ignore[arg-type]
+    "a signal that none handles": ("signals", lambda: StopSignals((9,))),
     "no time-out": ("adaptive", lambda: tuning.tune(3)),  # type: ignore[arg-type]
 }
 

@@ -280,7 +280,7 @@ class Session:
     def collect_garbage(self) -> None:
         """What is left of an old group in cycles must go before a worker is forked: in the child its end is a crash.
 
-        Python's lock is held meanwhile, on a busy machine for seconds: the hub is told, else this rank were silent.
+        Python's lock is held meanwhile, on a busy machine for seconds: the hub learns it before, and waits that long.
         """
         assert self._link is not None
         self._link.send_first(m.Heartbeat(quiet_s=m.QUIET_S), self._answer_s)

@@ -39,6 +39,9 @@ class StopSignals:
     """
 
     def __init__(self, signals: tuple[int, ...] = SIGNALS) -> None:
+        for number in signals:
+            if number not in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+                raise UsageError("signals: numbers of signals that a process may handle, not {given!r}", given=number)
         self._signals = signals
         self.received = 0
         self._first_s = 0.0

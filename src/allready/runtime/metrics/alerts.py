@@ -18,6 +18,7 @@ from allready.errors import UsageError
 from allready.model import CallFailed, LogBegin, LogLine, RankOut
 from allready.proc.kill import end_child
 from allready.redaction import masked_all
+from allready.runtime.durations import duration
 from allready.runtime.metrics.sinks import event_of, verdict_of
 
 MAX_WAITING = 100
@@ -48,7 +49,8 @@ class Command:
     def __init__(self, command: Sequence[str], *, timeout_s: float = 30.0) -> None:
         if isinstance(command, str) or not command:
             raise UsageError("give the command as a list of words; no shell reads it")
-        self._command, self._timeout_s = list(command), timeout_s
+        self._command = list(command)
+        self._timeout_s = duration(timeout_s, "timeout_s").total_seconds()
 
     def __call__(self, alert: Alert) -> None:
         quiet = subprocess.DEVNULL
@@ -71,7 +73,8 @@ class Webhook:
     def __init__(self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> None:
         if not url.startswith(("https://", "http://")):
             raise UsageError("the address of a webhook begins with https:// or http://")
-        self._url, self._timeout_s = url, timeout_s
+        self._url = url
+        self._timeout_s = duration(timeout_s, "timeout_s").total_seconds()
         self._headers = {"Content-Type": "application/json", "User-Agent": "allready", **(headers or {})}
 
     def __call__(self, alert: Alert) -> None:

@@ -16,7 +16,7 @@ from allready.judging.conclude import Known, conclude
 from allready.judging.engine import judge
 from allready.model import EventLog, Fleet, Lag, LogBegin, Origin, RunEvidence, RuntimeCounts, Verdict, World
 from allready.runtime import recording
-from allready.runtime.arguments import whole
+from allready.runtime.arguments import functions, whole
 from allready.runtime.durations import Duration, duration
 from allready.runtime.exchange import gather_values
 from allready.runtime.messages import Formed, Ranks
@@ -28,6 +28,8 @@ from allready.runtime.metrics.sinks import Sink
 from allready.runtime.session import current
 
 STOP = timedelta(seconds=5)
+_PARTS = ("open", "write", "close")
+"""Of a sink."""
 
 _active: list[Recorder] = []
 os.register_at_fork(after_in_child=_active.clear)  # its threads are the parent's
@@ -77,6 +79,8 @@ def start(
     every_s = duration(every, "every").total_seconds()
     if every_s <= 0:
         raise UsageError("every must be longer than nothing")
+    _check(sinks, alerts)
+    whole(max_bytes, "max_bytes", least=1)
     begin = LogBegin(
         attempt=session.group.attempt,
         rank=session.rank,
@@ -102,6 +106,18 @@ def start(
     _active[:] = [recorder]
     recorder.start()
     recording.listen(recorder)
+
+
+def _check(sinks: object, alerts: object) -> None:
+    """Before any of them is opened, or works in a thread of its own, where an error is only logged, and late."""
+    for name, given in (("sinks", sinks), ("alerts", alerts)):
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise UsageError("{name}: a list is needed, not {given!r}", name=name, given=given)
+        for one in given:
+            if name == "alerts":
+                functions({name: one})
+            else:
+                functions({f"{type(one).__name__}.{part}": getattr(one, part, None) for part in _PARTS})
 
 
 def _size_at_start(formed: Formed | None) -> int:
