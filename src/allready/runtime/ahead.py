@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 CALLS, BATCHES = 32, 16
 """Calls that one question to the GPU is for, and so many times as many that run ahead; the next one waits for the
-oldest of these batches.  In all half of what the queue of a GPU takes: a host that stands still for a while has
-given it work enough before."""
+oldest of these batches.  In all half of what the queue of a GPU takes: with a quarter of that, long rows of calls left
+it without work now and then."""
 SPAN_S = 0.1
 """Between the first and the last of a batch at most: the deadline of the last one counts for all."""
 SHORT_S = 10.0
@@ -116,7 +116,7 @@ class Ahead:
         """To be used again, by stream: the thread may still mark one for the batch before.  In the same stream that is
         later than need be; in another one the next batch would be taken for done."""
         self.is_awake = False
-        """The thread: it need not be told of the next one."""
+        """Whether the thread looks, so that the next one need not wake it."""
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._logged = ""

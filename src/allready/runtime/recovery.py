@@ -30,7 +30,7 @@ from allready.runtime.hang_watch import set_formed
 from allready.runtime.hub import Plan, start
 from allready.runtime.link import RankTaken
 from allready.runtime.pace import AdaptiveTimeout
-from allready.runtime.plain import is_by_gloo, is_timeout_of_gloo, is_torchs
+from allready.runtime.plain import is_by_gloo, is_inside, is_timeout_of_gloo, is_torchs
 from allready.runtime.session import MARGIN_S, Session, begin, current, end, has_left
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
 _CONNECT_S = 15.0
 _RETRY_S = 0.2
+_LOOK_S = 0.5
 _GONE_S = 5.0
 """So long a rank that was started again looks for a hub, which ends soon after the last rank."""
 
@@ -341,8 +342,8 @@ def subgroups() -> Iterator[None]:
 
     Collective: all ranks of the job enter and leave it, also those that are in none of the groups; they meet in a
     `safe_barrier` first.  A failure in one of them is a failure of the job: all ranks get it, all groups are gone, and
-    are to be made again after `recover`.  It is one as well if they are not made within the timeout of the phase, for
-    which torch would wait up to half an hour.
+    are to be made again after `recover`.  It is one as well if a rank still waits in torch for the others once the
+    timeout of the phase is over; torch would wait up to half an hour.
     """
     session = current()
     safe_barrier()
@@ -355,13 +356,16 @@ def subgroups() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _limited(session: Session) -> Iterator[None]:
-    """What is inside fails for all ranks once the timeout of the phase is over: this thread is in a wait of torch's."""
+    """What is inside fails for all ranks if this one is in a wait of torch's once the timeout of the phase is over."""
     has_ended = threading.Event()
     late = m.Fail(epoch=session.member.epoch, cause=FailureCause.DEADLINE)
 
     def watch(limit_s: float) -> None:
-        if not has_ended.wait(limit_s):
-            session.send(late)
+        while not has_ended.wait(limit_s):
+            if is_inside():  # else it makes something else here, and the others may wait for it
+                session.send(late)
+                return
+            limit_s = _LOOK_S
 
     thread = threading.Thread(target=watch, args=(session.timeout_s,), name="allready-making", daemon=True)
     thread.start()
@@ -369,7 +373,7 @@ def _limited(session: Session) -> Iterator[None]:
         yield
     finally:
         has_ended.set()
-        thread.join()
+        thread.join(_LOOK_S)
 
 
 def cause_of(error: BaseException | None) -> FailureCause:
