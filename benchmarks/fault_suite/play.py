@@ -196,8 +196,8 @@ class _Stage:
             self.watch.look()
             now = time.monotonic()
             onset_s = self._onset(job)
-            if onset_s is not None and end_deadline is None:
-                end_deadline = now + setup.limit_s
+            if onset_s is not None and (end_deadline is None or setup.by_ranks):
+                end_deadline = min(start_deadline, now - self._seen_for_s(job)) + setup.limit_s
             if not is_running:
                 self.watch.look()
                 break
@@ -217,6 +217,11 @@ class _Stage:
                 break
         self.shows_s = self._shows(job)
         self.ran = setup.expected.may_run and self._runs()
+
+    def _seen_for_s(self, job: Job) -> float:
+        """How long the fault can be seen so far, where that is not its onset: ranks may take long to come to it."""
+        shows_s = self._shows(job) if self._setup.by_ranks else None
+        return max(0.0, time.time() - shows_s) if shows_s is not None else 0.0
 
     def _stands(self) -> bool:
         expected, layout = self._setup.expected, self._setup.layout

@@ -2,9 +2,12 @@
 
 import dataclasses
 import json
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -18,7 +21,7 @@ from allready.model.fill import placeholders
 from fault_suite import board, labels, page, verdicts
 from fault_suite.command import main
 from fault_suite.machine import OTHER_LIBRARIES, missing
-from fault_suite.play import Options, play
+from fault_suite.play import Options, _Stage, play
 from fault_suite.result import Result, judge
 from fault_suite.rows import ROWS, choose
 from fault_suite.scenario import Answer, Expected, Pick, Row, Setup
@@ -328,6 +331,22 @@ def test_silence_ends_at_the_deadline_and_processes_that_hide_end_too(
 ) -> None:
     result = played(tmp_path, {"hide": True}, monkeypatch, limit_s=1.0)
     assert (result.outcome, result.status) == ("missed", "healthy")
+
+
+def test_a_fault_that_only_ranks_show_has_its_time_from_the_last_rank_that_came_to_it(tmp_path: Path) -> None:
+    """On a busy machine ranks need most of it to import torch."""
+    launched_s, entered_s = time.time() - 1000.0, time.time() - 100.0
+    job = SimpleNamespace(started_s={0: launched_s, 1: launched_s})
+    (tmp_path / "enter").mkdir()
+    for rank in range(2):
+        (tmp_path / "enter" / f"enter-{rank}").write_bytes(struct.pack("<qd", 1, entered_s))
+    seen_for_s = []
+    for by_ranks in (True, False):
+        row = make_row(RANK_3, from_launch=True, by_ranks=by_ranks)
+        stage = _Stage(row, 0, row.setup(0), tmp_path, Options(out=tmp_path))
+        seen_for_s.append(stage._seen_for_s(job))  # type: ignore[arg-type]
+    assert 99.0 < seen_for_s[0] < 900.0
+    assert seen_for_s[1] == 0.0
 
 
 @pytest.mark.lab
