@@ -99,9 +99,9 @@ def may_be_nothing(node: ast.expr, *words: object) -> bool:
 
 
 @cache
-def unknown_of(module: str) -> Names:
-    """Names of values for which a module may give UNKNOWN."""
-    tree = trees()[module]
+def unknown_of(module: str, rule: str = "") -> Names:
+    """Names of values for which a module, or of it what a rule and its helpers are, may give UNKNOWN."""
+    tree = part_of(trees()[module], rule) if rule else trees()[module]
     rows = [(node.keys, node.values) for node in nodes(tree, ast.Dict)]
     given = [
         (key.value, value) for row in rows for key, value in zip(*row, strict=True) if isinstance(key, ast.Constant)
@@ -110,11 +110,28 @@ def unknown_of(module: str) -> Names:
     return frozenset(str(name) for name, value in given if may_be_nothing(value, UNKNOWN))
 
 
+def part_of(tree: ast.Module, rule: str) -> ast.Module:
+    """The function of a rule, and what of its file it uses: the other rules of the file say other sentences."""
+    named = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    waiting, used = [rule], set()
+    while waiting:
+        name = waiting.pop()
+        used.add(name)
+        words = {n.id for n in ast.walk(named[name]) if isinstance(n, ast.Name)}
+        waiting += (words & named.keys()) - used
+    return ast.Module(
+        body=[n for n in tree.body if getattr(n, "name", None) not in named.keys() - used], type_ignores=[]
+    )
+
+
+def own_module(rule: Rule) -> str:
+    assert rule.body is not None
+    return Path(inspect.getsourcefile(rule.body) or "").relative_to(ROOT).as_posix()
+
+
 def modules_of(rule: Rule) -> Iterator[str]:
     """The rule's own module and the helpers that it imports: of its area, and those that fill in a whole hit."""
-    assert rule.body is not None
-    own = Path(inspect.getsourcefile(rule.body) or "").relative_to(ROOT).as_posix()
-    waiting, seen = [own], set()
+    waiting, seen = [own_module(rule)], set()
     while waiting:
         module = waiting.pop()
         seen.add(module)
@@ -162,7 +179,13 @@ def templates() -> tuple[Template, ...]:
             n for s in load_signatures().values() if s.code == code for line in s.lines for n in line.groups
         )
         sets = tuple(some | (needed - groups) for some in sets)
-        may_be = frozenset().union(*sets) if sets else frozenset().union(*map(unknown_of, modules_of(rule)))
+        may_be = (
+            frozenset().union(*sets)
+            if sets
+            else frozenset().union(
+                *(unknown_of(m, rule.name if m == own_module(rule) else "") for m in modules_of(rule))
+            )
+        )
         found += [template(place, both, may_be, sets) for place, both in texts]
     found += [
         template(name, (written(name).explanation, written(name, "zh").explanation), Names(("rank",))) for name in NAMES

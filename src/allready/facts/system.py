@@ -1,4 +1,4 @@
-"""The machine and its operating system."""
+"""The machine, its operating system, and who keeps its clock: the kernel's word, and programs that could report it."""
 
 import contextlib
 from collections.abc import Iterator

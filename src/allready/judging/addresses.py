@@ -1,4 +1,4 @@
-"""IP addresses, and which nodes called at node 0 without joining."""
+"""IP addresses, where those of a name come from, and which nodes called at node 0 without joining."""
 
 import functools
 import ipaddress

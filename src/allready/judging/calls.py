@@ -1,4 +1,5 @@
-"""The calls of all ranks compared, whichever evidence has them: where groups part, and who enters late."""
+"""The calls of all ranks compared, whichever evidence has them: where groups part, who enters late, and what each
+iteration has where markers of iterations stand among the operations."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from allready.evidence.log.nccl import diagnostic_of
 from allready.model import Collectives, NcclDiagnostic
-from allready.preflight.collectives.nccl_library import NcclWords
+from allready.preflight.collectives.nccl_words import NcclWords
 from tests.fleets import check, fleet, healthy_collectives
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "bench" / "nccl_2_32_3.txt"

@@ -10,17 +10,6 @@ import numpy as np
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.templates import DIGIT, HEX, Ints
 
-_SAYS_NOTHING = re.compile(
-    rb"NCCL INFO (?:Trees? |Ring |Pattern |=+|\+ |threadThresholds|Setting affinity|NVLS |P2P Chunksize|Check P2P|"
-    rb"isAll|New proxy|Latency/AlgBw|Max NThreads|CC O|Intra|\[Proxy |Symmetric|Dynamic)"
-)
-
-
-def says_nothing(form: bytes) -> bool:
-    """Whether a line of NCCL's, with or without its numbers, is one of these."""
-    return _SAYS_NOTHING.search(form) is not None
-
-
 _BYTES_BEFORE = 512
 _MAX_KEYS = 50_000
 _MAX_DULL = 10_000
@@ -36,7 +25,20 @@ _PIDS = re.compile(rb".*:(\d{1,10}):\d{1,10} ", re.DOTALL)  # the last one: a ti
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 Span = tuple[int, int]
-_says_nothing = functools.lru_cache(maxsize=4096)(says_nothing)  # each process has the same forms
+_SAYS_NOTHING = re.compile(
+    rb"NCCL INFO (?:Trees? |Ring |Pattern |=+|\+ |threadThresholds|Setting affinity|NVLS |P2P Chunksize|Check P2P|"
+    rb"isAll|New proxy|Latency/AlgBw|Max NThreads|CC O|Intra|\[Proxy |Symmetric|Dynamic)"
+)
+
+
+@functools.lru_cache(maxsize=4096)  # each process has the same forms
+def _says_nothing(form: bytes) -> bool:
+    """Whether a line of NCCL's, with or without its numbers, is one of which a few are enough.
+
+    Each process prints them for each channel or communicator, and no reader takes anything from them but that the
+    process was there.
+    """
+    return _SAYS_NOTHING.search(form) is not None
 
 
 def process_of(text: bytes) -> tuple[str, Span] | None:

@@ -15,16 +15,6 @@ from allready.model import Event, Origin
 from allready.model.events import troubled
 from allready.model.fill import said
 
-
-def lines_of(text: str) -> Iterator[str]:
-    """What `text.split("\\n")` gives."""
-    at = 0
-    while (end := text.find("\n", at)) >= 0:
-        yield text[at:end]
-        at = end + 1
-    yield text[at:]
-
-
 MAX_POSITIONS = 100_000  # ranks of all answers together: the first answer and the last ones are kept
 MAX_ANSWERS = 50_000
 """Answers and events in JSON that are examined; what follows counts as one of the last."""
@@ -98,7 +88,7 @@ class _Reader:
 
     def between(self, text: str, line: int) -> None:
         """Lines outside of answers: a client's talk with the port, MONITOR events, noise of a shell."""
-        for number, item in enumerate(lines_of(text), line) if text else ():
+        for number, item in enumerate(_lines_of(text), line) if text else ():
             self._line(item.strip(), number)
 
     def _line(self, text: str, number: int) -> bool:
@@ -132,7 +122,7 @@ class _Reader:
         from allready.evidence.ras.report import TextReport
 
         report = TextReport(origin)
-        for number, item in enumerate(lines_of(text), line):
+        for number, item in enumerate(_lines_of(text), line):
             if _TEXT_EVENT.match(item.strip()) or _TALK.match(item.strip()):
                 self._line(item.strip(), number)
             else:
@@ -210,3 +200,13 @@ class _Reader:
 
 def _weight(answer: RasAnswer) -> int:
     return 20 + sum(4 + len(g.positions) + len(g.absent) for g in answer.groups)
+
+
+def _lines_of(text: str) -> Iterator[str]:
+    """What `text.split("\\n")` gives, line by line: a list of them takes 50 bytes for each, and a hostile file has
+    millions of empty ones."""
+    at = 0
+    while (end := text.find("\n", at)) >= 0:
+        yield text[at:end]
+        at = end + 1
+    yield text[at:]

@@ -2,40 +2,10 @@
 
 import ctypes
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
-
-from allready.evidence.log.nccl import choice_of, diagnostic_of
-from allready.preflight.collectives.wire import RankLine
-
-MAX_LINES = 1024
-_LONGEST_BYTES = 4096
-_CHOICE, _DIAGNOSTIC = b" Bytes -> Algo ", b"NCCL DIAG ["
-
-
-class NcclWords:
-    """Reads the output of one rank as it comes."""
-
-    def __init__(self) -> None:
-        self._pending = b""
-        self._seen: set[object] = set()
-
-    def feed(self, chunk: bytes) -> Iterator[RankLine]:
-        """What is new in these bytes."""
-        *lines, self._pending = (self._pending + chunk).split(b"\n")
-        self._pending = self._pending[-_LONGEST_BYTES:]
-        for raw in lines:
-            if _CHOICE not in raw and _DIAGNOSTIC not in raw:
-                continue
-            text = raw[:_LONGEST_BYTES].decode(errors="replace")
-            choice, diagnostic = choice_of(text), diagnostic_of(text)
-            found = choice or diagnostic
-            if found is not None and found not in self._seen and len(self._seen) < MAX_LINES:
-                self._seen.add(found)
-                yield RankLine(event="nccl", at=time.monotonic(), choice=choice, diagnostic=diagnostic)
-
 
 _NAMES = ("libnccl.so.2", "librccl.so.1")
 _ID_BYTES = 128

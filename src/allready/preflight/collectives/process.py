@@ -19,7 +19,7 @@ import msgspec
 from allready.model import Phrase, ProcessState, RankState
 from allready.model.fill import said, texts
 from allready.model.operations import SWEEPS
-from allready.preflight.collectives.nccl_library import NcclWords
+from allready.preflight.collectives.nccl_words import NcclWords
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
 from allready.preflight.collectives.wire import POSITION, RankLine, RankOrders
 from allready.proc.cell import CellReader, anonymous_cell

@@ -1,4 +1,4 @@
-"""What a Python process of its own did with the frameworks: imports and lists of devices that fail or hang."""
+"""Imports and lists of devices that fail or hang, and what the ends of the children mean that are asked for them."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The room in /dev/shm."""
+"""What a job needs in /dev/shm: its size and its fill."""
 
 import re
 from collections.abc import Iterator

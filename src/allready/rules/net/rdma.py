@@ -1,4 +1,4 @@
-"""The RDMA ports of a node: their state, rate, address and errors."""
+"""InfiniBand and RoCE ports of a fleet, port by port: their state, rate, address and errors."""
 
 import shlex
 from collections import Counter

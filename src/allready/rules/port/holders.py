@@ -1,4 +1,4 @@
-"""Who holds the master port."""
+"""Who holds the master port, how that is written, and what ends it."""
 
 from collections.abc import Iterator, Mapping
 
