@@ -138,12 +138,6 @@ GOOD = {
         *(f"sigma = 0.{n}" for n in range(10, 20)),
         "[2026-01-02 15:18:28,679][e.py][line:86][INFO] finish evaluation",
     ],
-    "work that is done, and where it lies": [
-        "[INFO] opening 12 files",
-        "[INFO] Export finished",
-        "[INFO] Output CSV : data/all.csv",
-        "[INFO] Rows: 2044",
-    ],
     "results behind a logger's front": [
         f"{LOG_TIME}1,123 - INFO - testing on 300 cases",
         f"{LOG_TIME}2,123 - INFO - FINAL RESULTS:",

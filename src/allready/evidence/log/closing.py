@@ -71,10 +71,6 @@ _COUNTING_NOTHING = (wording.member_done, wording.of_the_best, wording.is_final,
 _ANNOUNCES = re.compile(r"\w\s?(?:\.\.\.|…)\s*$")
 """What is counted begins with such a line: `Step 5/5: building the tree...`."""
 
-_MAX_RECORDS = 40
-_RECORD = re.compile(r"[\W_]*$|\W{0,12}\w[^:=→\n]{0,60}\s{0,20}(?:[:=→]|->)\s{0,20}\S.{0,300}$")
-"""What came out and where it lies, behind the words of an end: `Output : results/all.csv`."""
-
 _DIGITS = re.compile(r"\d+")
 _NUMBERS = re.compile(r"(?<![\d.])\d{2,12}(?![\d.]*\d)")
 _FILE_NUMBERS = re.compile(r"[A-Za-z]\w{0,60}?[_-](\d{2,12})\.\w{1,8}\b")
@@ -403,8 +399,7 @@ class _Ending:
             (wording.of_all().search(text) is not None and (self._is_known(state) or not wording.is_average(text)))
             or (wording.of_best().search(text) is not None and self._is_known(state))
         ) and not wording.denies(text)
-        is_last = not any(wording.word().search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
-        is_closed = is_last or self._has_only_records_behind(at)
+        is_last = not any(wording.word().search(line) for line in self._said[at + 1 :])
         is_result = (
             is_last
             and wording.result().search(text) is not None
@@ -418,7 +413,7 @@ class _Ending:
             wording.tests().search(text) is not None and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
         )
         is_done = (
-            is_closed
+            is_last
             and not self._counting
             and not (state is None and self._has_loop)
             and wording.done().search(text) is not None
@@ -435,7 +430,7 @@ class _Ending:
             )
             and wording.evaluated().search(text) is not None
             and not wording.denies(text)
-            and (is_closed or len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS)
+            and (is_last or len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS)
         )
         is_early = wording.early().search(text) is not None and not wording.denies(text)
         is_of_run = wording.of_the_run().search(text) is not None and not wording.denies(text)
@@ -447,15 +442,6 @@ class _Ending:
             if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
-
-    def _has_only_records_behind(self, at: int) -> bool:
-        """Whether the program's own lines behind this one only say what came out, and where it lies."""
-        behind = [text for text in self._said[at + 1 :] if wording.word().search(text)]
-        if len(set(map(_shape, behind))) < len(behind) > 1:
-            return False  # it goes on
-        return len(behind) <= _MAX_RECORDS and all(
-            _RECORD.match(text) and not (wording.goes_on(text) or wording.begins().search(text)) for text in behind
-        )
 
     def _is_of_an_act(self, at: int, state: Progress | None) -> bool:
         """Whether such words are about something that a training does in between: it is not known how far it will
