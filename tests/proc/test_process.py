@@ -247,12 +247,35 @@ def test_waits_with_a_limit_are_known_by_what_a_stack_calls_their_thread() -> No
             assert started.stdout is not None
             timed, polls, other = map(int, started.stdout.readline().split())
             wanted = {f"0x{timed:016x}": TIMED_WAIT, f"0x{polls:016x}": "poll"}
-            assert until(lambda: limited_waits(other_threads(started.pid), (timed, polls, other)) == wanted)
-            by_number = limited_waits(other_threads(started.pid), ())
+            assert until(
+                lambda: limited_waits(started.pid, other_threads(started.pid), (timed, polls, other)) == wanted
+            )
+            by_number = limited_waits(started.pid, other_threads(started.pid), ())
             assert sorted(by_number.values()) == sorted(wanted.values())
             assert all(name.isdecimal() for name in by_number)
         finally:
             started.kill()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_lock_is_of_several_processes_where_its_memory_is(shared: bool) -> None:
+    """Seen: `std::future` and the joining of a C++ thread wait for a futex that is not marked as private."""
+    futex = 202 if os.uname().machine == "x86_64" else 98
+    text = (
+        "import ctypes, mmap, threading\n"
+        f"memory = mmap.mmap(-1, 4096, mmap.MAP_{'SHARED' if shared else 'PRIVATE'})\n"
+        "word = ctypes.c_int.from_buffer(memory)\n"
+        f"wait = lambda: ctypes.CDLL(None).syscall({futex}, ctypes.byref(word), 0, 0, None)\n"
+        "threading.Thread(target=wait, daemon=True).start()\n"
+        "wait()"
+    )
+    with subprocess.Popen([sys.executable, "-S", "-c", text]) as waits:
+        try:
+            assert until(lambda: syscall_of(waits.pid)[0] == (SHARED_WAIT if shared else "futex"))
+            wanted = [SHARED_WAIT] if shared else []
+            assert until(lambda: [*limited_waits(waits.pid, other_threads(waits.pid), ()).values()] == wanted)
+        finally:
+            waits.kill()
 
 
 def test_locks_are_read_whatever_the_lines_are() -> None:

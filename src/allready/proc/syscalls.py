@@ -7,7 +7,7 @@ from functools import cache
 
 from allready.model.process import ENDS, ON_DESCRIPTORS, POLLS, READS, SHARED_WAIT, TIMED_WAIT
 from allready.proc.clocks import PROC
-from allready.proc.process import open_file, read_long, read_text
+from allready.proc.process import maps_of, open_file, read_long, read_text
 
 # Only calls that a stuck process waits in; numbers are part of the kernel's interface and never change.
 _X86_64 = {
@@ -60,14 +60,17 @@ def syscall_of(pid: int) -> tuple[str | None, str | None]:
 
     ("running", None) while the thread is on a processor; (None, None) when it may not be seen.
     """
-    text, fd = parse_syscall(read_text(f"{PROC}/{pid}/syscall", 512), _names())
+    line = read_text(f"{PROC}/{pid}/syscall", 512)
+    text, fd = parse_syscall(line, _names())
+    if text == SHARED_WAIT and not is_shared(line, maps_of(pid)):
+        text = "futex"
     return text, None if fd is None else open_file(pid, fd)
 
 
 def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | None]:
-    """A line of /proc/PID/syscall -> text (`TIMED_WAIT` for a lock with a time limit, `SHARED_WAIT` for one of several
-    processes, `ON_DESCRIPTORS` behind a select that waits for some and is no mere sleep), descriptor that it waits
-    for."""
+    """A line of /proc/PID/syscall -> text (`TIMED_WAIT` for a lock with a time limit, `SHARED_WAIT` for one that may be
+    of several processes, see `is_shared`, `ON_DESCRIPTORS` behind a select that waits for some and is no mere sleep),
+    descriptor that it waits for."""
     words = line.split()
     if not words:
         return None, None
@@ -88,6 +91,20 @@ def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | N
     if name in _SELECTS and first:
         return name + ON_DESCRIPTORS, None
     return _futex(words[1:]) if name == "futex" else name, None
+
+
+def is_shared(line: str, maps: bytes) -> bool:
+    """Whether the lock of a `SHARED_WAIT` lies in memory that other processes may have, too.
+
+    C++'s futures and the joining of threads wait without the flag that says that a lock is one process's own.
+    """
+    at = int(line.split()[1], 16)
+    for one in maps.splitlines():
+        area, _, rest = one.partition(b" ")
+        begin, _, end = area.partition(b"-")
+        if int(begin, 16) <= at < int(end, 16):
+            return rest[3:4] == b"s"
+    return False
 
 
 def other_threads(pid: int) -> dict[str, str]:
@@ -113,7 +130,7 @@ def other_calls(pid: int, lines: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def limited_waits(lines: Mapping[str, str], handles: Collection[int]) -> dict[str, str]:
+def limited_waits(pid: int, lines: Mapping[str, str], handles: Collection[int]) -> dict[str, str]:
     """In which wait with a time limit, for another process or for a connection each thread is that has one, by what a
     stack dump calls it.
 
@@ -127,6 +144,10 @@ def limited_waits(lines: Mapping[str, str], handles: Collection[int]) -> dict[st
         if below := [thread for thread, at in pointers.items() if at < handle]:
             names[max(below, key=pointers.__getitem__)] = f"0x{handle:016x}"
     calls = {names[thread]: parse_syscall(line, _names())[0] or "" for thread, line in lines.items()}
+    if SHARED_WAIT in calls.values():
+        maps = maps_of(pid)
+        own = {names[t] for t, line in lines.items() if calls[names[t]] == SHARED_WAIT and not is_shared(line, maps)}
+        calls |= dict.fromkeys(own, "futex")
     return {
         name: call
         for name, call in calls.items()

@@ -137,6 +137,20 @@ def test_who_only_stays_behind_is_not_waited_for(works_s: Mapping[int, float], b
     assert (2 not in lag.runs_behind) is waits
 
 
+@cases("seed", [1, 2, 3, 4, 5, 6])
+def test_a_steady_slow_rank_is_waited_for_from_the_first_operations_on(seed: int) -> None:
+    """What all wait for, the network, varies more than the work of any."""
+    chance = random.Random(seed)
+    entered: dict[int, list[float]] = {0: [BEGIN], 1: [BEGIN], 2: [BEGIN]}
+    for _ in range(12):
+        complete = max(times[-1] for times in entered.values()) + 0.02 + chance.uniform(0, 0.005)
+        for rank, times in entered.items():
+            times.append(complete + (0.2 if rank == 2 else 0.1) * chance.uniform(0.9999, 1.0001))
+    [lag] = book(*(word(r, {r: times}, members=(0, 1, 2)) for r, times in entered.items())).lags()
+    assert lag.waited_share[2] > 0.2
+    assert lag.runs_behind == frozenset()
+
+
 def test_a_known_offset_of_a_clock_is_taken_out() -> None:
     skewed = word(2, {2: times(5.0)}, clock_offset_s=5.0, clock_uncertainty_s=0.001)
     [lag] = book(*nodes({0: 0.0, 1: 0.0, 3: 0.0}), skewed).lags()

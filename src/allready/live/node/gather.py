@@ -154,7 +154,7 @@ class Gathering(Struct):
             syscall=syscall,
             open_file=path,
             other_calls=other_calls(pid, others.values()),
-            limited_waits=limited_waits(others, self._handles(rank)) if others else {},
+            limited_waits=limited_waits(pid, others, self._handles(rank)) if others else {},
             lock_holder=file_lock_holder(pid) if (syscall or "").startswith(FILE_LOCKS) else None,
             children=children,
         )
