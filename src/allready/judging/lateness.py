@@ -18,6 +18,8 @@ DRIFTS = 1.6
 """Between two nodes of a job with a slow rank the ratio was 1.5 at most; where no rank waits, it grows with the number
 of operations."""
 MIN_SPREAD_S = 1e-6
+STEADY = 0.01
+"""A late one that varies by less than this share of the wait says nothing of who waits for whom."""
 Times = NDArray[np.float64]
 
 
@@ -90,10 +92,12 @@ def is_awaited(late_s: Times, others_s: Iterable[Times], long_s: float, period: 
             continue
         since_late_s = _spread(other_s[next_ones] - late_s[places], places % period)
         since_own_s = _spread(other_s[next_ones] - other_s[places], places % period)
-        # Of a late one that always works for as long both times vary alike, by what all wait for: then it is a matter
-        # of chance which varies less.
-        waited_s = _spread(late_s[places] - other_s[places], places % period)
-        ratio = min(since_late_s, waited_s) / max(since_own_s, MIN_SPREAD_S)
+        # Of a late one that always works for as long both times vary alike, by what all wait for or by the clock only:
+        # then it is a matter of chance which varies less.
+        waited_s = late_s[places] - other_s[places]
+        varies_s = min(since_late_s, _spread(waited_s, places % period))
+        is_told = varies_s > STEADY * float(np.median(waited_s))
+        ratio = varies_s / max(since_own_s, MIN_SPREAD_S) if is_told else 0.0
         # Clocks of two nodes drift in the one time and not in the other; that shows over many operations.
         ratios.append(ratio / (DRIFTS if len(places) >= MANY_WAITS else 1.0))
     return not ratios or median(ratios) <= 1.0
