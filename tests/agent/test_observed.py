@@ -36,7 +36,7 @@ class Mistaken:
 
 
 class Hub(SimpleNamespace):
-    """That all nodes are told by."""
+    """Keeps what it sends."""
 
     async def send(self, _node: object, kind: str, message: object) -> None:
         self.sent.append((kind, message))
@@ -74,11 +74,11 @@ def test_a_mistake_in_the_diagnosis_ends_the_diagnosis_and_not_the_job(
     ask(found)
     for now in () if found._is_final else (2.0, 3.0):
         asyncio.run(found._judge(now))  # nothing is asked any more
-    [told] = (item for item in found.report.not_checked if item.kind is UncheckedKind.DIAGNOSIS_FAILED)
-    assert f"{where}: unexpected keyword argument" in told.why
+    [noted] = (item for item in found.report.not_checked if item.kind is UncheckedKind.DIAGNOSIS_FAILED)
+    assert f"{where}: unexpected keyword argument" in noted.why
     assert found.report.status is (Status.INTERRUPTED if found._is_final else Status.UNKNOWN)
     shown = [message for kind, message in cast("Any", found)._roll.hub.sent if kind == messages.VERDICT]
-    assert told in shown[-1].report.not_checked  # whoever watches the job learns it, too
+    assert noted in shown[-1].report.not_checked  # `allready watch` shows it, too
 
 
 def test_what_was_found_before_stays() -> None:
