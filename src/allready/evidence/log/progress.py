@@ -144,9 +144,9 @@ def counts(at: int, text: str) -> list[Reading]:
             found.append(Reading(at, "inner", done, total, is_outer=False, is_minor=minor))
     ordinal = _ORDINAL.search(text)
     if ordinal is not None:
-        done, total = int(ordinal["done"] or ordinal["alone"]), ordinal["total"]
-        of_all = None if total is None else int(total)
-        found.append(Reading(at, "ordinal", done, of_all, is_outer=True, is_minor=False))
+        of_all = None if ordinal["total"] is None else int(ordinal["total"])
+        counted = int(ordinal["done"] or ordinal["alone"])
+        found.append(Reading(at, "ordinal", counted, of_all, is_outer=True, is_minor=False))
     if not any(one.is_outer for one in found):
         epoch = _EPOCH.search(text)
         if epoch is not None:
