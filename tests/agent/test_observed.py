@@ -1,22 +1,24 @@
 """The diagnosis is a guest of the job: a mistake in it ends the diagnosis alone."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from allready.agent import messages
 from allready.agent.context import AgentState
 from allready.agent.node_report import NodeReport
 from allready.agent.nodes import NodeTable
 from allready.agent.supervisor import Supervisor
-from allready.model import Report, Status, UncheckedKind
-from tests.agent.test_interruption import report
+from allready.model import Report, Severity, Status, UncheckedKind
+from tests.agent.test_interruption import CTRL_C, report
 from tests.cases import cases
+
+SHOWN = {"is_calm": False, "is_settled": True, "course": None, "last": report(Status.WAITING, Severity.WARNING)}
 
 
 class Mistaken:
     """A monitor in which something is wrong, as where another release was installed over this one meanwhile."""
-
-    is_calm = True
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -25,35 +27,58 @@ class Mistaken:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def answer(*_: object) -> None:
+        def answer(*_: object, **__: object) -> Any:
             if name == self._where:
                 raise TypeError(f"{name}: unexpected keyword argument")
+            return SHOWN.get(name, object() if name == "ask" else None)
 
-        return answer
+        return answer() if name in SHOWN else answer
+
+
+class Hub(SimpleNamespace):
+    """Keeps what it sends."""
+
+    async def send(self, _node: object, kind: str, message: object) -> None:
+        self.sent.append((kind, message))
 
 
 def supervisor(monitor: object, known: Report) -> Supervisor:
-    roll = SimpleNamespace(take_own_facts=lambda: None, fleet=None, hub=SimpleNamespace(nodes={}))
+    roll = SimpleNamespace(take_own_facts=lambda: None, fleet=None, hub=Hub(nodes={}, sent=[]))
     return Supervisor(
         cast("Any", SimpleNamespace(ranks_of_nodes={0: (0, 1)}, num_nodes=1, attempt=0)),
         cast("Any", SimpleNamespace()),
         roll=cast("Any", roll),
         table=NodeTable(AgentState(reports=NodeReport(lambda _report: None)), lambda: None),
         monitor=cast("Any", monitor),
-        comparison=cast("Any", SimpleNamespace(make=lambda *_: False)),
+        comparison=cast("Any", SimpleNamespace(make=lambda *_: False, differences=None)),
         known=lambda: known,
     )
 
 
-@cases("where", ["wants", "judge"])
-def test_a_mistake_in_the_diagnosis_ends_the_diagnosis_and_not_the_job(where: str) -> None:
+@cases(
+    ("where", "ask"),
+    [
+        ("wants", lambda found: asyncio.run(found._judge(1.0))),
+        ("judge", lambda found: asyncio.run(found._judge(1.0))),
+        ("is_calm", Supervisor._is_calm),
+        ("awaits_words", lambda found: found._awaits_words(1.0)),
+        ("is_settled", lambda found: found._is_explained(1.0)),
+        ("take_end", lambda found: asyncio.run(found._end(messages.StopCause.RANK_FAILED))),
+        *((name, lambda found: asyncio.run(found._interrupt(CTRL_C))) for name in ("ask", "freeze", "course")),
+    ],
+)
+def test_a_mistake_in_the_diagnosis_ends_the_diagnosis_and_not_the_job(
+    where: str, ask: Callable[[Supervisor], object]
+) -> None:
     found = supervisor(Mistaken(where), report(Status.HEALTHY))
-    asyncio.run(found._judge(1.0))
-    told = found.report.not_checked[0]
-    assert (found.report.status, told.kind) == (Status.UNKNOWN, UncheckedKind.DIAGNOSIS_FAILED)
-    assert f"{where}: unexpected keyword argument" in told.why
-    asyncio.run(found._judge(2.0))  # nothing is asked any more
-    assert len(found.report.not_checked) == 1
+    ask(found)
+    for now in () if found._is_final else (2.0, 3.0):
+        asyncio.run(found._judge(now))  # nothing is asked any more
+    [noted] = (item for item in found.report.not_checked if item.kind is UncheckedKind.DIAGNOSIS_FAILED)
+    assert f"{where}: unexpected keyword argument" in noted.why
+    assert found.report.status is (Status.INTERRUPTED if found._is_final else Status.UNKNOWN)
+    shown = [message for kind, message in cast("Any", found)._roll.hub.sent if kind == messages.VERDICT]
+    assert noted in shown[-1].report.not_checked  # `allready watch` shows it, too
 
 
 def test_what_was_found_before_stays() -> None:

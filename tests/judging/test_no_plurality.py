@@ -206,7 +206,6 @@ NO_VOTES = {
     "a measurement against others of its kind": ("rules/slow/_blame.py",),
     "the narrowest setting wins": ("model/settings.py",),
     "a distance on a circle, or a range of ports": ("preflight/reach/schedule.py", "preflight/reach/endpoint.py"),
-    "columns of a screen": ("live/watch/screen.py",),
     "the surest of several names of one node": ("evidence/join/identity.py",),
 }  # fmt: skip
 """Why it is no vote where a number is compared with half of another, or the largest or most frequent is asked for."""

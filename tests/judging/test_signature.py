@@ -1,9 +1,11 @@
 """What lines of logs accuse in a run."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.log import read_lines
 from allready.judging import loading, registry
 from allready.judging.engine import judge
@@ -372,3 +374,22 @@ def test_the_value_of_a_variable_is_shown_and_why_a_node_without_lines_is_accuse
         ("nccl.0.log", "rank 0: NCCL_SOCKET_IFNAME=bond7"),
         ("node 1", "nothing shows what NCCL_SOCKET_IFNAME does there; most launchers give all nodes one environment"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "is_accused"),
+    [
+        ("ACL stream synchronize failed, error code:507048", "CUD028", False),
+        ("NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is 507046", "CUD028", False),
+        ("NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is 507015", "CUD029", True),
+        ("The Inner error is reported as above. The current working operator name is HcclAllreduce", "", False),
+    ],
+)
+def test_a_rank_that_waited_on_its_npu_is_not_accused_and_one_whose_kernel_failed_is(
+    words: str, code: str, is_accused: bool
+) -> None:
+    trace = ["Traceback (most recent call last):", '  File "/w/train.py", line 9, in step', f"RuntimeError: {words}"]
+    reading = read_lines([f"[rank2]: {line}" for line in trace], "job.out")
+    verdict = judge_readings([reading], Question(), started=datetime.now(UTC))[0].verdict
+    assert (verdict.code if verdict is not None else "") == code
+    assert (verdict is not None and verdict.culprits.ranks == (2,)) is is_accused

@@ -4,7 +4,7 @@ ended."""
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from allready.judging.loading import load
 from allready.judging.stop_signals import LEAVES_WITHIN_S
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
-from allready.model import Gather, Loss, NodeEvidence, NodeStatus, Report, Status, UncheckedKind
+from allready.model import Gather, Loss, NodeEvidence, NodeStatus, NotChecked, Report, Status, UncheckedKind
 from allready.preflight.check.roll_call import RollCaller
 from allready.report.words import verdict_finding
 from allready.text.reasons import not_checked, reason
@@ -82,6 +82,8 @@ class Supervisor:
         self._known = known
         self._at_start = known()
         self._report: Report | None = None
+        self._failure: NotChecked | None = None  # of the diagnosis
+        self._is_failure_told = False
 
     async def run(self, local: asyncio.Task[object]) -> Outcome:
         """Follow the attempt to its end on all nodes; `local` is node 0's own part in it.
@@ -120,7 +122,7 @@ class Supervisor:
         return self._outcome()
 
     def _awaits_words(self, now: float) -> bool:
-        return self._monitor is not None and not self._is_final and self._monitor.awaits_words(now)
+        return not self._is_final and bool(self._observe(lambda monitor: monitor.awaits_words(now)))
 
     def _outcome(self) -> Outcome:
         from allready.judging.end_causes import end_of_attempt  # no start needs signatures
@@ -158,7 +160,7 @@ class Supervisor:
 
     def _is_calm(self) -> bool:
         is_due = self._failed_s is not None or self._table.interruption is not None
-        return not is_due and (self._monitor is None or self._monitor.is_calm)
+        return not is_due and self._observe(lambda monitor: monitor.is_calm) is not False
 
     def _lost(self) -> dict[int, Loss]:
         return {n: loss for n, loss in self._table.lost.items() if n in self._nodes}
@@ -196,10 +198,16 @@ class Supervisor:
             log.exception("the diagnosis failed; the job goes on without it")
             self._monitor = None
             why = reason(UncheckedKind.DIAGNOSIS_FAILED, error=f"{type(error).__name__}: {error}")
-            status = Status.FAULT if self.report.status is Status.FAULT else Status.UNKNOWN
-            unchecked = (not_checked("live", why), *self.report.not_checked)
-            self._report = replace(self.report, status=status, not_checked=unchecked)
+            self._failure = not_checked("live", why)
+            self._report = self._with_failure(self.report)
             return None
+
+    def _with_failure(self, report: Report) -> Report:
+        """The report, which says that the diagnosis has failed if it has."""
+        if self._failure is None or self._failure in report.not_checked:
+            return report
+        status = Status.FAULT if report.status is Status.FAULT else Status.UNKNOWN
+        return replace(report, status=status, not_checked=(self._failure, *report.not_checked))
 
     def _order(self, monitor: "Monitor", now: float) -> Gather | None:
         order = monitor.wants(now)
@@ -215,23 +223,30 @@ class Supervisor:
         report = self._observe(lambda monitor: monitor.judge(now, time.time()))
         if report is not None:
             await self._send(report)
-        monitor = self._monitor
-        if monitor is None:
-            return
+        elif self._failure is not None and not self._is_failure_told:
+            self._is_failure_told = True
+            await self._send(self.report)
+        again = self._observe(self._last_compared)
+        if again is not None:
+            await self._send(again)
+
+    def _last_compared(self, monitor: "Monitor") -> Report | None:
+        """The newest report, where the facts of the nodes can be compared for the first time, or others are there."""
         self._roll.take_own_facts()
-        if self._comparison.make(self._roll.fleet, self._roll.hub.nodes) and monitor.last is not None:
-            await self._send(monitor.last)
+        return monitor.last if self._comparison.make(self._roll.fleet, self._roll.hub.nodes) else None
 
     def _compared(self, report: Report) -> Report:
         """The report with what the nodes' facts show, as soon as they were compared."""
         differences = self._comparison.differences
-        return report if differences is None else concluded(report, Known(rules=load(), differences=differences))
+        if differences is None:
+            return report
+        return self._observe(lambda _: concluded(report, Known(rules=load(), differences=differences))) or report
 
     async def _send(self, report: Report, *, is_final: bool = False) -> None:
         """Every node shows the report; node 0's own agent does it through the same message."""
         hub = self._roll.hub
         if not is_final:
-            report = self._compared(report)
+            report = self._with_failure(self._compared(report))
             report = replace(report, roll=hub.roll(finished=True) if self._plan.num_nodes > 1 else None)
             self._history.add(report, time.time())
         self._report, self._is_final = report, is_final
@@ -256,8 +271,7 @@ class Supervisor:
     async def _end(self, cause: messages.StopCause, signal: str = "SIGTERM") -> None:
         self._stop = messages.Stop(attempt=self._plan.attempt, cause=cause, signal=signal)
         self._stopped_s = time.monotonic()
-        if self._monitor is not None:
-            self._monitor.take_end(cause, time.time())
+        self._observe(lambda monitor: monitor.take_end(cause, time.time()))
         await self._roll.hub.send(None, messages.STOP, self._stop)
 
     def _cause_to_stop(self, now: float) -> messages.StopCause | None:
@@ -274,7 +288,7 @@ class Supervisor:
         if monitor is None:
             return True
         has_verdict = monitor.last is not None and monitor.last.verdict is not None
-        return failed_for_s > EXPLAINED_S and has_verdict and monitor.is_settled
+        return failed_for_s > EXPLAINED_S and has_verdict and self._observe(lambda one: one.is_settled) is not False
 
     def _hangs_and_must_end(self, now: float) -> bool:
         """Whether the verdict asks for it, and the evidence is in (or does not come)."""
@@ -342,8 +356,8 @@ class Supervisor:
 
     def _with_course(self, report: Report) -> Report:
         """A calm job publishes no reports; how far it came is reported all the same."""
-        course = self._monitor.course if self._monitor is not None else None
-        return report if course is None else replace(report, course=course)
+        course = self._observe(lambda monitor: monitor.course)
+        return self._with_failure(report if course is None else replace(report, course=course))
 
     async def _report_of(self, interruption: Interruption) -> Report:
         """The report of the moment before; a job that seemed to hang is sampled once more."""
@@ -352,24 +366,22 @@ class Supervisor:
         before = self._before(began_s, interruption.time_s)
         if self._is_final or (self._warning is not None and self._is_leaving(time.time())):
             return self.report
-        monitor = self._monitor
-        if monitor is None or began_s < interruption.time_s:
+        if began_s < interruption.time_s:
             return before
         self._feed(now, until_s=began_s)
-        is_suspected = monitor.wants(now) is not None or not monitor.is_calm
-        if not is_suspected:
+        if not self._observe(lambda monitor: monitor.wants(now) is not None or not monitor.is_calm):
             return before
         ended = _ended_ranks(self._table.statuses, before_s=began_s)
-        for evidence in await self._last_evidence(monitor):
-            is_of_before = _ended_ranks({evidence.node_rank: evidence.status}) <= ended
-            kept = monitor.without_moved(evidence) if is_of_before else None  # ranks may have got the signal as well
-            if kept is not None:
-                monitor.take_evidence(kept, now)
-        report = self._compared(monitor.freeze(now, began_s))
-        return better_of(before, report)
+        answers = await self._last_evidence()
+        report = self._observe(
+            _frozen, [a for a in answers if _ended_ranks({a.node_rank: a.status}) <= ended], now, began_s
+        )
+        return before if report is None else better_of(before, self._compared(report))
 
-    async def _last_evidence(self, monitor: "Monitor") -> list[NodeEvidence]:
-        order = monitor.ask("the job is interrupted", with_dump=False)
+    async def _last_evidence(self) -> list[NodeEvidence]:
+        order = self._observe(lambda monitor: monitor.ask("the job is interrupted", with_dump=False))
+        if order is None:
+            return []
         await self._roll.hub.send(None, messages.GATHER, order)
         awaited = self._living_nodes() & set(self._roll.hub.nodes)
         deadline = time.monotonic() + LAST_GATHER_S
@@ -383,6 +395,15 @@ class Supervisor:
                 elif isinstance(item, Lost):
                     awaited.discard(item.node)
         return answers
+
+
+def _frozen(monitor: "Monitor", answers: Iterable[NodeEvidence], now: float, began_s: float) -> Report:
+    """What is known at the end of a job that is interrupted."""
+    for evidence in answers:
+        kept = monitor.without_moved(evidence)  # ranks may have got the signal as well
+        if kept is not None:
+            monitor.take_evidence(kept, now)
+    return monitor.freeze(now, began_s)
 
 
 def _ended_ranks(statuses: Mapping[int, NodeStatus], *, before_s: float = float("inf")) -> set[int]:

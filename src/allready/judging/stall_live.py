@@ -312,7 +312,11 @@ def _serves(rank: _Rank) -> StallCause | None:
     """It waits for a client to connect, itself or in the thread for whose queue it waits: a server without requests may
     wait for hours, and its other ranks with it."""
     threads = rank.stack.threads if rank.stack is not None else ()
-    accepts = any(f.function == "accept" and f.file.endswith("socket.py") for t in threads for f in t.frames[:1])
+    accepts = any(
+        any(f.function == "accept" and f.file.endswith("socket.py") for f in t.frames[:1])
+        and any(map(is_users, t.frames))  # else it is a library's, as `multiprocessing` has one that shares descriptors
+        for t in threads
+    )
     if rank.call not in ACCEPTS and not (accepts and rank.is_in_queue):
         return None
     return rank.cause(StallKind.AWAITS, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE)

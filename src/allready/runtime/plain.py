@@ -70,13 +70,14 @@ def _counts() -> _Counts:
     return found
 
 
-def is_inside() -> bool:
-    """Whether another thread of this process is in a function of torch's that may wait for other ranks."""
+def is_inside(which: int | None = None) -> bool:
+    """Whether another thread of this process, or only the one that is given by its `get_ident`, is in a function of
+    torch's that may wait for other ranks."""
     own = threading.get_ident()
     return any(
         is_torchs(stack_of(innermost))
         for thread, innermost in sys._current_frames().items()  # noqa: SLF001 - there is no other way
-        if thread != own
+        if (thread != own if which is None else thread == which)
     )
 
 

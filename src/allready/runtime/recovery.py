@@ -357,12 +357,12 @@ def subgroups() -> Iterator[None]:
 @contextlib.contextmanager
 def _limited(session: Session) -> Iterator[None]:
     """What is inside fails for all ranks if this one is in a wait of torch's once the timeout of the phase is over."""
-    has_ended = threading.Event()
+    has_ended, maker = threading.Event(), threading.get_ident()
     late = m.Fail(epoch=session.member.epoch, cause=FailureCause.DEADLINE)
 
     def watch(limit_s: float) -> None:
         while not has_ended.wait(limit_s):
-            if is_inside():  # else it makes something else here, and the others may wait for it
+            if is_inside(maker):  # else it makes something else here, and the others may wait for it
                 session.send(late)
                 return
             limit_s = _LOOK_S

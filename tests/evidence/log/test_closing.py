@@ -57,7 +57,32 @@ def _comms(what: str, ranks: int = 2) -> list[str]:
     ]
 
 
+STEPS_ELSEWHERE = {
+    "Russian": ("Эпоха {}/{}: потеря 0.3", "Сохранено"),
+    "German": ("Epoche {}/{} Verlust 0.3", "Ergebnis gespeichert"),
+    "French": ("Époque {}/{} : perte 0.3", "Résultat enregistré"),
+    "Italian": ("Epoca {}/{}: perdita 0.3", "Risultato salvato"),
+    "Portuguese": ("Época {}/{}: perda 0.3", "concluído"),
+    "Japanese": ("エポック {}/{}: 損失 0.3", "結果を保存しました"),
+    "Korean": ("에포크 {}/{}: 손실 0.3", "결과 저장됨"),
+    "Chinese": ("第 {}/{} 轮 损失 0.3", "结果已保存"),
+}
+PARTS_ELSEWHERE = [
+    "Vorverarbeitung abgeschlossen", "Chargement terminé", "Prétraitement terminé.", "Caricamento completato",
+    "Pré-processamento concluído", "Carregamento concluído", "Загрузка завершена", "Инициализация завершена",
+    "Wczytywanie zakończono", "Yükleme tamamlandı", "Khởi tạo hoàn tất", "Đọc mô hình hoàn tất",
+    "Načítání modelu dokončeno", "초기화 완료", "로딩 완료", "読み込みが完了しました", "初期化完了",
+    "集群连接已完成", "准备工作已完成",
+    "Эпоха 8 завершена", "Schritt 8 beendet", "Época 8 concluída", "Epoka 8 zakończono", "Dönem 8 tamamlandı",
+    "Vòng 8 hoàn thành", "Epok 8 selesai", "에포크 8 완료", "エポック 8 完了", "第 8 轮已完成",
+]  # fmt: skip
+
 GOOD = {
+    **{
+        f"all that was counted in {language}": [step.format(n, 50) for n in range(1, 51)] + [words]
+        for language, (step, words) in STEPS_ELSEWHERE.items()
+    },
+    "any work that is done in Russian": ["Чтение файлов", "Обработка a.txt", "Обработка завершена"],
     "the last of several parts": [
         line for n in (1, 2, 3) for line in (f"Seed {n}/3", *(f"Epoch {e}/20 loss {9 / e:.3f}" for e in range(1, 21)))
     ],
@@ -417,6 +442,11 @@ PLAIN_EPOCHS = [f"Epoch {e} loss {9 / e:.3f}" for e in range(1, 38)]
 TRAINING_STEPS = [f"step {n} loss {9 / n:.3f}" for n in range(10, 310, 10)]
 FULL_BAR = "100%|##########| 5000/5000 [00:10<00:00, 500it/s]"
 OPEN = {
+    **{
+        f"a count in {language} that is not at its end": [step.format(n, 100) for n in range(1, 50)] + [words]
+        for language, (step, words) in STEPS_ELSEWHERE.items()
+    },
+    **{f"a part that is done: {words}": ["start", words] for words in PARTS_ELSEWHERE},
     **{
         f"the first of several parts: {part}, {end}": [part, *COUNTED, *end]
         for part in ("Fold 1 of 5", "Seed 1/3", "Running task 1 of 8: cola", "阶段 1/3: 监督微调", "Round 3/50")

@@ -269,6 +269,8 @@ def test_an_own_exit_code_beats_the_closing_signal() -> None:
         ("ERROR: Job failed: exit status 1", [{"kind": "exit", "exit_code": 1}]),
         ("Return code: 0", []),
         ("Return code: 1\n1\n2\n3\nthe next step", []),
+        ("Return code: 1\n===== 4 passed in 3.20s =====", []),
+        ("Return code: 1\n===== 1 failed, 4 passed in 3.20s =====", [{"kind": "exit", "exit_code": 1}]),
         ("expected exit code 1 of the linter", []),
         ("Worker VllmWorkerProcess pid 71 died, exit code: -9",
          [{"kind": "signal", "pid": 71, "signal": "SIGKILL", "exit_code": -9, "first": True}]),

@@ -43,13 +43,20 @@ def test_a_server_without_requests_may_be_all_that_there_is() -> None:
     accepts = stack(0, "user_code")
     by_thread = stack(0, "data_loading", others=("network_wait",))
     main, thread = by_thread.threads
-    waits = replace(thread, frames=(Frame(function="accept", file="/lib/python3.12/socket.py", line=295),))
-    by_thread = replace(by_thread, threads=(replace(main, activity="queue"), waits))
+    accept = Frame(function="accept", file="/lib/python3.12/socket.py", line=295)
+    caller = Frame(function="serve", file="/home/me/serve.py", line=7)
+    by_thread = replace(by_thread, threads=(replace(main, activity="queue"), replace(thread, frames=(accept, caller))))
     for its, call in ((accepts, "accept4"), (by_thread, "futex")):
         for hang_after_s in (60.0, 5.0):
             seen = {0: {"syscall": call}}
             [hit] = ask("LIV006", behind(0), seen=seen, stacks=(its,), live={"hang_after_s": hang_after_s}).hits
             assert (hit.culprits.ranks, hit.confidence) == ((0,), "possible"), (call, hang_after_s)
+    sharer = Frame(function="_serve", file="/lib/python3.12/multiprocessing/resource_sharer.py", line=138)
+    by_library = replace(by_thread, threads=(by_thread.threads[0], replace(thread, frames=(accept, sharer))))
+    [hit] = ask(
+        "LIV006", behind(0), seen={0: {"syscall": "futex"}}, stacks=(by_library,), live={"hang_after_s": 5.0}
+    ).hits
+    assert hit.confidence == "likely"  # it waits for another queue than that thread's
 
 
 def test_a_loop_that_never_ends_is_a_fault_at_once_and_not_beside_a_rank_that_works() -> None:

@@ -450,7 +450,8 @@ class _Ending:
         above = [line for line in self.lines[:at] if line.strip() and not _is_noise(line)]
         if state is None and self._names_the_step(at):
             return True
-        if self._only_prepares and wording.bare().match(text) is not None:
+        is_bare = wording.bare().match(text) is not None
+        if self._only_prepares and is_bare:
             return True
         if self._is_known(state):
             return False
@@ -458,7 +459,6 @@ class _Ending:
             return True
         if wording.of_any_work().search(text) is None:
             return self._has_loop and is_of_an_act(text)
-        is_bare = wording.bare().match(text) is not None
         return self._has_loop and not (is_bare and not (above and wording.names_an_act().search(above[-1])))
 
     @functools.cached_property

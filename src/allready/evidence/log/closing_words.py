@@ -3,6 +3,7 @@
 import functools
 import re
 
+from allready.evidence.log import languages
 from allready.evidence.log.trouble import is_of_some
 
 _SUBJECT = (
@@ -123,15 +124,9 @@ def names_an_act() -> re.Pattern[str]:
     """A line that says what is being done, other than the training itself or its last act."""
     return re.compile(
         r"(?:^|[\]:|>-])\W{0,8}(?!(?:train|fit|fine-?tun|finish|complet|end|exit|shut|clean|clos)\w*ing\b)"
-        r"[A-Za-z]{2,20}ing\b(?!.{0,80}\bfinal\b)",
+        rf"[A-Za-z]{{2,20}}ing\b(?!.{{0,80}}\bfinal\b)|{languages.OF_AN_ACT}",
         re.IGNORECASE,
     )
-
-
-BARE_ELSEWHERE = (
-    r"готово|fertig|terminado|terminé|listo|conclu[ií]do|pronto|finito|selesai|zakończono|hotovo|klaar|完成|完了|완료"
-)
-"""`Done.` in the languages in which people write their scripts."""
 
 
 @functools.cache
@@ -139,7 +134,7 @@ def bare() -> re.Pattern[str]:
     """What is done stands in the line before."""
     return re.compile(
         r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}"
-        rf"(?:(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)|{BARE_ELSEWHERE})\W*$",
+        rf"(?:(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?)|{languages.DONE_ALONE})\W*$",
         re.IGNORECASE,
     )
 
@@ -300,15 +295,7 @@ def done() -> re.Pattern[str]:
         r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?)|\s{0,4}\d{1,7}\s*$)|"
         r"^(?!.*\b(?:checkpoint|ckpt|model|weight|config|cache|vocab|token|arg|param|setting|state|log)).*"
         r"\b(?:saved|written|exported|stored) (?:in|to|as|at|into)\b|"
-        r"^(?!.*(?:checkpoint|ckpt|检查点|模型|权重|配置|缓存|数据集?|下载|加载|初始化|预处理|安装|step|epoch|"
-        r"모델|체크포인트|데이터|モデル|データ|チェックポイント|модел|данн|контрольн|modell|modèle|modelo|modello|daten|données|"
-        r"datos|dati|zwischenst|kontrollpunkt|punto de (?:control|guardado)|points? de contrôle|断点|"
-        r"memuat|dimuat|diunduh|tải|inisialisasi|siap)).*(?:"
-        r"已(?:全部)?(?:保存|完成|结束|导出|写入)|(?:处理|运行|执行|评估|测试|导出|任务|计算|全部|推理)(?:全部)?(?:完成|结束|成功|完毕)|"
-        r"완료|저장(?:됨|했|되었|하였)|종료(?:됨|했|되었)|完了|(?:終了|保存)しました|"
-        r"\b(?:готово|заверш[её]н[оаы]?|сохран[её]н[оаы]?|fertig|abgeschlossen|beendet|gespeichert|termin[ée]e?s?|"
-        r"enregistr[ée]e?s?|terminado|completado|finalizado|guardado|completato|terminato|salvato|"
-        r"selesai|tamamland[ıi]|hoàn (?:thành|tất)|conclu[ií]d[oa]|zakończono|ukończono|dokončeno)\b)",
+        rf"^(?!.*(?:{languages.OF_A_PART})).*(?:{languages.DONE})",
         re.IGNORECASE,
     )
 

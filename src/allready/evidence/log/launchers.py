@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from allready.evidence.log import tracebacks
+from allready.evidence.log.closing_words import tests
 from allready.evidence.log.deaths import HYDRA, DeathDraft, signal_name
 from allready.evidence.log.line import Line
 
@@ -307,7 +308,10 @@ def _shell(here: _Here) -> Iterable[DeathDraft]:
 def _said_code(here: _Here) -> Iterable[DeathDraft]:
     """The code that a wrapper of the program gives as the log's last word; further up it is of a step."""
     match = re.search(_SAID_CODE, here.text)
-    if match is not None and int(match["exit_code"]) and here.lines[-1].number - here.line.number <= _MAX_BEHIND_CODE:
+    if match is None or not int(match["exit_code"]) or here.lines[-1].number - here.line.number > _MAX_BEHIND_CODE:
+        return
+    behind = [line.rest for line in here.following(_MAX_BEHIND_CODE)]
+    if not any(tests().search(text) and " failed" not in text for text in behind):  # else a test asked for it
         yield _made(here, match, kind="exit")
 
 

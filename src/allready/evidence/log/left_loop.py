@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from allready.evidence.log import closing_words as wording
+from allready.evidence.log import languages
 from allready.evidence.log.fronts import without_front
 from allready.evidence.log.trouble import is_bad
 
@@ -36,7 +37,7 @@ _WHOLE_TIME = re.compile(
 """How long all of it took, which is printed behind it."""
 
 _BARE = re.compile(
-    rf"^\W*(?:(?:all )?(?:finish(?:ed)?|done|completed?)|{wording.BARE_ELSEWHERE})"
+    rf"^\W*(?:(?:all )?(?:finish(?:ed)?|done|completed?)|{languages.DONE_ALONE})"
     r"(?:\W*$|[.!] (?=[^.]{0,80}\b(?:saved|written|results?|report|output)\b))",
     re.IGNORECASE,
 )
@@ -44,7 +45,7 @@ _BARE = re.compile(
 
 _TRAINS = re.compile(
     r"\b(?:\w{0,24}_)?(?:loss(?:es)?|lr|learning[ _]rate|grad(?:ient)?[ _]?norm|epochs?|reward|throughput|steps?)\b"
-    r".{0,40}?\d",
+    rf".{{0,40}}?\d|{languages.OF_A_STEP}",
     re.IGNORECASE,
 )
 

@@ -6,12 +6,14 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from allready.evidence.log import languages
 from allready.evidence.log.bars import is_outermost
 from allready.evidence.log.trouble import is_of_a_library
 
 _COUNT = re.compile(
     r"(?P<label>\b(?:global[_ ]?|train(?:ing)?[_ ]?)?(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|updates?|rounds?|"
-    r"episodes?|runs?|trials?|tests?)(?:\(\w{1,20}\))?)['\"]?\s{0,4}[:=#]?\s{0,8}[\[(]?\s{0,8}(?P<done>\d{1,12})"
+    rf"episodes?|runs?|trials?|tests?|{languages.EPOCHS}|{languages.STEPS})"
+    r"(?:\(\w{1,20}\))?)['\"]?\s{0,4}[:=#]?\s{0,8}[\[(]?\s{0,8}(?P<done>\d{1,12})"
     r"[ \t]{0,8}(?:/|(?:out[ \t])?of)[ \t]{0,8}"
     r"(?P<total>\d{1,12})(?![\d.]*[/.]\d)",
     re.IGNORECASE,
@@ -38,8 +40,12 @@ _TABLE = re.compile(
     r"\s{0,12}(?P<done>\d[\d,]{0,14})/(?P<total>\d[\d,]{0,14})(?=\s)(?!\s{1,4}\d{1,2}:\d\d)(?![\s\d]{0,8}[\[━=])"
 )
 _KERAS = re.compile(r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>. ]{2,200}\]|[━╸╺]{2,200})")
+_ORDINAL = re.compile(
+    rf"第?\s?(?P<done>\d{{1,9}})\s?/\s?(?P<total>\d{{1,9}})\s?{languages.ORDINAL}|第\s?(?P<alone>\d{{1,9}})\s?{languages.ORDINAL}"
+)
 _EPOCH = re.compile(
-    r"(?<!max-)(?<!num-)(?<!total-)\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b"
+    rf"(?<!max-)(?<!num-)(?<!total-)\b(?:epoch\b|{languages.EPOCHS})"
+    r"['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b"
     r"(?!\s{0,8}(?:/|(?:out )?of\b|%\|)|\.\d)",
     re.IGNORECASE,
 )
@@ -65,6 +71,7 @@ _FILE = re.compile(r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|
 
 _FILES = (".ckpt", ".pt", ".bin", ".safetensors", ".tar", ".h5", ".np", ".msgpack", ".distcp")
 
+_OUTER = re.compile(rf"(?:train(?:ing)? )?epoch|run|trial|{languages.EPOCHS}", re.IGNORECASE)
 _OF_EPOCHS = {"bar epoch", "bar epochs", "bar training epochs", "bar train epoch"}
 _RESULT = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}\s*\|?$")
 _MANY_RESULTS = 6
@@ -135,6 +142,11 @@ def counts(at: int, text: str) -> list[Reading]:
         if within is not None:
             done, total = int(within["done"]), int(within["total"])
             found.append(Reading(at, "inner", done, total, is_outer=False, is_minor=minor))
+    ordinal = _ORDINAL.search(text)
+    if ordinal is not None:
+        of_all = None if ordinal["total"] is None else int(ordinal["total"])
+        counted = int(ordinal["done"] or ordinal["alone"])
+        found.append(Reading(at, "ordinal", counted, of_all, is_outer=True, is_minor=False))
     if not any(one.is_outer for one in found):
         epoch = _EPOCH.search(text)
         if epoch is not None:
@@ -166,7 +178,7 @@ def _counts_of(head: str) -> tuple[Reading, ...]:
 
 
 def _is_outer(match: re.Match[str]) -> bool:
-    return match["label"].lower().startswith(("epoch", "train epoch", "training epoch", "run", "trial"))
+    return _OUTER.match(match["label"]) is not None
 
 
 def _plain(label: str) -> str:

@@ -76,7 +76,8 @@ _COLLECTIVE = (
     r"GetKeyValue\(\) timed out|JAX distributed service|failed to connect to all addresses|"
     r"Application timeout caused pair closure|WorkNCCL|timed out in blocking wait|failed to recv, got 0 bytes|"
     r"NCCL Last Error:|Work timed out during finalize|HCCL (?:function )?error|Hccl[A-Z]\w{2,40}, error code|"
-    r"call hccl api failed|HcclComm|AclrtSynchronize\w{0,40}, error code"
+    r"call hccl api failed|HcclComm|AclrtSynchronize\w{0,40}, error code|"
+    r"\b[Ss]ynchronize failed, error code: ?(?:107020|507046|507048)\b|working operator name is Hccl"
 )
 
 _LAST_ERROR = r"Last [Ee]rror:"
