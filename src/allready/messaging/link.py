@@ -43,6 +43,7 @@ class Link:
         self._received_s = time.monotonic()
         self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
         self._delivery = Delivery()
+        writer.write(sealed(encode("beat", None), seal))  # node 0 knows by it that its answer came
         self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._send_heartbeats()))
 
     @property
