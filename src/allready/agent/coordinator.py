@@ -107,6 +107,7 @@ class JobCoordinator:
                 await self._open_port_first()
             elif not await self._roll.open_port():
                 return self._not_begun(said("the master port could not be opened"))
+            self._agent.on_meeting()
             await self._roll.call_roll()
             end = self._without_nodes()
             if end is not None:

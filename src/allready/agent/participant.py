@@ -65,7 +65,7 @@ class JobParticipant:
 
     async def run_job(self) -> JobEnd:
         """From the first try to node 0's FINISH, or to this node's own end when node 0 is lost."""
-        link = await self._joiner.find_node_0()
+        link = await self._joiner.find_node_0(on_meeting=self._context.on_meeting)
         if link is None:
             report = await self._joiner.judge_alone(waiting=False)
             return JobEnd(job=NOT_BEGUN, report=closed(report, NOT_BEGUN), why=said("node 0 was not reached"))
