@@ -19,12 +19,11 @@ from allready.judging.conclude import Known, concluded
 from allready.judging.interruption import Interruption, interrupted
 from allready.judging.loading import load
 from allready.messaging.channel import loss_of
-from allready.messaging.link import Link
+from allready.messaging.link import Link, leaving
 from allready.model import EndCause, JobOutcome, Loss, NodeStatus, Report, UncheckedKind
 from allready.model.fill import said
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.joining import Joiner, world_of_one
-from allready.preflight.check.participant import leaving
 from allready.preflight.check.roll_call import FACTS
 from allready.text.reasons import reason
 

@@ -1,5 +1,7 @@
 """A node that has no place in the job loads nothing for it: what it says of the reason comes sooner."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,3 +58,13 @@ async def test_node_0_prepares_for_the_job_once_it_has_its_port(tmp_path: Path) 
             await JobCoordinator(context(port, 0), agent, yields=True).run_job()
     with pytest.raises(Prepared):
         await JobCoordinator(context(port, 0), agent, yields=True).run_job()
+
+
+def test_a_job_begins_without_what_only_a_sweep_or_a_log_needs() -> None:
+    code = (
+        "import sys, allready.agent.entry\n"
+        "unused = 'allready.preflight.collectives', 'allready.evidence.log', 'torch', 'jinja2'\n"
+        "print(*(name for name in sys.modules if name.startswith(unused)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []
