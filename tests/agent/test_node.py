@@ -63,6 +63,7 @@ def context_of(folder: Path) -> AgentContext:
         report_dir=folder,
         addresses=(),
         say=lambda _note: None,
+        on_meeting=lambda: None,
         on_start=lambda: None,
         state=AgentState(reports=NodeReport(lambda _report: None)),
     )

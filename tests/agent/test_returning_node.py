@@ -10,6 +10,7 @@ import pytest
 from allready.agent import messages
 from allready.messaging.link import Link
 from tests.agent.jobs import PRINT_WHO, Job
+from tests.clock import until
 from tests.messaging.test_hub import join
 
 AWAY_S, COMES_S = 0.6, 60.0
@@ -63,3 +64,15 @@ def test_the_job_does_not_begin_without_a_node_that_is_back_at_once(job: Job) ->
     assert plan["world_size"] == 2
     node0.wait(COMES_S)
     assert "of 1 " not in node0.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--no-diagnosis",)])
+def test_that_a_node_was_awaited_is_no_verdict_on_a_job_that_ended_well(job: Job, options: tuple[str, ...]) -> None:
+    script = job.script(PRINT_WHO)
+    node0 = job.node(0, "--wait", "60", *options, script)
+    report = node0.report_dir / "report.json"
+    until(lambda: report.exists() and "JOB001" in report.read_text(), COMES_S)
+    node1 = job.node(1, "--wait", "60", *options, script)
+    assert (node0.wait(COMES_S), node1.wait(COMES_S)) == (0, 0)
+    assert (node0.report()["verdict"], node1.report()["verdict"]) == (None, None)

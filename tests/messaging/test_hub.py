@@ -22,7 +22,7 @@ from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.sockets import listening_socket
 from allready.messaging.wire import GREETING, Hello, encode
-from allready.model import Loss, LossReason, PortHolder
+from allready.model import GAVE_UP, Loss, LossReason, PortHolder
 from tests.cases import cases
 from tests.ports import free_port
 
@@ -87,7 +87,7 @@ async def test_nodes_join_and_messages_go_both_ways() -> None:
         link, contact = await join(port, 1)
         assert link is not None
         assert contact.facts.outcome == "joined"
-        assert hub.nodes == (1,)
+        await until(lambda: hub.nodes == (1,))
         await link.send("facts", {"a": [1, 2]})
         assert await hub.receive(timeout_s=20) == (1, "facts", {"a": [1, 2]})
         big = "x" * 300_000
@@ -220,9 +220,68 @@ async def test_a_node_that_breaks_off_is_lost_and_may_come_back() -> None:
         assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
         assert hub.roll(finished=True).lost == (1,)
         again, _ = await join(port, 1, instance="restarted")
-        assert hub.nodes == (1,)
+        await until(lambda: hub.nodes == (1,))
         assert hub.roll(finished=True).lost == ()
         await stopped(again)
+
+
+def give_up(port: int, node_rank: int) -> None:
+    """Greet, and be gone before node 0's loop runs."""
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.sendall(GREETING + encode("hello", hello(node_rank)))
+
+
+@pytest.mark.parametrize("num_times", [1, 3])
+async def test_a_node_that_gave_node_0_up_before_its_answer_is_no_lost_member(num_times: int) -> None:
+    async with open_hub() as (hub, port):
+        for _ in range(num_times):
+            give_up(port, 1)
+        await until(lambda: any(c.kind == GAVE_UP for c in hub.roll(finished=False).callers))
+        roll = hub.roll(finished=False)
+        assert (roll.missing, roll.lost, hub.nodes, hub.expects_return) == ((1, 2), (), (), False)
+        assert [(c.node_rank, c.name, c.address) for c in roll.callers] == [(1, "gpu1", "127.0.0.1")]
+        with pytest.raises(DeadlineExceeded):
+            await hub.receive(timeout_s=0.0)
+        link, _ = await join(port, 1)
+        await until(lambda: hub.nodes == (1,))
+        assert hub.roll(finished=False).callers == ()
+        await stopped(link)
+        assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
+        assert hub.roll(finished=False).lost == (1,)
+
+
+async def test_a_node_that_does_not_wait_for_node_0s_answer_joins_when_it_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("allready.messaging.contact.HELLO_ANSWER_S", 0.2)
+    async with open_hub() as (hub, port):
+        answer = hub._send_frame
+        late = asyncio.Event()
+
+        async def answer_late(peer: Any, frame: bytes) -> None:
+            await late.wait()
+            await answer(peer, frame)
+
+        monkeypatch.setattr(hub, "_send_frame", answer_late)
+        link, contact = await join(port, 1)
+        assert (link, contact.facts.num_broken) == (None, 1)
+        late.set()
+        await until(lambda: bool(hub.roll(finished=False).callers))
+        assert hub.roll(finished=False).awaited == (1, 2)
+        again, _ = await join(port, 1)
+        await until(lambda: hub.nodes == (1,))
+        await stopped(again)
+
+
+async def test_a_node_that_stops_after_its_greeting_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It did not close the connection: it did not give node 0 up."""
+    monkeypatch.setattr("allready.messaging.hub.SILENCE_S", 0.2)
+    async with open_hub() as (hub, port):
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.sendall(GREETING + encode("hello", hello(1)))
+            assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
+            roll = hub.roll(finished=False)
+            assert (roll.lost, roll.lost_silently, roll.missing) == ((1,), (1,), (2,))
 
 
 async def test_a_lost_node_is_expected_back_for_as_long_as_its_host_knocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,6 +348,7 @@ async def test_a_node_whose_hub_goes_away_is_told() -> None:
     async with open_hub() as (hub, port):
         link, _ = await join(port, 1)
         assert link is not None
+        await until(lambda: hub.nodes == (1,))
         await hub.close()
         with pytest.raises(ExchangeError, match="closed"):
             await link.receive(timeout_s=20)
@@ -316,7 +376,7 @@ async def test_strangers_harm_nothing(words: bytes) -> None:
             await reader.read()  # until the hub closes
         writer.close()
         link, _ = await join(port, 1)
-        assert hub.nodes == (1,)
+        await until(lambda: hub.nodes == (1,))
         assert all(c.kind == "stranger" for c in hub.roll(finished=False).callers)
         await stopped(link)
 

@@ -14,8 +14,12 @@ from allready.model import ClockFacts, NodeStatus
 
 
 class AgentContext(Struct, frozen=True, kw_only=True):
-    """One per agent.  `run_dir`: private, local, ends with the agent.  `on_start`: called before ranks may write to the
-    terminal."""
+    """One per agent.
+
+    `run_dir`: private, local, ends with the agent.  `on_meeting`: called when the nodes may be about to meet: what
+    takes long may be loaded now.  Not before: a node that has no place in the job says why with the processor to
+    itself.  `on_start`: called before ranks may write to the terminal.
+    """
 
     request: RunRequest
     name: str
@@ -24,6 +28,7 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     report_dir: Path
     addresses: tuple[str, ...]
     say: Callable[[Note], None]
+    on_meeting: Callable[[], None]
     on_start: Callable[[], None]
     state: "AgentState"
 

@@ -107,11 +107,13 @@ class JobCoordinator:
                 await self._open_port_first()
             elif not await self._roll.open_port():
                 return self._not_begun(said("the master port could not be opened"))
+            self._agent.on_meeting()
             await self._roll.call_roll()
             end = self._without_nodes()
             if end is not None:
                 await self._roll.send_result(end.report)
                 return end
+            self._judge_who_came()
             return await self._run_ranks()
         except asyncio.CancelledError:
             with contextlib.suppress(ExchangeError, TimeoutError, asyncio.CancelledError):
@@ -175,6 +177,12 @@ class JobCoordinator:
     def _not_begun(self, why: Phrase, cause: EndCause = EndCause.RENDEZVOUS) -> JobEnd:
         job = JobOutcome(exit_code=1, outcome=cause, attempts=0)
         return JobEnd(job=job, report=closed(self._roll.judge(waiting=False), job), why=why)
+
+    def _judge_who_came(self) -> None:
+        """What was found while nodes were awaited is no verdict on the job, where they have come since."""
+        last = self._check.report_series.last
+        if last is not None and last.verdict is not None:
+            self._roll.judge(waiting=True)
 
     async def _gather_offers(self) -> None:
         """What every node brings; node 0's own is known.  One whose connection broke just now may be back at once."""

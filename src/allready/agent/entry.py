@@ -82,10 +82,9 @@ class Job(Struct):
 
     async def _run_in(self, run_dir: Path) -> JobEnd:
         request = self.request
-        if request.framework != "jax":
-            _preload_torch()
         if request.sync_dir is None or "master_addr" in request.sources:
             return await self._run_known(request, run_dir, on_start=self.on_start)
+        self._preload()
         async with self._shared_folder(request.sync_dir) as folder:
 
             def on_start() -> None:
@@ -110,6 +109,7 @@ class Job(Struct):
             report_dir=self.report_dir,
             addresses=own_addresses(),
             say=self.say,
+            on_meeting=self._preload,
             on_start=on_start,
             state=AgentState(reports=NodeReport(lambda report: self._publish(report, run_dir))),
         )
@@ -155,6 +155,10 @@ class Job(Struct):
             if metrics is not None:
                 metrics.close()
             await control.close()
+
+    def _preload(self) -> None:
+        if self.request.framework != "jax":
+            _preload_torch()
 
     def _publish(self, report: Report, run_dir: Path) -> None:
         """Show a report, and leave one for the case that this agent is killed."""

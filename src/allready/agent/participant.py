@@ -19,12 +19,11 @@ from allready.judging.conclude import Known, concluded
 from allready.judging.interruption import Interruption, interrupted
 from allready.judging.loading import load
 from allready.messaging.channel import loss_of
-from allready.messaging.link import Link
+from allready.messaging.link import Link, leaving
 from allready.model import EndCause, JobOutcome, Loss, NodeStatus, Report, UncheckedKind
 from allready.model.fill import said
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.joining import Joiner, world_of_one
-from allready.preflight.check.participant import leaving
 from allready.preflight.check.roll_call import FACTS
 from allready.text.reasons import reason
 
@@ -65,7 +64,7 @@ class JobParticipant:
 
     async def run_job(self) -> JobEnd:
         """From the first try to node 0's FINISH, or to this node's own end when node 0 is lost."""
-        link = await self._joiner.find_node_0()
+        link = await self._joiner.find_node_0(on_meeting=self._context.on_meeting)
         if link is None:
             report = await self._joiner.judge_alone(waiting=False)
             return JobEnd(job=NOT_BEGUN, report=closed(report, NOT_BEGUN), why=said("node 0 was not reached"))

@@ -34,7 +34,7 @@ from allready.messaging.wire import (
     sealed,
     to_json,
 )
-from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall, TokenGap
+from allready.model import GAVE_UP, Caller, Claim, Loss, LossReason, PortHolder, RollCall, TokenGap
 from allready.model.fill import said, texts
 
 log = logging.getLogger(__name__)
@@ -50,10 +50,17 @@ _MAX_CLAIMS_KEPT_REFUSED = 64
 
 
 class _Peer(Struct):
+    """A connection with a node rank.
+
+    `is_member`: it said something after our answer.  Before, it may have given us up: on a machine with more work
+    than processors we serve connections that a node closed long ago, and it is about to try again.
+    """
+
     claim: Claim
     instance: str
     writer: asyncio.StreamWriter
     seal: Seal | None = None
+    is_member: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     delivery: Delivery = field(default_factory=Delivery)
 
@@ -131,13 +138,6 @@ class Hub:
         were too busy to answer at first."""
         return bool(self._lost) and self._served.now_s - self._sign_of_lost_s < RETURN_S
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether every node has what was sent to it: one that never hears that it joined gives up and tries again."""
-        newest_s = max(claim.arrival_s for claim in self._claims)
-        is_old = self.elapsed_s - newest_s > RETURN_S
-        return is_old or not any(writer_state(peer.writer).num_unacked for peer in self._peers.values())
-
     def roll(self, *, finished: bool) -> RollCall:
         return RollCall(
             num_nodes=self._me.num_nodes,
@@ -188,7 +188,7 @@ class Hub:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        here = list(self._peers)
+        here = [rank for rank, peer in self._peers.items() if peer.is_member]
         if self._local is not None:
             here.append(0)
         return tuple(sorted(here))
@@ -287,12 +287,7 @@ class Hub:
             if refused is not None:
                 await self._refuse(peer, reader)
                 return
-            self._claims = [c for c in self._claims if c.refused or c.node_rank != claim.node_rank] + [claim]
             self._peers[claim.node_rank] = peer
-            self._lost.pop(claim.node_rank, None)
-            for key in [k for k in self._callers if k[2] == claim.node_rank or k[:2] == ("half_open", address)]:
-                del self._callers[key]
-            self.changed.set()
             await self._send_frame(peer, encode("joined", {"node_rank": claim.node_rank}))
             await self._read(peer, reader)
         except ExchangeError as error:
@@ -306,6 +301,15 @@ class Hub:
             log.debug("connection of %s ended by close", address)
         finally:
             writer.close()
+
+    def _admit(self, peer: _Peer) -> None:
+        """From now on it belongs to the roll, and its loss is one."""
+        claim, peer.is_member = peer.claim, True
+        self._claims = [c for c in self._claims if c.refused or c.node_rank != claim.node_rank] + [claim]
+        self._lost.pop(claim.node_rank, None)
+        for key in [k for k in self._callers if k[2] == claim.node_rank or k[:2] == ("half_open", claim.address)]:
+            del self._callers[key]
+        self.changed.set()
 
     def _free_rank(self, hello: Hello) -> int:
         """The rank of a node that leaves it to us: the one it had, else the lowest that is free.
@@ -327,6 +331,7 @@ class Hub:
         known = self._peers.get(hello.node_rank)
         if known is not None and known.instance == hello.instance:
             del self._peers[hello.node_rank]
+            self._claims = [c for c in self._claims if c is not known.claim]
             known.writer.close()
 
     def _note_sign_of_lost(self, address: str) -> None:
@@ -468,7 +473,11 @@ class Hub:
                     word, SILENCE_S, is_acknowledged=lambda: writer_state(peer.writer).is_acknowledged
                 )
             except TimeoutError:
+                if not peer.is_member:  # it did not give us up: it stopped, or its machine is gone
+                    self._admit(peer)
                 raise ConnectionLostError(Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)) from None
+            if not peer.is_member:
+                self._admit(peer)
             await self._inbox.room(rank)
             kind, body = decode(payload, flags)
             if kind == "clock":
@@ -484,10 +493,21 @@ class Hub:
             peer.delivery.note(writer_state(peer.writer))
             loss = replace(loss, num_sent=peer.delivery.num_sent, num_resent=peer.delivery.num_resent)
             del self._peers[rank]
+            if not peer.is_member:
+                self._note_given_up(peer.claim, loss)
+                return
             self._lost[rank] = loss
             self._sign_of_lost_s = self._served.now_s
             self._inbox.put(rank, LOST, loss)
             self.changed.set()
+
+    def _note_given_up(self, claim: Claim, loss: Loss) -> None:
+        words = said("its connection ended before it had node 0's answer: {loss}", loss=loss.phrase)
+        self._note(
+            Caller(
+                kind=GAVE_UP, address=claim.address, node_rank=claim.node_rank, name=claim.name, **texts(detail=words)
+            )
+        )
 
     async def _send_frame(self, peer: _Peer, frame: bytes) -> None:
         if peer.writer.is_closing():

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections import deque
+from collections.abc import AsyncIterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ class Link:
         self._received_s = time.monotonic()
         self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
         self._delivery = Delivery()
+        writer.write(sealed(encode("beat", None), seal))  # node 0 knows by it that its answer came
         self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._send_heartbeats()))
 
     @property
@@ -149,3 +151,20 @@ class Link:
                 self._num_segments.append(state.num_segments)
                 self._delivery.note(state)
                 await self.send("beat", None)
+
+
+@contextlib.asynccontextmanager
+async def leaving(link: Link) -> AsyncIterator[None]:
+    """Close the connection in the end; node 0 gets the reason where it would otherwise take it for a loss."""
+    why: str | None = None
+    try:
+        yield
+    except asyncio.CancelledError:
+        why = "interrupted on that node"
+        raise
+    except Exception as error:
+        why = f"failed on that node: {type(error).__name__}: {error}"
+        raise
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await link.close(why)

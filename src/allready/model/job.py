@@ -85,12 +85,16 @@ class TokenGap(StrEnum):
         return cls(text) if text in {gap.value for gap in cls} else None
 
 
+GAVE_UP = "gave_up"
+
+
 class Caller(Struct, frozen=True, kw_only=True):
     """A sign of life at node 0 from a sender that is not in the roll.
 
     kind: "datagram" (a node's UDP call arrived, its TCP connection did not), "half_open" (a SYN arrived and our
-    answer was never acknowledged), "stranger" (something that does not speak our protocol connected), or a `TokenGap`:
-    what it says of itself is not proven.
+    answer was never acknowledged), "gave_up" (a node greeted, and its connection ended before it had our answer),
+    "stranger" (something that does not speak our protocol connected), or a `TokenGap`: what it says of itself is not
+    proven.
     """
 
     kind: str

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.judging.loading import load
-from allready.model import Caller, Confidence, FirewallFacts, LaunchFacts, MasterPortFacts, RollCall
+from allready.model import GAVE_UP, Caller, Confidence, FirewallFacts, LaunchFacts, MasterPortFacts, RollCall
 from allready.model.fill import fill_steps
 from tests.cases import cases
 from tests.fleets import check, claim, fleet, healthy_roll
@@ -35,6 +35,14 @@ def test_claims_no_ranks_when_the_present_nodes_differ_in_nproc() -> None:
 def test_does_not_call_a_node_absent_whose_datagrams_arrive() -> None:
     roll = replace(without(2), callers=(Caller(kind="datagram", address="10.0.0.3", node_rank=2),))
     assert check("JOB001", fleet(4, roll=roll)).state == "clear"
+
+
+def test_tells_of_an_absent_node_that_it_greeted_and_gave_up() -> None:
+    caller = Caller(kind=GAVE_UP, address="10.0.0.3", node_rank=2, name="gpu2", detail="its connection ended")
+    other = replace(caller, address="10.0.0.4", node_rank=3)  # it has come since
+    [hit] = check("JOB001", fleet(4, roll=replace(without(2), callers=(caller, other)))).hits
+    assert hit.culprits.nodes == (2,)
+    assert [(e.node_rank, e.text) for e in hit.evidence if "ended" in e.text] == [(2, "10.0.0.3: its connection ended")]
 
 
 def test_does_not_call_the_only_silent_node_absent_when_connection_attempts_arrive() -> None:

@@ -1,6 +1,7 @@
 """A node's part of a meeting: it finds node 0, and judges alone by what it knows while that does not work."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -32,12 +33,20 @@ class Joiner:
         """How far this node got."""
         return self._contact.facts
 
-    async def find_node_0(self) -> Link | None:
-        """Try until node 0 lets us in; None when it refuses, when waiting cannot help, or when the wait is over."""
+    async def find_node_0(self, *, on_meeting: Callable[[], None] = lambda: None) -> Link | None:
+        """Try until node 0 lets us in; None when it refuses, when waiting cannot help, or when the wait is over.
+
+        Args:
+            on_meeting: called once, when node 0 did not refuse us at the first try.
+        """
         try:
             while True:
                 link = await self._contact.attempt()
-                if link is not None or self._contact.refusal is not None:
+                if self._contact.refusal is not None:
+                    return None
+                if self.contact.attempts == 1:
+                    on_meeting()
+                if link is not None:
                     return link
                 waited_s = self._contact.waited_s
                 patience_s = GIVE_UP_SILENT_S if self.contact.service == "silent" else GIVE_UP_HOPELESS_S

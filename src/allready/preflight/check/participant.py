@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.exchange import to_json
 from allready.messaging.channel import loss_of
-from allready.messaging.link import Link
+from allready.messaging.link import Link, leaving
 from allready.model import ClockFacts, Loss, LossReason, NodeFacts, NotApplicable, Report
 from allready.model.fill import said
 from allready.preflight.check.context import CheckContext
@@ -92,20 +91,3 @@ class Participant:
             )
         self._context.report_series.last = report
         self._context.publish(report)
-
-
-@contextlib.asynccontextmanager
-async def leaving(link: Link) -> AsyncIterator[None]:
-    """Close the connection in the end; node 0 gets the reason where it would otherwise take it for a loss."""
-    why: str | None = None
-    try:
-        yield
-    except asyncio.CancelledError:
-        why = "interrupted on that node"
-        raise
-    except Exception as error:
-        why = f"failed on that node: {type(error).__name__}: {error}"
-        raise
-    finally:
-        with contextlib.suppress(asyncio.CancelledError):
-            await link.close(why)

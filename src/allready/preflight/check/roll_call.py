@@ -114,7 +114,7 @@ class RollCaller:
         while True:
             await self.take_messages(timeout_s=0.2)
             roll = hub.roll(finished=False)
-            if self._is_complete(roll) and hub.clash_since is None and not hub.expects_return and hub.is_settled:
+            if self._is_complete(roll) and hub.clash_since is None and not hub.expects_return:
                 return
             if hub.clash_since is not None and loop.time() - hub.clash_since > SETTLE_S:
                 return

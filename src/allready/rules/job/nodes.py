@@ -12,7 +12,8 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import MAX_EVIDENCE, grouped, listed, seen
 from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, World
-from allready.rules.job._claims import HANDLED, arrived, current, evidence
+from allready.model.fill import words_of
+from allready.rules.job._claims import HANDLED, ROLL_CALL, arrived, current, evidence
 
 CUT_SHORT_S = 10.0
 """A conflict ends the roll call at once: before this, a missing node has not had the time to come."""
@@ -59,7 +60,7 @@ def node_absent(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     That every node rank from 0 to nnodes - 1 has reported to node 0. Only nodes without any sign are named: not one
     whose datagrams or connection attempts arrive, not one that was refused, and none while node 0 itself cannot be
     reached (its port is taken, or its own packet filter drops the port or them) or when a conflict of other nodes has
-    ended the roll call within seconds.
+    ended the roll call within seconds. Of a node that greeted and did not wait for node 0's answer, the evidence tells.
     ## Why it matters
     The job cannot start: torchrun and `init_process_group` wait 60 to 1800 seconds and then name no node.
     ## Check by hand
@@ -99,7 +100,23 @@ def node_absent(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
         },
         # Packets of an unknown node arrive and no answer gets through: then the silent node may well be running.
         confidence=model.Confidence.POSSIBLE if unexplained or misnumbered else model.Confidence.LIKELY,
-        evidence=tuple(arrived(c) for c in [c for c in roll.claims if c.refused is None][:MAX_EVIDENCE]),
+        evidence=(
+            *_given_up(roll, silent),
+            *(arrived(c) for c in [c for c in roll.claims if c.refused is None][:MAX_EVIDENCE]),
+        ),
+    )
+
+
+def _given_up(roll: model.RollCall, nodes: tuple[int, ...]) -> tuple[model.Evidence, ...]:
+    """Of these nodes, those that greeted and did not wait for the answer."""
+    callers = {c.node_rank: c for c in roll.callers if c.kind == model.GAVE_UP}
+    return seen(
+        ROLL_CALL,
+        {
+            n: said("{address}: {what}", address=callers[n].address, what=words_of(callers[n], "detail"))
+            for n in nodes
+            if n in callers
+        },
     )
 
 
