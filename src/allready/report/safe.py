@@ -119,10 +119,12 @@ _UNITS = re.compile(
 def wrapped(text: str, columns: int, *, most: int | None = None) -> list[str]:
     """`text` in lines of this width, of the last of `most` only what fits: broken at blanks and between Chinese
     characters, within a word only where that is longer than a line, behind a comma if it has one."""
+    if columns < 2:
+        return [shorten(text, columns)] if text else []
     lines, line = [], ""
     for unit in _UNITS.finditer(text):
         part = unit[0]
-        if width(line) + width(part) <= columns or columns < 2:
+        if width(line) + width(part) <= columns:
             line += part
             continue
         if line.strip():

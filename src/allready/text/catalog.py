@@ -194,8 +194,13 @@ def say_evidence(item: Evidence, language: str) -> str:
 
 
 def say_phrase(phrase: Phrase, language: str) -> str:
-    """A phrase that this program made, in `language`; English where that lacks it."""
-    return in_english(phrase) if language == "en" else joined_or("", (phrase,), language) or in_english(phrase)
+    """A phrase in `language`; English where that lacks it, and the template as it is where that of a report from
+    elsewhere cannot be filled."""
+    found = joined_or("", (phrase,), language)
+    try:
+        return found or in_english(phrase)
+    except (KeyError, ValueError, IndexError):
+        return phrase.form
 
 
 def say_value(value: object, language: str) -> object:

@@ -201,7 +201,7 @@ def test_several_jobs_are_a_choice_and_not_a_guess(tmp_path: Path) -> None:
             child.stdout.readline()
         done = watch(run_id, "--once", cwd=tmp_path)
         assert done.returncode == 2
-        assert all(f"pid {child.pid}" in done.stderr for child in pair)
+        assert all(f"allready watch {child.pid}" in done.stderr for child in pair)
         assert watch(str(pair[0].pid), "--once", cwd=tmp_path).returncode == 3
         pair[0].kill()
         pair[0].wait(5)

@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from allready.judging.loading import load
 from allready.model import GAVE_UP, Caller, Confidence, FirewallFacts, LaunchFacts, MasterPortFacts, RollCall
-from allready.model.fill import fill_steps
+from allready.model.fill import fill_steps, in_english, said, texts
 from tests.cases import cases
 from tests.fleets import check, claim, fleet, healthy_roll
 from tests.rules.firewalls import drops_of
@@ -38,11 +38,13 @@ def test_does_not_call_a_node_absent_whose_datagrams_arrive() -> None:
 
 
 def test_tells_of_an_absent_node_that_it_greeted_and_gave_up() -> None:
-    caller = Caller(kind=GAVE_UP, address="10.0.0.3", node_rank=2, name="gpu2", detail="its connection ended")
+    words = said("its connection ended before it had node 0's answer: {loss}", loss="reset")
+    caller = Caller(kind=GAVE_UP, address="10.0.0.3", node_rank=2, name="gpu2", **texts(detail=words))
     other = replace(caller, address="10.0.0.4", node_rank=3)  # it has come since
     [hit] = check("JOB001", fleet(4, roll=replace(without(2), callers=(caller, other)))).hits
     assert hit.culprits.nodes == (2,)
-    assert [(e.node_rank, e.text) for e in hit.evidence if "ended" in e.text] == [(2, "10.0.0.3: its connection ended")]
+    [evidence] = [e for e in hit.evidence if "ended" in e.text]
+    assert (evidence.node_rank, evidence.text) == (2, f"10.0.0.3: {in_english(words)}")
 
 
 def test_does_not_call_the_only_silent_node_absent_when_connection_attempts_arrive() -> None:
