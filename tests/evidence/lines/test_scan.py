@@ -93,6 +93,7 @@ CUTS = {
 @pytest.mark.thorough
 @settings(max_examples=10, deadline=None)
 @given(**CUTS)
+@example(seed=23, chunk=1, borders=[237])  # a chunk has one line of each of several processes, in another order
 @example(seed=33602, chunk=1, borders=[1])  # a marker alone in the first part, and the same of no rank in the second
 def test_chunks_and_parts_make_no_difference(seed: int, chunk: int, borders: list[int]) -> None:
     assert_no_difference(seed, chunk, borders)

@@ -81,7 +81,7 @@ class Lines:
         return bytes(self.buffer[start : start + (length if most is None else min(length, most))])
 
     def spliced(self, indexes: Ints) -> tuple[bytes | bytearray, int, Ints]:
-        """Only these lines, one after the other with their newlines; how many bytes, and where each line begins.
+        """Only these lines, in ascending order, with their newlines; how many bytes, and where each line begins.
 
         The buffer itself is given back where nothing has to be left out.  The data goes on with bytes of no meaning.
         """

@@ -66,6 +66,7 @@ class LastLines:
         last = np.full(len(self._names) + 1, -1, np.int64)
         last[table[lines.targets[known]]] = known  # of equal indexes the last one stays; -1 is the place of no process
         names = np.flatnonzero(last[:-1] >= 0)
+        names = names[np.argsort(last[names])]
         at = last[names]
         data, size, places = lines.spliced(at)
         if data is lines.buffer:  # which the next chunk overwrites
