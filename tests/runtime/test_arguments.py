@@ -5,11 +5,12 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from allready.errors import UsageError
 from allready.runtime import recovery, session
-from allready.runtime.arguments import functions, whole
+from allready.runtime.arguments import functions, number, whole
 from allready.runtime.evaluation import resilient_evaluation
 from allready.runtime.loop import TrainLoop
 from allready.runtime.metrics import control, tuning
@@ -29,6 +30,14 @@ def test_whole_numbers_are_those_of_any_kind() -> None:
             whole(wrong, "step")
     with pytest.raises(UsageError, match="step: a whole number from 0 to 6, not 7"):
         whole(7, "step", least=0, most=6)
+
+
+def test_numbers_are_those_of_any_kind_and_a_nan_is_none() -> None:
+    for good in (1, 1.5, np.float32(1.5), np.int64(2)):
+        number(good, "margin", least=1, most=2)
+    for wrong in (True, "1", None, 0.5, np.float32(3), float("nan"), 1j):
+        with pytest.raises(UsageError, match="margin: a number from 1 to 2, not"):
+            number(wrong, "margin", least=1, most=2)
 
 
 def test_a_function_that_may_lack_is_none_or_a_function() -> None:

@@ -3,6 +3,7 @@
 import operator
 import sys
 from collections.abc import Mapping
+from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
@@ -43,12 +44,12 @@ def whole(given: Any, name: str, *, least: int = -MOST, most: int = MOST) -> int
 
 
 def number(given: Any, name: str, *, least: float, most: float = sys.float_info.max) -> None:
-    """A number within bounds, of any kind.
+    """A number within bounds, of any kind, as numpy's; not `True`, which is a mistake here, and not a NaN.
 
     Raises:
         UsageError: it is none, or outside.
     """
-    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    is_number = isinstance(given, Real) and not isinstance(given, bool)
     if is_number and least <= given <= most:
         return
     if most == sys.float_info.max:

@@ -26,7 +26,7 @@ class RankTaken(ExchangeError):  # noqa: N818 - reads as the answer it is
     def __init__(self, rank: int, process: RankProcess) -> None:
         super().__init__(
             f"rank {rank} is there already, as process {process.pid} on {process.host}: two processes have this number"
-            " (RANK)"
+            " (RANK), or that one vanished without closing its connection"
         )
 
 
