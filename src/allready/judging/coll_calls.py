@@ -44,20 +44,29 @@ class StreamCalls:
         """The codes of a range."""
         if begin < self._at:
             self._open()
+        while self._at + len(self._held) <= begin and self._advance():
+            pass
+        if self._at == begin and len(self._held) == end - begin:
+            return self._held
         found = np.full(end - begin, ANY, dtype=np.int64)
         while True:
             low, high = max(begin, self._at), min(end, self._at + len(self._held))
             if low < high:
                 found[low - begin : high - begin] = self._held[low - self._at : high - self._at]
-            following = next(self._rest, None) if high < end else None
-            if following is None:
+            if high == end or not self._advance():
                 return found
+
+    def _advance(self) -> bool:
+        following = next(self._rest, None)
+        if following is not None:
             self._at, self._held = self._at + len(self._held), following
+        return following is not None
 
     def _collectives(self) -> Iterator[Codes]:
+        has_p2p = _P2P in self._codes
         for portion in raw_codes(self._stream):
             codes = self._codes[portion[portion < len(self._codes)]]
-            yield codes[codes != _P2P]
+            yield codes[codes != _P2P] if has_p2p else codes
 
 
 def _numbered(streams: Mapping[int, OpStream]) -> tuple[list[OpShape], dict[int, StreamCalls]]:
