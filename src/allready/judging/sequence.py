@@ -42,7 +42,7 @@ class Calls(Protocol):
         ...
 
     def codes(self, begin: int, end: int) -> Codes:
-        """The codes of a range inside `begin` to `end`; ranges are asked for in rising order."""
+        """The codes of a range inside `begin` to `end`; in rising order it costs least."""
         ...
 
 

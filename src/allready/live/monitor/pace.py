@@ -192,7 +192,7 @@ class PaceBook:
         """
         found = []
         for name, group in sorted(self._groups.items()):
-            if group.first_odd is not None and not _is_mixed(group):
+            if group.first_odd is not None and not _is_mixed(group) and not _is_told_by_all(group):
                 fresh = _mismatch(name, group, group.first_odd)
                 if fresh is not None and (group.mismatch is None or len(fresh.by_rank) >= len(group.mismatch.by_rank)):
                     group.mismatch = fresh
@@ -338,6 +338,12 @@ def _steady_share(waits: Sequence[float], took_s: float) -> float:
 
 def _is_mixed(group: _Group) -> bool:
     return any(line.is_mixed for line in group.lines.values())
+
+
+def _is_told_by_all(group: _Group) -> bool:
+    """Whether the mismatch has the call of every member, so that there is no more to know of it."""
+    known = group.mismatch
+    return known is not None and known.seq == group.first_odd and len(known.by_rank) >= len(group.members) > 0
 
 
 def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
