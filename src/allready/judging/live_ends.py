@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,11 +14,11 @@ from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.operation_names import ALIKE
 from allready.evidence.reading import FlightDump, Reading
 from allready.evidence.stacks.meaning import other_threads_calls
-from allready.judging.flight_calls import calls_of, recorded
+from allready.judging.flight_calls import recorded
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.judging.last_calls import SIZES, call_of_stack
-from allready.judging.majority import is_tie, majority
-from allready.judging.sequence import codes_before, loop_of, out_of_turn
+from allready.judging.majority import majority
+from allready.judging.sequence import KnownCalls, codes_before, loop_of
 from allready.judging.siblings import call_key
 from allready.model import (
     CallSite,
@@ -222,7 +223,9 @@ def _call_of_its_loop(run: RunEvidence, others: _OthersCall) -> Mismatch | None:
     if stated is None:
         return None
     came_bytes, room_bytes = map(int, stated.groups())
-    known = codes_before({r: t for r, t in calls_of(others.tracks).items() if r in others.made}, seq)
+    of = recorded(others.group, others.tracks)
+    calls = {r: own for r, own in of.calls.items() if r in others.made}
+    known = codes_before(calls, seq)
     loop = loop_of(known)
     turn = known[-loop.period :].tolist() if loop is not None else []
     fitting = {
@@ -235,14 +238,12 @@ def _call_of_its_loop(run: RunEvidence, others: _OthersCall) -> Mismatch | None:
     if len(fitting) != 1:
         return None
     [(code, call)] = fitting.items()
-    its = others.tracks[min(others.made)]
-    here = {rank: code} | dict.fromkeys(others.made, its.codes[seq - its.lo])
-    late = out_of_turn(known, here)
-    most = majority(here)
-    if not late or late != (most.odd if most is not None else late if is_tie(here) else ()):
+    calls[rank] = KnownCalls(seq, np.array([code]))
+    found = replace(of, calls=calls, members=(), num_members=0).difference()
+    if found is None or found.seq != seq or not found.late or found.odd != found.late:
         return None
     own_stack = (call_of_stack(s).site for s in run.stacks if s.rank == rank and s.role == "rank")
-    return others.mismatch(replace(call, seq=seq, site=next(own_stack, others.death.site)), late, is_by_turn=True)
+    return others.mismatch(replace(call, seq=seq, site=next(own_stack, others.death.site)), found.late, is_by_turn=True)
 
 
 def _with_shorter_calls(run: RunEvidence, reported: Sequence[Death]) -> RunEvidence:
