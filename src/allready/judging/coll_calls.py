@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec.structs import replace
 
+from allready.evidence.operation_names import ANY
 from allready.evidence.operations.codes import (
     POINT_TO_POINT,
     iteration_of,
@@ -16,7 +17,7 @@ from allready.evidence.operations.codes import (
 )
 from allready.evidence.reading import OpShape, OpStream
 from allready.judging.group_calls import GroupCalls
-from allready.judging.sequence import ANY, Codes
+from allready.judging.sequence import Codes
 from allready.model import Mismatch, Recorder
 
 MIN_AGREEMENT = 2

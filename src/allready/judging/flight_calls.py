@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import version_of
-from allready.evidence.flight.tracks import ANY, Track, is_own_line, operation_at
+from allready.evidence.flight.tracks import Track, is_own_line, operation_at
+from allready.evidence.operation_names import ANY
 from allready.judging.flight_splits import other_splits
 from allready.judging.group_calls import GroupCalls, common_shift, tails
 from allready.judging.sequence import Codes, KnownCalls, first_difference, loop_of

@@ -12,12 +12,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from allready.evidence.operation_names import ANY
 from allready.judging.majority import majority
 
 Codes = npt.NDArray[np.int64]
-
-ANY = 0
-"""Code of a call of which too little is recorded to compare it."""
 
 CHUNK = 4_096
 """Calls that are compared at once."""

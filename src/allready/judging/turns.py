@@ -14,7 +14,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.tracks import ANY, Track
+from allready.evidence.flight.tracks import Track
+from allready.evidence.operation_names import ANY
 from allready.evidence.operations.codes import raw_codes
 from allready.evidence.reading import OpStream
 from allready.judging.majority import is_minority
