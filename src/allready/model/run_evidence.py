@@ -235,7 +235,6 @@ class Mismatch(InGroup, frozen=True, kw_only=True):
     label: str = ""
     missing: tuple[int, ...] = ()
     iteration: int | None = None
-    num_after: int = 0  # operations that differ from here on, as far as counted
     odd: tuple[int, ...] = ()  # the minority; on a tie the half that is out of order, if any
     shift: int | None = None  # operations that the odd ranks made more (or less) here, after which all agree again
     origins: Mapping[int, Origin] = {}  # rank -> where its operation is recorded

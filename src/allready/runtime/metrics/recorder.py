@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from allready.evidence.event_log import SYNCHRONISING
+from allready.evidence.operation_names import SYNCHRONISING
 from allready.model import (
     CallFailed,
     CallWaits,
