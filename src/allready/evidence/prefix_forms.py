@@ -56,13 +56,22 @@ LOGGED_NAME = (
     rf"\[?(?P<level>{LEVEL_NAME})\]?{AFTER_LEVEL}"
 )
 LOGGING = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):(?P<file>[A-Za-z_][\w.\-]{0,200}):"
+CLOUD = (
+    rf"(?:{LEVEL_NAME}|DEFAULT|NOTICE)[\t ]{{1,12}}{DATE}[\t ]{{1,12}}"
+    r"(?P<node>[a-z][\w.\-]{0,100})(?P<gap>[\t ]{1,40})"
+)
+"""What `gcloud` puts in front of a line of a training job: level, time, replica, in columns of tabs or of blanks."""
+
+CLOUD_COLUMN = 16
+
 AFTER_DATE = rf"(?P<file>[A-Za-z_][\w.\-]{{0,200}}): \[(?P<level>{LEVEL_NAME})\] ?"
-COMPOSE = r"(?P<node>[A-Za-z0-9][\w.\-]{0,200}) +\| ?"
+COMPOSE = r"(?:(?:pod|container|deployment|job)/)?(?P<node>[A-Za-z0-9][\w.\-]{0,200}) +\| ?"
 NAMED = r"(?P<node>[A-Za-z][\w.\-]{0,200}): ?"
 STERN = r"(?P<node>[a-z0-9][a-z0-9.\-]{0,200}) [a-z0-9][a-z0-9\-]{0,100} "
 STREAM = r"(?P<node>[A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?"
 RAY = r"\((?:[\w.:<>]{1,200} )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:\-]{1,100}))?\) ?"
 MPI = r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(?P<task>\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?"
+OUTPUT = r"(?:stdout|stderr): ?"
 OUTPUT_TAG = r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)"
 RANK = r"\[rank(?:: ?)?(?P<rank>\d{1,7})\](?:: ?| )"
 RANK_INSIDE = r"\[rank\d{1,7}\]:"
