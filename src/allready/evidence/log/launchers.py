@@ -37,10 +37,12 @@ _CLOSING = (
     r"(?:Sending|Closing) process (?P<pid>\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(?P<signal>SIG\w{2,8})"
 )
 _FORCED = r"Unable to shutdown process (?P<pid>\d{1,9}) via \S{1,30}, forcefully exiting via (?P<signal>SIG\S{0,17})?"
-_FAILED = r"failed \(exitcode: (?P<exit_code>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
-_CHILD = r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit_code>-?\d{1,6})"
-_WORKER = r"\bWorker \w{1,40} pid (?P<pid>\d{1,9}) died, exit code: (?P<exit_code>(?!-15\b|0\b)-?\d{1,6})"
-_RETURNED = r"exits with return code = (?P<exit_code>-?\d{1,6})"
+_FAILED = (
+    r"failed \(exitcode: (?P<exit_code>-?\d{1,10})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
+)
+_CHILD = r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit_code>-?\d{1,10})"
+_WORKER = r"\bWorker \w{1,40} pid (?P<pid>\d{1,9}) died, exit code: (?P<exit_code>(?!-15\b|0\b)-?\d{1,10})"
+_RETURNED = r"exits with return code = (?P<exit_code>-?\d{1,10})"
 _ENDED = r"^# Ended \(code (?P<exit_code>[1-9]\d{0,2})\)"
 _LSF = r"^Exited with (?:exit code (?P<exit_code>\d{1,3})|signal termination: (?:\d{1,3}|(?P<how>[\w ]{1,40})))\."
 _SAID_CODE = (
@@ -49,7 +51,8 @@ _SAID_CODE = (
     r"[Cc]ommand (?:failed|terminated|exited) with (?:exit|non-zero) (?:code|status)(?! 137)|"
     r"[Jj]ob failed: exit (?:code|status)|(?:script|Bash|[Cc]ommand) (?:returned exit code|exited with code))|"
     r"(?:^|[\]:]) {0,3}(?:\w{1,20} ){0,3}(?:[Rr]eturn|[Ee]xit)[ _]?(?:code|status) ?(?:was|is|[:=])) ?"
-    r"[\[(']?(?P<exit_code>-?\d{1,10})[\])']?\.?(?: \(interrupted by signal \d{1,3}: SIG\w{2,8}\))?\s*$"
+    r"[\[(']?(?P<exit_code>-?\d{1,10})[\])']?\.?"
+    r"(?: \((?:interrupted by signal \d{1,3}: SIG\w{2,8}|0x[\dA-Fa-f]{8})\))?\s*$"
 )
 """What a shell's wrapper, an editor, docker compose or a runner of CI writes last."""
 _MAX_BEHIND_CODE = 3
@@ -58,7 +61,7 @@ _LOCAL_RANK = r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})"
 _SRUN = r"error: (?P<node>[\w.\-]{1,255}): tasks? (?P<tasks>[\d,\- ]{1,2000}): (?P<words>.{1,200})"
 _SPAWNED = (
     r"process (?P<local_rank>\d{1,5}) terminated with "
-    r"(?:signal (?P<signal>SIG\w{2,8})|exit code (?P<exit_code>-?\d{1,6}))"
+    r"(?:signal (?P<signal>SIG\w{2,8})|exit code (?P<exit_code>-?\d{1,10}))"
 )
 _MPI = (
     r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (?P<task>\d{1,7}) with PID "

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.evidence.log import flattened
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
 from allready.evidence.stacks.libraries import CALLS
@@ -358,26 +359,12 @@ def read(lines: Sequence[Line], start: int, *, has_header: bool = True) -> Trace
     reader.spawned = None if match is None else int(match[1])
     of_rank = compiled(_OF_RANK).search(opener.text)
     reader.of_ranks = [] if of_rank is None else [int(of_rank[1])]
-    taken, error_lines = [start], []
     if not has_header:
         reader.take(opener)
-    for at in range(start + 1, min(len(lines), start + MAX_SKIPPED)):
-        line = lines[at]
-        if line.prefix.writer != opener.prefix.writer or line.prefix.rank != opener.prefix.rank:
-            continue
-        if not line.continues(opener):
-            if reader.in_message and not reader.expects_header:
-                break
-            continue
-        before = len(reader.failures)
-        verdict = reader.take(line)
-        if verdict is False or len(taken) > MAX_LINES or (verdict is None and not has_header):
-            break
-        if verdict:
-            taken.append(at)
-            reader.last_number = line.number
-            if len(reader.failures) > before:
-                error_lines.append(at)
+    rows = flattened.rows_of(opener.rest) if has_header else []
+    taken, error_lines = (
+        _of_one_line(reader, start, opener, rows) if rows else _followed(lines, start, reader, has_header)
+    )
     root = reader.rooted()
     if root is None:
         return None
@@ -403,6 +390,38 @@ def read(lines: Sequence[Line], start: int, *, has_header: bool = True) -> Trace
         spawned=reader.spawned,
         of_ranks=tuple(reader.of_ranks),
     )
+
+
+def _followed(lines: Sequence[Line], start: int, reader: _Reader, has_header: bool) -> tuple[list[int], list[int]]:
+    """Read the lines below the opener: which of them belong to it, and which of those name an exception."""
+    opener = lines[start]
+    taken, error_lines = [start], list[int]()
+    for at in range(start + 1, min(len(lines), start + MAX_SKIPPED)):
+        line = lines[at]
+        if line.prefix.writer != opener.prefix.writer or line.prefix.rank != opener.prefix.rank:
+            continue
+        if not line.continues(opener):
+            if reader.in_message and not reader.expects_header:
+                break
+            continue
+        before = len(reader.failures)
+        verdict = reader.take(line)
+        if verdict is False or len(taken) > MAX_LINES or (verdict is None and not has_header):
+            break
+        if verdict:
+            taken.append(at)
+            reader.last_number = line.number
+            if len(reader.failures) > before:
+                error_lines.append(at)
+    return taken, error_lines
+
+
+def _of_one_line(reader: _Reader, start: int, opener: Line, rows: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The same of a traceback that stands in its opener's line."""
+    for row in rows:
+        if reader.take(Line(opener.number, row, opener.prefix._replace(rest=row))) is False:
+            break
+    return [start], [start] * len(reader.failures)
 
 
 def _line_before(lines: Sequence[Line], start: int) -> Line | None:
