@@ -281,6 +281,7 @@ class _Parser:
             return self._bracketed_date(date)
         return (
             self._takes(forms.MPI)
+            or (self.pos == 0 and self._takes(forms.NUMBER))
             or self._ucx()
             or self._takes(forms.UPTIME, kind="kernel")
             or self._bracketed_time(forms.TIME)
@@ -380,7 +381,7 @@ class _Parser:
         text, pos = self.text, self.pos
         if (text[pos] in "IWEF" and self._glog(pos)) or self._takes(forms.LOGGING, kind="python"):
             return True
-        if self._takes(forms.OUTPUT) or (pos == 0 and self._cloud()):
+        if self._takes(forms.OUTPUT) or self._takes(forms.ENGINE) or (pos == 0 and self._cloud()):
             return True
         match = compiled(forms.SYSLOG).match(text, pos)
         if match is not None:

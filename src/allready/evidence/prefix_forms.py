@@ -69,10 +69,19 @@ COMPOSE = r"(?:(?:pod|container|deployment|job)/)?(?P<node>[A-Za-z0-9][\w.\-]{0,
 NAMED = r"(?P<node>[A-Za-z][\w.\-]{0,200}): ?"
 STERN = r"(?P<node>[a-z0-9][a-z0-9.\-]{0,200}) [a-z0-9][a-z0-9\-]{0,100} "
 STREAM = r"(?P<node>[A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?"
-RAY = r"\((?:[\w.:<>]{1,200} )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:\-]{1,100}))?\) ?"
+RAY = r"\((?:[\w.:<>]{1,200} )?(?:rank=\d{1,7} )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:\-]{1,100}))?\) ?"
 MPI = r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(?P<task>\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?"
 OUTPUT = r"(?:stdout|stderr): ?"
 OUTPUT_TAG = r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)"
+ENGINE = (
+    rf"(?P<level>{LEVEL_NAME}) \d\d-\d\d \d\d:\d\d:\d\d (?:\[(?P<file>[\w./]{{1,200}}\.py:\d{{1,7}})\]|"
+    r"[\w./]{1,200}\.py:\d{1,7}\])(?: |$)"
+)
+"""vLLM's logger, with the day and without the year; of each line of a traceback, which it logs before it ends."""
+
+NUMBER = r"\[(?P<local_rank>\d{1,6})\]:(?= *\S)"
+"""A rank's number as runners of Megatron put it in front; alone on a line it begins an entry of torchrun's table."""
+
 RANK = r"\[rank(?:: ?)?(?P<rank>\d{1,7})\](?:: ?| )"
 RANK_INSIDE = r"\[rank\d{1,7}\]:"
 GLOG_IN_CPP = (

@@ -51,6 +51,10 @@ def parts(text: str) -> dict[str, Any]:
         ("worker-1  | ", {"node": "worker-1"}),
         ("worker1 | ", {"node": "worker1"}),
         ("pod/worker-1 | ", {"node": "worker-1"}),
+        ("stderr: ", {}),
+        ("[7]:", {"local_rank": 7}),
+        ("(EngineCore_DP0 pid=2685) ERROR 11-20 12:00:18 [core.py:842] ", {}),
+        ("(VllmWorker rank=3 pid=2685) ERROR 11-20 12:00:18 multiproc_worker_utils.py:240] ", {}),
         ("2026-11-20T12:00:18Z pod/worker-1 | ", {"outer_time_s": NOON, "node": "worker-1"}),
         ("2026-11-20 12:00:18 pod/worker-1 | ", {"time_s": NOON, "node": "worker-1"}),
         ("12:00:18 pod/worker-1 | ", {"time_s": NOON, "node": "worker-1"}),
@@ -215,6 +219,10 @@ def test_the_indentation_of_a_traceback_stays() -> None:
     assert parse('[rank2]:   File "x.py", line 1, in f', CLOCK).rest == '  File "x.py", line 1, in f'
     assert parse('[default2]:  File "x.py", line 1, in f', CLOCK).rest == '  File "x.py", line 1, in f'
     assert parse('3:   File "x.py", line 1, in f', CLOCK).rest == '  File "x.py", line 1, in f'
+
+
+def test_a_number_alone_begins_an_entry_of_a_table() -> None:
+    assert parse("[1]:", CLOCK).rest == "[1]:"
 
 
 def test_the_indentation_behind_a_column_stays() -> None:

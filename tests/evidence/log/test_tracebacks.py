@@ -593,3 +593,24 @@ def test_words_below_the_name_of_an_exception_that_stands_alone_are_its_words() 
         found = death(f"lightning.fabric.utilities.exceptions.MisconfigurationException: \n{below}")
         assert below.strip().split("\n")[0] in found.text
     assert not read("ValueError:\nstep 1\nOSError: no\n  here\nstep 2\n").deaths
+
+
+def test_what_led_to_an_exception_counts_where_only_its_last_line_is_left() -> None:
+    cut = "KeyError: 'backbone.weight'\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    assert death(cut + PLAIN).text == "KeyError: 'backbone.weight'"
+    assert death("step 9\n\nDuring handling of the above exception, another exception occurred:\n\n" + PLAIN).text == (
+        "ValueError: bad sample in shard 17"
+    )
+
+
+LAUNCHED = """\
+Traceback (most recent call last):
+  File "/opt/cli.py", line 9, in <module>
+    subprocess.run(cmd, check=True)
+subprocess.CalledProcessError: Command '['accelerate', 'launch']' returned non-zero exit status 1.
+"""
+
+
+def test_a_failed_command_s_own_exception_is_the_cause() -> None:
+    assert death(PLAIN + LAUNCHED).text == "ValueError: bad sample in shard 17"
+    assert "CalledProcessError" in death(LAUNCHED).text

@@ -7,7 +7,8 @@ ABORTED = "RuntimeError: NCCL communicator was aborted."
 
 
 def lost(rank: int | None = 2, **changes: Any) -> Death:
-    return death(rank, **({"text": ABORTED, "is_collective_error": True} | changes))
+    known: dict[str, Any] = {"text": ABORTED, "is_collective_error": True}
+    return death(rank, **(known | changes))
 
 
 def test_an_error_of_the_library_alone_is_told_and_accuses_nobody() -> None:

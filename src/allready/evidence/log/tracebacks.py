@@ -18,6 +18,7 @@ MAX_SKIPPED = 3000
 MAX_MESSAGE_LINES = 30
 MAX_KEPT = 60
 _MAX_SAID_LINES = 2
+_MAX_CUT = 6  # lines above a header: an exception, and the words that it led to another one
 
 _FRAME = r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?'
 _RICH_FRAME = r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})"
@@ -365,7 +366,7 @@ def read(lines: Sequence[Line], start: int, *, has_header: bool = True) -> Trace
     taken, error_lines = (
         _of_one_line(reader, start, opener, rows) if rows else _followed(lines, start, reader, has_header)
     )
-    root = reader.rooted()
+    root = (_cut_above(lines, start) if has_header else None) or reader.rooted()
     if root is None:
         return None
     while len(taken) > 1 and not lines[taken[-1]].rest.strip():
@@ -422,6 +423,20 @@ def _of_one_line(reader: _Reader, start: int, opener: Line, rows: Sequence[str])
         if reader.take(Line(opener.number, row, opener.prefix._replace(rest=row))) is False:
             break
     return [start], [start] * len(reader.failures)
+
+
+def _cut_above(lines: Sequence[Line], start: int) -> Failure | None:
+    """The exception that led to this one, where its own traceback is cut and only its last line is left."""
+    opener = lines[start].prefix
+    near = (line for line in lines[max(0, start - _MAX_CUT) : start] if line.prefix.writer == opener.writer)
+    above = [line.rest.strip() for line in near if line.prefix.rank == opener.rank]
+    words = [text for text in above if text]
+    if len(words) < 2 or not words[-1].startswith(_CHAIN):
+        return None
+    error = compiled(_ERROR).match(words[-2])
+    if error is None or not error[2] or compiled(_EXCEPTION).search(error[1]) is None:
+        return None
+    return Failure(error[1], error[2][:2000])
 
 
 def _line_before(lines: Sequence[Line], start: int) -> Line | None:
