@@ -354,7 +354,7 @@ class _Parser:
         if self._takes(forms.TSL, kind="glog"):
             return True
         self._logger(pos)
-        if end is not None and not found.get("level") and text[pos] == ":":
+        if end is not None and not found.get("level") and text[pos] in ": ":
             self.pos = end.end()
         return True
 

@@ -28,7 +28,7 @@ TSL = r": (?P<level>[IWEFD]) +(?:\d{1,20} )?(?P<file>[^\s:\]\[]{1,300}:\d{1,7})\
 STAMP_END = r": |:$| \| "
 CRI = r" (?:stdout|stderr) [FP] "  # what Kubernetes' nodes put behind the stamp of a container's line
 DETERMINED = r"(?:[0-9a-f]{6,64} )?\|\| ?"
-TABLE = r" {0,60}\| (?=\d{4}-\d\d-\d\dT|\[rank\d)"
+TABLE = r"(?: {0,60}\|){1,4} (?=\d{4}-\d\d-\d\d[T ]\d\d:|\[rank\d)"
 """A column in front of the stamp (CloudWatch) or of the rank (a table of a benchmark)."""
 
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
@@ -69,7 +69,7 @@ COMPOSE = r"(?:(?:pod|container|deployment|job)/)?(?P<node>[A-Za-z0-9][\w.\-]{0,
 NAMED = r"(?P<node>[A-Za-z][\w.\-]{0,200}): ?"
 STERN = r"(?P<node>[a-z0-9][a-z0-9.\-]{0,200}) [a-z0-9][a-z0-9\-]{0,100} "
 STREAM = r"(?P<node>[A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?"
-RAY = r"\((?:[\w.:<>]{1,200} )?(?:rank=\d{1,7} )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:\-]{1,100}))?\) ?"
+RAY = r"\((?:[\w.:<>\-]{1,200},? )?(?:rank=\d{1,7},? )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:\-]{1,100}))?\) ?"
 MPI = r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(?P<task>\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?"
 OUTPUT = r"(?:stdout|stderr): ?"
 OUTPUT_TAG = r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)"

@@ -284,6 +284,14 @@ def test_launchers_shells_and_kernels_say_who_died(text: str, deaths: list[dict[
     assert told(text) == deaths
 
 
+def test_paddle_s_launcher_says_which_rank_failed() -> None:
+    words = "Container rank 3 status failed cmd ['python', '-u', 'train.py'] code 1 log log/workerlog.3"
+    [found] = read(f"LAUNCH ERROR 2022-11-21 02:35:54,385 Container failed !!!\n{words}\n").deaths
+    assert (found.rank, found.exit_code, found.kind, found.is_own) == (3, 1, "exit", True)
+    [victim] = read(f"Failed, NCCL error NCCLTools.h:227 'unhandled cuda error'\n{words}\n").deaths
+    assert not victim.is_own
+
+
 @cases(
     ("text", "signal"),
     [

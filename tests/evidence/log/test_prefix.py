@@ -52,6 +52,8 @@ def parts(text: str) -> dict[str, Any]:
         ("worker1 | ", {"node": "worker1"}),
         ("pod/worker-1 | ", {"node": "worker-1"}),
         ("stderr: ", {}),
+        ("  |   |   | 2026-11-20 12:00:18 | ", {"time_s": NOON}),
+        ("(worker1, rank=1, pid=2685, ip=10.0.0.2) ", {"node": "10.0.0.2"}),
         ("[7]:", {"local_rank": 7}),
         ("(EngineCore_DP0 pid=2685) ERROR 11-20 12:00:18 [core.py:842] ", {}),
         ("(VllmWorker rank=3 pid=2685) ERROR 11-20 12:00:18 multiproc_worker_utils.py:240] ", {}),

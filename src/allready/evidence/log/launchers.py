@@ -110,6 +110,7 @@ _PALS = (
     r"^(?P<node>[\w.\-]{1,255}): rank (?P<rank>\d{1,7}) "
     r"(?:died from signal (?P<number>\d{1,3})|exited with code (?P<exit_code>\d{1,3}))"
 )
+_PADDLE = r"^Container rank (?P<rank>\d{1,7}) status failed cmd .{0,4000}\] code (?P<exit_code>-?\d{1,10}) log "
 _DUMPING = "Terminating the process after attempting to dump debug info"
 _JAX_ENDS = ("JAX distributed service detected", "coordinator detected missing heartbeats")
 _ENDING = "taking the entire process down"
@@ -468,6 +469,14 @@ def _lost_a_peer(words: str) -> bool:
     return tracebacks.Failure("RuntimeError", words).is_collective_error
 
 
+def _paddle(here: _Here) -> Iterable[DeathDraft]:
+    """Paddle's launcher, below the last lines of the first rank's log."""
+    match = re.search(_PADDLE, here.text)
+    if match is not None:
+        is_lost = any(_lost_a_peer(other.rest) for other in here.preceding(MAX_LINES_NEAR))
+        yield _made(here, match, is_collective_error=is_lost)
+
+
 def _own_end(here: _Here) -> Iterable[DeathDraft]:
     is_library = _ENDING in here.text or _DUMPING in here.text or any(mark in here.text for mark in _JAX_ENDS)
     if is_library or (here.line.prefix.kind == "glog" and here.line.prefix.level == "FATAL"):
@@ -510,6 +519,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("terminate called after throwing",), _terminate),
     (("exit with status code",), _horovod),
     ((" died from signal ", " exited with code "), _pals),
+    (("status failed cmd",), _paddle),
     ((" code", " status", "_code"), _said_code),
     (("Exited with exit code", "Exited with signal termination", "# Ended (code "), _lsf),
     ((": line ", "Killed", "Terminated", "Segmentation fault", "Bus error", "Aborted"), _shell),

@@ -427,10 +427,12 @@ def _of_one_line(reader: _Reader, start: int, opener: Line, rows: Sequence[str])
 
 def _cut_above(lines: Sequence[Line], start: int) -> Failure | None:
     """The exception that led to this one, where its own traceback is cut and only its last line is left."""
-    opener = lines[start].prefix
-    near = (line for line in lines[max(0, start - _MAX_CUT) : start] if line.prefix.writer == opener.writer)
-    above = [line.rest.strip() for line in near if line.prefix.rank == opener.rank]
-    words = [text for text in above if text]
+    opener = lines[start]
+    near = (line for line in lines[max(0, start - _MAX_CUT) : start] if line.number >= opener.number - _MAX_CUT)
+    of_it = (
+        line for line in near if (line.prefix.writer, line.prefix.rank) == (opener.prefix.writer, opener.prefix.rank)
+    )
+    words = [text for line in of_it if (text := line.rest.strip())]
     if len(words) < 2 or not words[-1].startswith(_CHAIN):
         return None
     error = compiled(_ERROR).match(words[-2])

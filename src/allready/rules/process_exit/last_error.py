@@ -42,7 +42,7 @@ def last_error(run: RunEvidence) -> Iterator[Hit]:
         return  # a shell, which says why the command failed of which the program complains
     yield Hit(
         values={"text": ended[0].error},
-        confidence=Confidence.LIKELY,
+        confidence=Confidence.POSSIBLE,
         evidence=tuple(evidence(c.origin, c.error, None) for c in ended[:4]),
     )
 
