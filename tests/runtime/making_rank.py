@@ -67,7 +67,12 @@ def main() -> None:
         torch.cuda.set_device(ME % torch.cuda.device_count())
     where = f"tcp://127.0.0.1:{plan['port']}"
     backend = plan.get("backend", "gloo")
-    allready.init_process_group(backend, init_method=where, rank=ME, world_size=SIZE, start_timeout=100)
+    try:
+        start_s = float(plan.get("start_s", 100))
+        allready.init_process_group(backend, init_method=where, rank=ME, world_size=SIZE, start_timeout=start_s)
+    except allready.RecoveryRefused as refused:
+        say("refused", code=refused.verdict.code, culprits=refused.verdict.culprits.ranks, text=str(refused))
+        return
     not_made("inside", inside=fail)
     not_made("before", before=fail)
     not_made("late", inside=be_late)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from allready.runtime import group
+from allready.runtime.job_store import JobStore
 
 
 class Store:
@@ -83,19 +84,20 @@ def test_a_new_store_that_was_not_reached_is_tried_again(monkeypatch: pytest.Mon
     torchs = SimpleNamespace(TCPStore=connect, init_process_group=lambda: None)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
     monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
-    found = group.Group("gloo", "the first", rank=2, store_rank=0, timeout=timedelta(seconds=5))
+    first = JobStore("the first", {})
+    found = group.Group("gloo", first, rank=2, store_rank=0, timeout=timedelta(seconds=5))
     with pytest.raises(RuntimeError):
         found.use_store("127.0.0.1 4000 1")
-    assert (found._store, found.store_text) == ("the first", "")
+    assert (found._job, found.store_text) == (first, "")
     found.use_store("127.0.0.1 4000 1")
-    assert (found._store, found.store_text, tries) == ("the new one", "127.0.0.1 4000 1", [("127.0.0.1", 4000)] * 2)
+    assert (found._job.store, found.store_text, tries) == ("the new one", "127.0.0.1 4000 1", [("127.0.0.1", 4000)] * 2)
 
 
 class Tcp:
     """Torch's store, of whose copying nothing is known but how long it may take."""
 
     def __init__(self, clone: Callable[[], object]) -> None:
-        self.timeout = timedelta(minutes=30)
+        self.timeout, self.port = timedelta(minutes=30), 1
         self._clone = clone
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -122,7 +124,7 @@ def making(store: Tcp, monkeypatch: pytest.MonkeyPatch) -> tuple[group.Group, di
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
     monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
-    return group.Group("gloo", store, rank=0, store_rank=0, timeout=timedelta(seconds=5)), table
+    return group.Group("gloo", JobStore(store, {}), rank=0, store_rank=0, timeout=timedelta(seconds=5)), table
 
 
 def test_a_failure_that_comes_while_the_stores_copy_is_made_keeps_torch_from_waiting_in_it(
