@@ -1,5 +1,6 @@
 """One rank of a test job that makes groups while rank 1 fails or does not come."""
 
+import contextlib
 import json
 import sys
 import time
@@ -30,17 +31,21 @@ def make() -> Any:
     return dist.new_group(list(range(SIZE)))
 
 
-def not_made(name: str, *, before: Any = int, inside: Any = int) -> None:
-    """Rank 1 does something else where the others wait for it in torch, or before."""
+def not_made(name: str, *, before: Any = int, inside: Any = int, outside: Any = None) -> None:
+    """Rank 1 does something else where the others wait for it in torch, or before; or without `subgroups`."""
     import allready
 
     begin_s = time.monotonic()
     try:
         if ME == 1:
             before()
-        with allready.phase("making", LIMIT_S if inside is be_late else 60), allready.subgroups():
+        is_late = be_late in {inside, outside}
+        with (
+            allready.phase("making", LIMIT_S if is_late else 60),
+            allready.subgroups() if outside is None else contextlib.nullcontext(),
+        ):
             if ME == 1:
-                inside()
+                (outside or inside)()
             make()
     except (ValueError, RuntimeError, allready.CollectiveFailed) as error:
         took_s = time.monotonic() - begin_s
@@ -76,6 +81,7 @@ def main() -> None:
     not_made("inside", inside=fail)
     not_made("before", before=fail)
     not_made("late", inside=be_late)
+    not_made("outside", outside=be_late)
     with allready.subgroups():
         group = make()
     values = torch.ones(3, device=device)

@@ -20,11 +20,9 @@ def make() -> Exception:
     import torch.distributed as dist
 
     import allready
-    from allready.runtime import group
 
-    group._CONNECT = timedelta(seconds=float(plan["answer_s"]))
     try:
-        with allready.subgroups():
+        with allready.phase("making", float(plan["answer_s"])), allready.subgroups():
             dist.new_group([0, 1])
     except (RuntimeError, TimeoutError, allready.CollectiveFailed) as error:
         return error

@@ -401,8 +401,9 @@ def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdic
             for name in ("inside", "before"):
                 found = job.last(rank, name)
                 assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])
-            late = job.last(rank, "late")
-            assert (late["code"], late["culprits"], late["members"]) == ("RTM005", [1], [0, 1, 2])
+            for name in ("late", "outside"):
+                late = job.last(rank, name)
+                assert (late["code"], late["culprits"], late["members"]) == ("RTM005", [1], [0, 1, 2])
 
 
 def test_ranks_that_do_not_come_to_the_start_are_named_by_all_that_do(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from allready.runtime import group
+from allready.runtime import group, job_store
 from allready.runtime.job_store import JobStore
 
 
@@ -112,48 +112,64 @@ class DistNetworkError(RuntimeError):
     """As torch's error of a connection."""
 
 
-def making(store: Tcp, monkeypatch: pytest.MonkeyPatch) -> tuple[group.Group, dict[str, Any]]:
-    """A group in whose table of torch's the default group has this store; and the table."""
-    table: dict[str, Any] = {"default": ("gloo", store)}
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Torch's, of groups: the default one has a store that cannot be copied."""
+
+    def refuse() -> object:
+        raise DistNetworkError("the client socket has timed out")
+
+    found: dict[str, Any] = {"default": ("gloo", Tcp(refuse))}
     torchs = SimpleNamespace(
         TCPStore=Tcp,
         DistNetworkError=DistNetworkError,
         init_process_group=lambda: None,
         group=SimpleNamespace(WORLD="default"),
-        distributed_c10d=SimpleNamespace(_world=SimpleNamespace(pg_map=table)),
+        distributed_c10d=SimpleNamespace(_world=SimpleNamespace(pg_map=found)),
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
     monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
-    return group.Group("gloo", JobStore(store, {}), rank=0, store_rank=0, timeout=timedelta(seconds=5)), table
+    return found
 
 
-def test_a_failure_that_comes_while_the_stores_copy_is_made_keeps_torch_from_waiting_in_it(
-    monkeypatch: pytest.MonkeyPatch,
+class Lent(JobStore):
+    ended = 0
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_torch_waits_for_ranks_of_groups_in_a_connection_that_ends_with_the_epoch(
+    table: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has ended what was there, and is not called again."""
-    ended: list[bool] = []
+    """It would wait for half an hour; also where the epoch ends while the connection is made."""
+    made: list[Lent] = []
 
-    def fail() -> Tcp:
-        ended.append(True)
-        found.cut()
-        return Tcp(fail)
+    def lend(store: Any, _: float) -> Lent:
+        made.append(Lent(f"another connection to that of {store}", {}))
+        if len(made) == 2:
+            found.cut()
+        return made[-1]
 
-    store = Tcp(fail)
-    found, table = making(store, monkeypatch)
-    with pytest.raises(TimeoutError, match="gone"), found.making(lambda: bool(ended)):
-        pytest.fail("torch would make groups now, and wait for half an hour")
-    assert table["default"] == ("gloo", store)
+    table["default"] = "gloo", "the group"
+    monkeypatch.setattr(group, "own", lend)
+    found = group.Group("gloo", JobStore("the job's", {}), rank=0, store_rank=0, timeout=timedelta(seconds=5))
+    found._lend_store()
+    assert table["default"] == ("gloo", "another connection to that of the group")
+    assert made[0].ended == 0
+    found.cut()
+    assert made[0].ended == 1
+    found._is_cut = False  # a new epoch, in the same group
+    found._lend_store()
+    assert table["default"] == ("gloo", "another connection to that of the group")
+    assert made[1].ended == 1
 
 
 def test_a_store_whose_process_is_dead_is_not_waited_for_longer_than_the_forming_of_a_group_may_take(
-    monkeypatch: pytest.MonkeyPatch,
+    table: dict[str, Any],
 ) -> None:
-    def refuse() -> Tcp:
-        raise DistNetworkError("the client socket has timed out")
-
-    store = Tcp(refuse)
-    found, _ = making(store, monkeypatch)
-    with pytest.raises(TimeoutError, match="store did not answer"), found.making(lambda: False):
-        pytest.fail("torch would wait in it")
-    assert store.limit <= group.FORM / 5  # torch takes up to 2.2 times as long
+    _, store = table["default"]
+    with pytest.raises(TimeoutError, match="store did not answer"):
+        job_store.own(store, 4.0)
+    assert store.limit <= timedelta(seconds=2)  # torch takes up to 2.2 times as long
     assert store.timeout == timedelta(minutes=30)

@@ -180,11 +180,19 @@ class Group:
         self._epoch = 0
         self._members: tuple[int, ...] = (rank,)
         self._sockets_before: Sockets | None = None
+        self._torchs: Any = None
+        """torch's own entry of the default group: its backend and store."""
+        self._lent: JobStore | None = None
         self._excepthook = _Excepthook()
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
         self._unfinished = [w for w in [*self._unfinished, work] if w is not None and not w.is_completed()]
+
+    @property
+    def is_formed(self) -> bool:
+        """Whether it is there, and not just being made."""
+        return self.direct is not None
 
     def has_unfinished(self) -> bool:
         """Whether a thread of torch's is still inside an operation; it stays there until the operation's time-out."""
@@ -278,10 +286,11 @@ class Group:
                 dist.init_process_group(
                     self._backend, store=store.store, rank=place, world_size=size, timeout=limit, **more
                 )
-            self._is_on_this_store = True
+            self._is_on_this_store, self._torchs = True, None
         if self._can_reconfigure:
             self._reconfigure(store, epoch, place, size, is_over)
         self.set_timeout(self.timeout)
+        self._lend_store()
         if "cuda" in self.devices:
             self._connect(is_over)
         if "cpu" in self.devices:
@@ -295,6 +304,27 @@ class Group:
         with self._lock:
             self._communicator = communicator
         communicator.connect(FORM.total_seconds(), is_over)
+
+    def _lend_store(self) -> None:
+        """torch waits in the default group's store for the ranks of groups to come, for 30 minutes and in C++: with a
+        connection of its own `cut` ends that wait, and no other.
+
+        Raises:
+            TimeoutError: the store does not answer.
+        """
+        import torch.distributed as dist
+
+        groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way says where they wait
+        if self._torchs is None:
+            self._torchs = groups[dist.group.WORLD]
+        backend, store = self._torchs
+        lent = own(store, 2 * _CONNECT.total_seconds())
+        groups[dist.group.WORLD] = backend, lent.store
+        with self._lock:
+            self._lent = lent
+            is_cut = self._is_cut
+        if is_cut:  # the epoch ended meanwhile
+            lent.end()
 
     def _reconfigure(self, store: Requests, epoch: int, place: int, size: int, is_over: Callable[[], bool]) -> None:
         import torch.distributed as dist
@@ -327,6 +357,8 @@ class Group:
         """End every operation of the group in this process; from any thread, any number of times."""
         with self._lock:
             self._is_cut = True
+            if self._lent is not None:
+                self._lent.end()
             try:
                 self._ended.end(self._sockets | self._made_now(), self._members)
                 self._sockets = {}
@@ -347,16 +379,13 @@ class Group:
         import torch.distributed as dist
 
         groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
-        known, before, store_before = set(groups), sockets(), groups[dist.group.WORLD]
+        known, before = set(groups), sockets()
         meshes.forget()  # what a step of the old model has worked out after its groups were gone
         self._num_makings += 1
         with self._lock:
             self._sockets_before = before
         try:
-            # torch waits in it for the ranks of groups to come, for 30 minutes and in C++: with a connection of its own
-            # `cut` ends that wait, and no other.
-            groups[dist.group.WORLD] = store_before[0], own(store_before[1], 2 * _CONNECT.total_seconds()).store
-            if is_over():  # after the connection is there: what ended before has ended none of these
+            if is_over():
                 raise TimeoutError("the group is gone of which others were to be made")
             yield
             made = [g for g in groups if g not in known]
@@ -368,8 +397,6 @@ class Group:
         finally:
             with self._lock:
                 self._sockets_before = None
-            if dist.group.WORLD in groups:
-                groups[dist.group.WORLD] = store_before
         for group in made:
             ranks = tuple(sorted(self._members[r] for r in dist.get_process_group_ranks(group)))
             # All its ranks make their groups in the same order, or torch could not connect them.

@@ -48,6 +48,10 @@ class JobStore:
     def _lose(self) -> None:
         self.is_lost = True
 
+    def end(self) -> None:
+        """Requests under way and to come raise; for any thread."""
+        _end(self._connection)
+
     def under(self, prefix: str) -> "Requests":
         """For keys that begin with this."""
         import torch.distributed as dist
@@ -146,6 +150,12 @@ def innermost(store: Any) -> Any:
     return store
 
 
+def _end(connections: Sockets) -> None:
+    for fd, known in connections.items():
+        with contextlib.suppress(OSError), tap(fd, known) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+
+
 @contextlib.contextmanager
 def _ended_after(limit_s: float, found: Callable[[], Sockets], told: Callable[[], object] = int) -> Iterator[None]:
     """Once the time is over, connections that are found are ended, also those that are made after that."""
@@ -157,9 +167,7 @@ def _ended_after(limit_s: float, found: Callable[[], Sockets], told: Callable[[]
             is_late.set()
             told()
             pause_s = _AGAIN_S
-            for fd, known in found().items():
-                with contextlib.suppress(OSError), tap(fd, known) as connection:
-                    connection.shutdown(socket.SHUT_RDWR)
+            _end(found())
 
     thread = threading.Thread(target=watch, name="allready-runtime-store", daemon=True)
     thread.start()

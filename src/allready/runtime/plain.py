@@ -82,10 +82,9 @@ def _counts() -> _Counts:
     return found
 
 
-def is_inside(which: int | None = None) -> bool:
-    """Whether another thread of this process, or only the one that is given by its `get_ident`, is in a function of
-    torch's that may wait for other ranks."""
-    return any(is_torchs(stack) for stack in _stacks(which))
+def is_inside() -> bool:
+    """Whether another thread of this process is in a function of torch's that may wait for other ranks."""
+    return any(is_torchs(stack) for stack in _stacks())
 
 
 def _is_making() -> bool:
@@ -96,11 +95,11 @@ def _is_making() -> bool:
     )
 
 
-def _stacks(which: int | None = None) -> Iterator[list[FrameType]]:
-    """Of all other threads, or of the one that is given."""
+def _stacks() -> Iterator[list[FrameType]]:
+    """Of all other threads."""
     own = threading.get_ident()
     for thread, innermost in sys._current_frames().items():  # noqa: SLF001 - there is no other way
-        if thread != own if which is None else thread == which:
+        if thread != own:
             yield stack_of(innermost)
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from allready.runtime.group import BACKENDS, FORM, Group
 from allready.runtime.hang_watch import set_formed
 from allready.runtime.meeting import come, end_with_the_others, meet
 from allready.runtime.pace import AdaptiveTimeout
-from allready.runtime.plain import is_by_gloo, is_inside, is_timeout_of_gloo, is_torchs
+from allready.runtime.plain import is_by_gloo, is_timeout_of_gloo, is_torchs
 from allready.runtime.session import MARGIN_S, Session, begin, current, end, has_left
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,6 @@ LATE = timedelta(seconds=0.2)
 """Where a rank that came too late may join again."""
 LEAST_ANSWER = timedelta(seconds=0.1)
 """Four signs of life come in this time from every rank: more would keep the hub from its work."""
-_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,32 +326,10 @@ def subgroups() -> Iterator[None]:
     session = current()
     safe_barrier()
     try:
-        with _limited(session), session.group.making(lambda: not session.member.is_open):
+        with session.group.making(lambda: not session.member.is_open):
             yield
     except TimeoutError as error:  # another rank did not come to make them
         raise _agreed(session, FailureCause.FORMING, error) from error
-
-
-@contextlib.contextmanager
-def _limited(session: Session) -> Iterator[None]:
-    """What is inside fails for all ranks if this one is in a wait of torch's once the timeout of the phase is over."""
-    has_ended, maker = threading.Event(), threading.get_ident()
-    late = m.Fail(epoch=session.member.epoch, cause=FailureCause.DEADLINE)
-
-    def watch(limit_s: float) -> None:
-        while not has_ended.wait(limit_s):
-            if is_inside(maker):  # else it makes something else here, and the others may wait for it
-                session.send(late)
-                return
-            limit_s = _LOOK_S
-
-    thread = threading.Thread(target=watch, args=(session.timeout_s,), name="allready-making", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        has_ended.set()
-        thread.join(_LOOK_S)
 
 
 def cause_of(error: BaseException | None) -> FailureCause:

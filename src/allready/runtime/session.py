@@ -319,8 +319,10 @@ class Session:
         return replace(answer, plain=self.group.begun.sample(time.monotonic()))
 
     def _beaten(self) -> m.FromRank | None:
-        begun = self.group.begun.sample(time.monotonic()).begun
-        watch = self._hang_watch
+        plain = self.group.begun.sample(time.monotonic())
+        begun, watch = plain.begun, self._hang_watch
+        if plain.is_making and plain.still_s > self.timeout_s and self.group.is_formed and self.member.is_open:
+            return m.Fail(epoch=self.member.epoch, cause=FailureCause.DEADLINE)
         if watch is None:
             return None
         with self.lock:

@@ -25,8 +25,9 @@ from allready.model import (
 
 
 def raised(failure: RuntimeFailure) -> list[RankAtFailure]:
-    """Ranks whose own code raised."""
-    return [r for r in failure.ranks if r.cause is FailureCause.RAISED]
+    """Ranks whose own code raised; not one that went to recover without an error, where another has one."""
+    found = [r for r in failure.ranks if r.cause is FailureCause.RAISED]
+    return [r for r in found if r.error] or found
 
 
 def in_state(failure: RuntimeFailure, state: MemberState) -> list[RankAtFailure]:
