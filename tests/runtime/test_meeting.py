@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from allready.runtime import group, job_store
+from allready.runtime import group, job_store, meeting, recovery
+from allready.runtime.failures import RecoveryRefused
 from allready.runtime.job_store import JobStore
+from tests.cases import cases
+from tests.ports import free_port
 
 
 class Store:
@@ -173,3 +176,38 @@ def test_a_store_whose_process_is_dead_is_not_waited_for_longer_than_the_forming
         job_store.own(store, 4.0)
     assert store.limit <= timedelta(seconds=2)  # torch takes up to 2.2 times as long
     assert store.timeout == timedelta(minutes=30)
+
+
+@pytest.mark.torch
+def test_rank_0_that_does_not_come_is_named_by_those_that_wait_for_its_store() -> None:
+    port = free_port()
+    with pytest.raises(RecoveryRefused, match=f"nothing listens at 127.0.0.1:{port} within 0.2 s") as found:
+        recovery.init_process_group(init_method=f"tcp://127.0.0.1:{port}", rank=1, world_size=3, start_timeout=0.2)
+    verdict = found.value.verdict
+    assert verdict is not None
+    assert (verdict.code, verdict.culprits.ranks, found.value.is_agreed) == ("RTM009", (0,), False)
+
+
+@cases(
+    ("method", "rank", "size", "expected"),
+    [
+        ("env://", -1, -1, ("10.0.0.1", 4000, 1, 4)),
+        ("env://", 2, -1, ("10.0.0.1", 4000, 2, 4)),
+        ("env://?rank=3&world_size=8", -1, -1, ("10.0.0.1", 4000, 3, 8)),
+        ("tcp://[::1]:5000", 2, 3, ("::1", 5000, 2, 3)),
+        ("tcp://h:5000?rank=2&world_size=3", -1, -1, ("h", 5000, 2, 3)),
+        # torch says what is wrong, or does it another way.
+        ("tcp://h:5000?rank=2&world_size=3", 2, 3, None),
+        ("tcp://h:5000?use_libuv=0", 2, 3, None),
+        ("tcp://h:5000", 2, -1, None),
+        ("tcp://h", 2, 3, None),
+        ("tcp://h:70000", 2, 3, None),
+        ("file:///tmp/x", 2, 3, None),
+    ],
+)
+def test_where_the_job_meets_is_read_as_torch_reads_it(
+    method: str, rank: int, size: int, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "4000"), ("RANK", "1"), ("WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    assert meeting._where(method, rank, size) == expected

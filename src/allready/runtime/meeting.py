@@ -27,7 +27,7 @@ _KEY = "allready/hub"
 _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
 _CONNECT_S = 15.0
-_RETRY_S = 0.2
+_POLL_S, _RETRY_S = 0.02, 0.2
 _GONE_S = 5.0
 """So long a rank that was started again looks for a hub, which ends soon after the last rank."""
 
@@ -60,22 +60,38 @@ def come(init_method: str | None, store: Any, rank: int, world_size: int, timeou
     host, port, rank, world_size = where
     _check(rank, world_size)
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    is_master = rank == 0 and not is_agents
+    until_s = time.monotonic() + timeout.total_seconds()
+    if not is_master and not _listens(host, port, until_s):
+        where_text = f"nothing listens at {host}:{port} within {timeout.total_seconds():g} s"
+        if is_agents:
+            raise TimeoutError(f"{where_text}, where the launcher has its store")
+        raise _no_rank_0(f"{where_text}, where rank 0 opens the store")
+    left = timedelta(seconds=max(ANSWER_S, until_s - time.monotonic()))
 
     def open_or_connect() -> Any:
-        is_master = rank == 0 and not is_agents
         # torch's own rank 0 waits for all others here, and does not say for whom.
         return dist.TCPStore(
-            host, port, world_size, is_master, timeout, wait_for_workers=False, multi_tenant=not is_agents
+            host, port, world_size, is_master, left, wait_for_workers=False, multi_tenant=not is_agents
         )
 
-    limit_s = timeout.total_seconds()
-    try:
-        job = connected(open_or_connect, port, limit_s + ANSWER_S)
-    except dist.DistNetworkError as error:
-        if rank == 0 or is_agents:
-            raise
-        raise _no_rank_0(f"no store at {host}:{port} within {limit_s:g} s, where rank 0 opens it: {error}") from error
+    job = connected(open_or_connect, port, left.total_seconds())
     return Place(job=job, rank=rank, world_size=world_size, store_rank=None if is_agents else 0)
+
+
+def _listens(host: str, port: int, until_s: float) -> bool:
+    """Whether something does in time; torch itself tries for up to twice as long, and writes of each try."""
+    pause_s = _POLL_S
+    while True:
+        try:
+            socket.create_connection((host, port), max(_POLL_S, min(_CONNECT_S, until_s - time.monotonic()))).close()
+        except OSError:  # not yet, or its name is not known yet
+            if time.monotonic() + pause_s > until_s:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(_RETRY_S, 2 * pause_s)
+        else:
+            return True
 
 
 def _check(rank: int, world_size: int) -> None:
