@@ -8,6 +8,7 @@ from allready.judging.stated import stated
 from allready.judging.values import grouped
 from allready.model import FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, World, clock_time
 from allready.model.fill import UNKNOWN
+from allready.rules.live._hits import key_phrase
 
 STILL_S = 40.0
 RARE = 10.0
@@ -28,7 +29,8 @@ MAX_PLACES = 3
     layer=Layer.STALL,
     title="No rank has made progress for 40 s",
     message="[[no rank has made progress for {seconds} s|no rank has begun an operation for {quiet} s, {times} times "
-    "--hang-after, though all compute|no rank has made progress]]: {places}[[; {ended} had ended with exit code 0]]",
+    "--hang-after, though all compute|no rank has made progress]]: {places}[[; each {awaited}]][[; {ended} had ended "
+    "with exit code 0]]",
     remedy=(
         RemedyStep(
             explanation="compare their stacks in the report folder with new ones: frames that change are work; GPUs "
@@ -81,6 +83,7 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
             "quiet": UNKNOWN if is_still else f"{quiet_s:.0f}",
             "times": UNKNOWN if is_still else f"{quiet_s / live.hang_after_s:.0f}",
             "places": "; ".join(texts) + ("; …" if len(shown) > MAX_PLACES else ""),
+            "awaited": key_phrase(live, living) or UNKNOWN,
             "ended": named(live, world, ended) if ended else UNKNOWN,
         },
         evidence=tuple(
