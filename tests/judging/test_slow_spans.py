@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-import pytest
+from msgspec.structs import replace
 
 from allready.judging.latch import VerdictLatch
 from allready.judging.loading import load
@@ -35,15 +35,15 @@ def spans(*held: tuple[float, Finding | None]) -> SlowSpans:
     """What stood from which second on; the last one is the end."""
     book = SlowSpans()
     for wall_s, found in held:
-        book.take(standing(found), wall_s, is_moving=wall_s >= 10.0)
+        book.take([] if found is None else [found], standing(found), wall_s, is_moving=wall_s >= 10.0)
     return book
 
 
 def test_the_share_of_the_time_counts_and_is_told() -> None:
     found = spans((0.0, None), (10.0, None), (20.0, finding()), (50.0, None), (60.0, None)).most()
     assert found is not None
-    assert found.finding.evidence[0].text == "so it was for 30 s of the 50 s in which the job made operations"
-    assert found.verdict.detected_time is not None
+    assert found[0].evidence[0].text == "so it was for 30 s of the 50 s in which the job made operations"
+    assert found[1].detected_time is not None
 
 
 @cases(
@@ -62,5 +62,15 @@ def test_of_several_the_one_that_lasted_longest_counts() -> None:
     book = spans((10.0, finding(rank=1)), (20.0, finding(rank=2)), (50.0, finding(rank=1)), (55.0, None))
     found = book.most()
     assert found is not None
-    assert found.finding.culprits.ranks == (2,)
-    assert found.held_s == pytest.approx(30.0)
+    assert found[0].culprits.ranks == (2,)
+    assert "for 30 s of the 45 s" in found[0].evidence[0].text
+
+
+def test_what_is_no_fault_is_kept_beside_the_verdict() -> None:
+    """Seen: all ranks waited for their data in the whole job, and the report of the end did not say so."""
+    book, info = SlowSpans(), replace(finding("SLW015"), severity=Severity.INFO)
+    for wall_s in (10.0, 20.0, 50.0):
+        book.take([info], standing(None), wall_s, is_moving=True)
+    assert book.most() is None
+    [kept] = book.besides()
+    assert (kept.code, kept.evidence[0].text.startswith("so it was for 40 s of the 40 s")) == ("SLW015", True)

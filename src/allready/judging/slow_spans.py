@@ -1,5 +1,6 @@
-"""For how long of a job one of its ranks or links was slow: what the verdict on a job that is over is made from."""
+"""For how much of a job it was slow, and by what: what the report of a job that is over keeps of its pace."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,51 +17,64 @@ MAX_SPANS = 32
 
 
 class SlowSpan(Struct, frozen=True, kw_only=True):
-    """One accusation: the newest words of it, and how long it has stood in all."""
+    """One finding about pace: its newest words, the verdict that it was, and how long it has held in all."""
 
     finding: Finding
-    verdict: Verdict
+    verdict: Verdict | None = None
     held_s: float = 0.0
 
 
 class SlowSpans:
-    """Of one attempt.  `take` after every judgement, `most` once the job is over."""
+    """Of one attempt.  `take` after every judgement, `most` and `besides` once the job is over."""
 
     def __init__(self) -> None:
         self._spans: dict[Any, SlowSpan] = {}
         self._began_s: float | None = None
         self._taken_s = 0.0
-        self._open: Any = None
+        self._open: frozenset[Any] = frozenset()
 
-    def take(self, standing: VerdictLatch, wall_s: float, *, is_moving: bool) -> None:
-        """What stands now, and whether all ranks have begun to make operations."""
-        since_s = max(0.0, wall_s - self._taken_s)
+    def take(self, findings: Sequence[Finding], standing: VerdictLatch, wall_s: float, *, is_moving: bool) -> None:
+        """What holds now, what stands, and whether all ranks have begun to make operations."""
         if self._began_s is None:
             if not is_moving:
                 return
-            self._began_s, since_s = wall_s, 0.0
-        before = self._spans.get(self._open)
-        if before is not None:
-            self._spans[self._open] = replace(before, held_s=before.held_s + since_s)
-        self._taken_s, self._open = wall_s, None
-        finding, verdict = standing.finding, standing.verdict
-        if finding is None or verdict is None or standing.rules[finding.code].layer is not Layer.PACE:
-            return
-        key = key_of(finding)
-        if standing.is_fault and (key in self._spans or len(self._spans) < MAX_SPANS):
-            held_s = self._spans[key].held_s if key in self._spans else 0.0
-            self._spans[key], self._open = SlowSpan(finding=finding, verdict=verdict, held_s=held_s), key
+            self._began_s = self._taken_s = wall_s
+        since_s = max(0.0, wall_s - self._taken_s)
+        for key in self._open:
+            self._spans[key] = replace(self._spans[key], held_s=self._spans[key].held_s + since_s)
+        self._taken_s = wall_s
+        found = {key_of(f): f for f in findings if standing.rules[f.code].layer is Layer.PACE}
+        for key, finding in found.items():
+            before = self._spans.get(key) or SlowSpan(finding=finding)
+            is_verdict = standing.is_fault and key == key_of(standing.finding)
+            verdict = standing.verdict if is_verdict else before.verdict
+            if key in self._spans or len(self._spans) < MAX_SPANS:
+                self._spans[key] = replace(before, finding=finding, verdict=verdict)
+        self._open = frozenset(found.keys() & self._spans.keys())
 
-    def most(self) -> SlowSpan | None:
-        """What slowed the job for longest, if it was for a good part of the time; its evidence says for how long."""
-        found = max(self._spans.values(), key=lambda span: span.held_s, default=None)
-        moved_s = self._taken_s - (self._began_s or 0.0)
-        if found is None or found.held_s < SHARE * moved_s:
-            return None
+    def most(self) -> tuple[Finding, Verdict] | None:
+        """The verdict that held for longest, if it did for a good part of the time."""
+        faults = (span for span in self._lasting() if span.verdict is not None)
+        worst = max(faults, key=lambda span: span.held_s, default=None)
+        return None if worst is None or worst.verdict is None else (self._told(worst), worst.verdict)
+
+    def besides(self) -> tuple[Finding, ...]:
+        """What held for as long and is no fault, the longest first."""
+        others = [span for span in self._lasting() if span.verdict is None]
+        return tuple(self._told(span) for span in sorted(others, key=lambda span: -span.held_s))
+
+    def _lasting(self) -> list[SlowSpan]:
+        return [span for span in self._spans.values() if span.held_s >= SHARE * self._moved_s and span.held_s]
+
+    @property
+    def _moved_s(self) -> float:
+        return self._taken_s - (self._began_s or 0.0)
+
+    def _told(self, span: SlowSpan) -> Finding:
         held = stated(
             "allready run",
             "so it was for {held} s of the {moved} s in which the job made operations",
-            held=f"{found.held_s:.0f}",
-            moved=f"{moved_s:.0f}",
+            held=f"{span.held_s:.0f}",
+            moved=f"{self._moved_s:.0f}",
         )
-        return replace(found, finding=replace(found.finding, evidence=(held, *found.finding.evidence)))
+        return replace(span.finding, evidence=(held, *span.finding.evidence))

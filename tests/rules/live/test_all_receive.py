@@ -4,7 +4,7 @@ from allready.judging.loading import load
 from allready.model import CallSite, Frame, Origin, ProcessStack, RankStatus, ThreadStack
 from allready.model.fill import fill, in_english
 from tests.cases import cases
-from tests.rules.live.made import NOW, ask, waiting
+from tests.rules.live.made import NOW, ask, behind, waiting
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
 
@@ -15,7 +15,12 @@ def half(rank: int, call: str, peer: int, *, own_group: bool = False) -> Process
     main = ThreadStack(name="MainThread", is_main=True, frames=frames, peer=peer, has_peer_group=own_group)
     site = CallSite.known("train.py:7 exchange")
     return ProcessStack(
-        origin=Origin(source=f"rank{rank}/evidence/stacks.txt"), role="rank", rank=rank, threads=(main,), site=site
+        origin=Origin(source=f"rank{rank}/evidence/stacks.txt"),
+        role="rank",
+        rank=rank,
+        threads=(main,),
+        activity="in_collective",
+        site=site,
     )
 
 
@@ -54,3 +59,14 @@ NEW = {"site_since_s": NOW - 1.0, "groups": ()}
 @cases("ranks", [[waiting(1, **NEW)], [waiting(1, cpu_share=0.9)], [waiting(1, epoch=2)]])
 def test_a_rank_that_only_just_came_or_that_works_may_go_on(ranks: list[RankStatus]) -> None:
     assert ask("LIV018", *ranks, stacks=(half(0, "recv", 1), half(1, "recv", 0))).state == "clear"
+
+
+def test_a_rank_that_waits_for_both_in_a_barrier_is_not_accused() -> None:
+    """Seen with torch 2.15: of three ranks the one in the barrier was the odd one (LIV008, likely)."""
+    both = [behind(r, phase="communicating", site="train.py:7 exchange") for r in (0, 1)]
+    others = [waiting(r) for r in (2, 3)]
+    stacks = (half(0, "recv", 1), half(1, "recv", 0))
+    assert ask("LIV018", *both, *others, stacks=stacks).state == "hit"
+    assert ask("LIV008", *both, *others, stacks=stacks).state == "clear"
+    chain = (half(0, "recv", 2), half(1, "recv", 0))
+    assert ask("LIV008", *both, *others, stacks=chain).state == "hit"

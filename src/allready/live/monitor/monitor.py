@@ -425,13 +425,23 @@ class Monitor:
         running = Running(standing=standing, wall_s=wall_s, visible_s=visible_of(run), is_over_it=is_over_it)
         done = conclude(findings, Known(rules=standing.rules, running=running))
         if not is_over:
-            self._slow.take(standing, wall_s, is_moving=is_moving)
-        elif standing.finding is None and self._goes_on(is_over=True) and (slow := self._slow.most()) is not None:
-            standing.bring_back(slow.finding, slow.verdict)
-            return replace(done, verdict=standing.verdict, findings=(slow.finding, *done.findings))
+            self._slow.take(done.findings, standing, wall_s, is_moving=is_moving)
+        elif standing.finding is None and self._goes_on(is_over=True):
+            done, is_kept = self._with_pace(done)
+            note = None if is_kept else note
         if note is not None and not standing.is_fault:
             self._notes.append(note)
         return done
+
+    def _with_pace(self, done: Conclusion) -> tuple[Conclusion, bool]:
+        """What slowed a job that came to a good end for much of its time; and whether that is its verdict now."""
+        most, known = self._slow.most(), {f.code for f in done.findings}
+        besides = tuple(f for f in self._slow.besides() if f.code not in known)
+        if most is None:
+            return replace(done, findings=(*done.findings, *besides)), False
+        finding, verdict = most
+        self._standing.bring_back(finding, verdict)
+        return replace(done, verdict=verdict, findings=(finding, *done.findings, *besides)), True
 
     def _end_of(self, wall_s: float, how: str) -> model.RunNote:
         """What stands, as a note on what is over."""

@@ -1,13 +1,10 @@
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from msgspec import Struct
-
-from allready.judging.last_calls import P2P, RECEIVES, call_of_stack
+from allready.judging.exchanges import circle_in, halves_of
 from allready.judging.live_status import is_idle, named, same_place_s
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said, stated
 from allready.model import (
-    CallSite,
     Confidence,
     Culprits,
     FaultClass,
@@ -22,21 +19,13 @@ from allready.model import (
 )
 from allready.model.live import newest_epoch
 
-STAYS_S = 3.0
+STAYS_S = 2.0
 MAX_SHOWN = 8
-
-
-class _Half(Struct, frozen=True):
-    """What one rank waits in: the call, for whom, and the line of the program."""
-
-    call: str
-    peer: int
-    site: CallSite | None
 
 
 @Rule(
     code="LIV018",
-    severity=Severity.ERROR,
+    severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     applies=Applies.LIVE,
@@ -53,7 +42,7 @@ def all_receive(live: Live, run: RunEvidence, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     For which rank each main thread in `recv` or `send` waits, as torch's frames show it; whether ranks that stand there
-    for 3 s and use no processor wait for each other in a circle, all in the same half.
+    for 2 s and use no processor wait for each other in a circle, all in the same half.
     ## Why it matters
     Each waits for bytes that the next one sends only after it has received its own; no recorder of Gloo shows sends and
     receives, and the timeout comes after half an hour.
@@ -64,8 +53,8 @@ def all_receive(live: Live, run: RunEvidence, world: World) -> Iterator[Hit]:
     """
     if newest_epoch(live.statuses) > 1:
         return  # the runtime library formed the group again: torch numbers the peers anew
-    halves = {r: half for r, half in _halves(run).items() if _stands(live, r)}
-    circle = _circle(halves)
+    halves = {r: half for r, half in halves_of(run).items() if _stands(live, r)}
+    circle = circle_in(halves)
     if not circle:
         return
     began_s = live.now_s - min(same_place_s(live, r) for r in circle)
@@ -91,30 +80,6 @@ def all_receive(live: Live, run: RunEvidence, world: World) -> Iterator[Hit]:
     )
 
 
-def _halves(run: RunEvidence) -> dict[int, _Half]:
-    found = {}
-    for stack in run.stacks:
-        main = next((t for t in stack.threads if t.is_main), None)
-        if stack.role != "rank" or stack.rank is None or main is None or main.peer is None or main.has_peer_group:
-            continue
-        call = call_of_stack(stack)
-        if call.name in P2P:
-            found[stack.rank] = _Half(call.name, main.peer, call.site)
-    return found
-
-
 def _stands(live: Live, rank: int) -> bool:
     status = live.ranks().get(rank)
     return status is not None and not status.is_gone and same_place_s(live, rank) >= STAYS_S and is_idle(live, rank)
-
-
-def _circle(halves: Mapping[int, _Half]) -> tuple[int, ...]:
-    """The ranks of the first circle, in the order in which each waits for the next; empty where there is none, or some
-    receive and others send."""
-    for first in sorted(halves):
-        path = [first]
-        while (peer := halves[path[-1]].peer) in halves and peer not in path:
-            path.append(peer)
-        if peer == first and len(path) > 1 and len({halves[r].call in RECEIVES for r in path}) == 1:
-            return tuple(path)
-    return ()
