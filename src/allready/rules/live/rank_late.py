@@ -7,7 +7,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.values import shared
 from allready.model import PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
-from allready.rules.live._hits import hit_of
+from allready.rules.live._hits import hit_of, key_phrase
 
 SURE_AFTER_S = 5.0
 NOT_LATE = {StallKind.SILENT, StallKind.STOPPED, StallKind.TRACED, StallKind.DIED, StallKind.LEFT}
@@ -68,8 +68,14 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
         severity=Severity.ERROR if too_long else None,
         fault_class=shared(c.fault_class for c in causes) or FaultClass.CPU_BUSY,
         confidence=_confidence(causes, for_s, too_long=too_long),
-        values={"kind": " ".join(sorted({c.kind for c in causes}))},
+        values={"kind": " ".join(sorted({c.kind for c in causes})), **_awaited_key(live, causes)},
     )
+
+
+def _awaited_key(live: Live, causes: tuple[StallCause, ...]) -> dict[str, object]:
+    """What they do, where they wait for a key of a store: which one, and who would set it."""
+    phrase = key_phrase(live, [c.rank for c in causes])
+    return {} if phrase is None else {"doing": phrase}
 
 
 def _stands_s(live: Live, rank: int, for_s: float) -> float:
