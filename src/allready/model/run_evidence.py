@@ -304,7 +304,7 @@ class SignKind(StrEnum):
     CLOSED = "closed"  # what had been opened is closed
     EARLY = "early"  # it stops early
     FULL = "full"  # a training was over before
-    LAST = "last"  # its very last line says that something is done or closed
+    LAST = "last"  # its very last line says that all is done
     FRAMED = "framed"  # the rule that the log began with closes it
     ALIKE = "alike"  # the runs before it in the same file ended with such a line
 

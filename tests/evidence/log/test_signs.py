@@ -20,7 +20,9 @@ GOOD = {
         *LOOP, "Plot saved to out/comparison.png", "test: accuracy=0.81 f1=0.77", "All evaluation finished!",
     ],
     "all of a pair": [*BENCH, "second half of the pair is evaluated", "=== Pair 01 ALL DONE ==="],
-    "what was open is closed": [*BENCH, "Shutting down the cluster", "Cluster stopped."],
+    "what was open is closed behind what came out": [
+        *BENCH, "mean latency: 51.2 ms", "Shutting down the cluster", "Cluster stopped.",
+    ],
     "an early stop before the last evaluation": [
         *LOOP, "Early stopping at epoch 11", "Predictions sample: a, b, c", "Test RMSE: 2.7184",
         "Saved summary to out/final_summary.csv",
@@ -49,6 +51,8 @@ IN_BETWEEN = {
     "something went wrong before the word": [
         *LOOP, "Plot saved to out/a.png", "test: f1=0.7", "upload failed: no route", "All evaluation finished!",
     ],
+    "a server that is shut down": [*BENCH, "Shutting down the cluster", "stream: closed"],
+    "one job of several": [*BENCH, "Finished jobid: 4 (Rule: structure)"],
     "a rule below a title": ["=" * 40, "Benchmark of the model", "=" * 40],
     "runs that all fell into the same trouble": [*RUN, "critical: cannot go on", *RUN, "critical: cannot go on", *RUN,
         "critical: cannot go on"],

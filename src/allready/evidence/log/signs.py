@@ -169,15 +169,13 @@ def weak_signs(
     last = max((one.at for one in found), default=-1)
     if sum(at > last for at, _ in own) > _MAX_BEHIND:
         return None
-    if len(own) >= _MIN_RUN and any(one.at == own[-1][0] for one in found) and _is_of_all(own[-1][1], found):
+    if len(own) >= _MIN_RUN and any(one.at == own[-1][0] for one in found) and _is_of_all(own[-1][1]):
         found.append(Sign(SignKind.LAST, last))
     return sorted((Sign(kind, at - len(earlier)) for kind, at in found), key=lambda one: one.at)
 
 
-def _is_of_all(words: str, found: Sequence[Sign]) -> bool:
-    """Whether the last line says that all is done, and names no part or act; or that what is being closed is closed."""
-    if sum(one.kind is SignKind.CLOSED for one in found) > 1 and _closed().search(words):
-        return True
+def _is_of_all(words: str) -> bool:
+    """Whether the last line says that all is done, and names no part or act."""
     is_of_less = wording.is_other(words) or (is_of_an_act(words) and _ALL_DONE.search(words) is None)
     return _done().search(words) is not None and not is_of_less
 
