@@ -215,6 +215,9 @@ def undecided(
         if is_fault:
             return ()  # that it did not end well, the verdict says
         why = reason(UncheckedKind.NOT_ENDED_WELL)
+    elif (counted := _unannounced(run_evidence)) is not None:
+        where = f"{counted.origin.source}:{counted.progress_line}"
+        why = reason(UncheckedKind.END_UNANNOUNCED, done=counted.done, where=where)
     else:
         why = reason(UncheckedKind.END_UNKNOWN)
     return (not_checked(INPUT, why),)
@@ -224,6 +227,12 @@ def _stopped_midway(run_evidence: RunEvidence) -> Closing | None:
     """The log that stops with the least of its progress done."""
     midway = [c for c in run_evidence.closings if c.kind is ClosingKind.MIDWAY and c.total]
     return min(midway, key=lambda c: (c.done or 0) / (c.total or 1), default=None)
+
+
+def _unannounced(run_evidence: RunEvidence) -> Closing | None:
+    """The log that counts the least without saying how far."""
+    opened = [c for c in run_evidence.closings if c.kind is ClosingKind.OPEN and c.done is not None and c.progress_line]
+    return min(opened, key=lambda c: c.done or 0, default=None)
 
 
 def unseen_speed(run_evidence: RunEvidence) -> tuple[NotChecked, ...]:

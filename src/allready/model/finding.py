@@ -244,6 +244,7 @@ class UncheckedKind(StrEnum):
     ENDS_MISSING = "ends_missing"  # missing, expected: ranks of which no source shows the end
     NOT_ENDED_WELL = "not_ended_well"  # ends are known, none of them good
     END_UNKNOWN = "end_unknown"
+    END_UNANNOUNCED = "end_unannounced"  # done, where: the last count of a log that gives no total
     STOPPED_MIDWAY = "stopped_midway"  # done, total, where: the last progress of a log
     CHECK_ENDED = "check_ended"  # status of the check whose report was read
     NO_TIMES = "no_times"  # operations without a time

@@ -286,10 +286,34 @@ class ClosingKind(StrEnum):
     """How a log ends."""
 
     WORDS = "words"  # its program, launcher or scheduler says that it is done
+    SIGNS = "signs"  # it reads like a good end: several weak signs, and nothing against them
     PROGRESS = "progress"  # the count of epochs or steps that it announced is full
     MIDWAY = "midway"  # its last progress is `done` of `total`
     OPEN = "open"  # nothing says how
     RECORD = "record"  # the launcher's own record says that every rank ended with code 0
+
+
+class SignKind(StrEnum):
+    """What a line at the end of a log says that a program seldom says in the middle."""
+
+    DONE = "done"  # something is done that is no step of the work
+    RESULT = "result"  # what came out over all
+    SAVED = "saved"  # results, a report, the last model were written
+    TIME = "time"  # how long all of it took
+    CLOSED = "closed"  # what had been opened is closed
+    EARLY = "early"  # it stops early
+    FULL = "full"  # a training was over before
+    LAST = "last"  # its very last line says that all is done
+    FRAMED = "framed"  # the rule that the log began with closes it
+    ALIKE = "alike"  # the runs before it in the same file ended with such a line
+
+
+class ClosingSign(Struct, frozen=True, kw_only=True):
+    """One weak sign of a good end, and its line."""
+
+    kind: SignKind
+    line: int
+    text: str
 
 
 class Closing(Struct, frozen=True, kw_only=True):
@@ -298,8 +322,9 @@ class Closing(Struct, frozen=True, kw_only=True):
     `first_progress_line`, `progress_line`: numbers of the first and the last line of progress, also where words tell
     the end; `restart_line`: where its count began again, at the last time; `last_counts_line`: from where on a count
     went up by some steps; `opening_lines`: where its first lines stand, the first time and again; `error`: what
-    the program wrote of an error in its last lines.  `is_certain`: the words mean the whole run; others ("total time")
-    mean it only where they stand once and no progress is open.
+    the program wrote of an error in its last lines; `signs`: of `SIGNS`, what speaks for it.
+    `is_certain`: the words mean the whole run; others ("total time") mean it only where they stand once and no
+    progress is open.
     """
 
     origin: Origin
@@ -313,12 +338,13 @@ class Closing(Struct, frozen=True, kw_only=True):
     last_counts_line: int | None = None
     opening_lines: tuple[int, ...] = ()
     error: str = ""
+    signs: tuple[ClosingSign, ...] = ()
     is_certain: bool = False
 
     @property
     def is_good(self) -> bool:
         """Whether the log says that its program came to its own end."""
-        return self.kind in {ClosingKind.WORDS, ClosingKind.PROGRESS, ClosingKind.RECORD}
+        return self.kind in {ClosingKind.WORDS, ClosingKind.SIGNS, ClosingKind.PROGRESS, ClosingKind.RECORD}
 
 
 class Frame(Struct, frozen=True, kw_only=True):

@@ -161,6 +161,7 @@ def _plain_steps(steps: Iterable[model.Remedy]) -> list[model.Remedy]:
     return [step for step in found if step.explanation or step.command]
 
 
+_MAX_SIGN = 60
 _MAX_QUOTE = 120
 
 
@@ -173,6 +174,8 @@ def sentence(report: model.Report, language: str) -> str:
         return plain(report.verdict.sentence)
     if report.status is model.Status.HEALTHY:
         closing = report.summary.closing if report.summary is not None else None
+        if closing is not None and closing.signs:
+            return t("sentence_reads_well", language, signs=_signs_of_end(closing, language))
         if closing is not None:
             where = plain(str(closing.origin))
             text = plain(closing.text[:_MAX_QUOTE])
@@ -195,6 +198,21 @@ def sentence(report: model.Report, language: str) -> str:
         whys = sorted(report.not_checked, key=lambda n: n.node is not None)
         return t("sentence_unknown", language, why=why_not_checked(whys[0], language) if whys else units.UNKNOWN)
     return t("sentence_fault", language)
+
+
+def _signs_of_end(closing: model.Closing, language: str) -> str:
+    """The weak signs that a log's end was judged by, one of each kind, the last one."""
+    told = {sign.kind: sign for sign in closing.signs}
+    return t("semicolon", language).join(
+        t(
+            "sign_of_end",
+            language,
+            sign=t(f"sign_{kind}", language),
+            where=plain(f"{closing.origin.source}:{sign.line}"),
+            text=plain(sign.text[:_MAX_SIGN]),
+        )
+        for kind, sign in told.items()
+    )
 
 
 def absent(roll: model.RollCall) -> tuple[int, ...]:

@@ -16,16 +16,17 @@ from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
 from allready.evidence.log.fronts import without_front
 from allready.evidence.log.last_error import last_error
-from allready.evidence.log.left_loop import closing_line, plain, training_lines, trains
+from allready.evidence.log.left_loop import closing_line, form, plain, training_lines, trains
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.parts import is_of_a_list, is_of_a_part
 from allready.evidence.log.progress import Progress, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
+from allready.evidence.log.signs import Sign, are_enough, kinds, weak_signs
 from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
-from allready.model import Closing, ClosingKind
+from allready.model import Closing, ClosingKind, ClosingSign, SignKind
 from allready.signatures import of_line
 
 _MAX_LINES = 400
@@ -70,6 +71,12 @@ _COUNTING_NOTHING = (wording.member_done, wording.of_the_best, wording.is_final,
 
 _ANNOUNCES = re.compile(r"\w\s?(?:\.\.\.|…)\s*$")
 """What is counted begins with such a line: `Step 5/5: building the tree...`."""
+
+_ENDS_A_LINE = re.compile(
+    r"(?:\b(?:done|finished|completed?|success(?:fully)?)|\.(?:csv|json|txt|md|html|pdf|png|pt|pth))[\s.!\W]{0,20}$",
+    re.IGNORECASE,
+)
+"""A line like this is whole, though no newline follows it."""
 
 _DIGITS = re.compile(r"\d+")
 _NUMBERS = re.compile(r"(?<![\d.])\d{2,12}(?![\d.]*\d)")
@@ -208,6 +215,12 @@ class _Ending:
     def _openings(self) -> tuple[int, ...]:
         return openings(self._first, self.lines, self.number(0))
 
+    @property
+    def _places_of_openings(self) -> list[int]:
+        """Among the lines that are kept."""
+        head = len(self._earlier)
+        return [n - 1 if n <= head else head + n - self.number(0) for n in self._openings]
+
     def number(self, at: int) -> int:
         """The number of the line at this place."""
         return self._log.scanned.num_lines - len(self.lines) + 1 + at
@@ -238,13 +251,18 @@ class _Ending:
         words_of_end = self._behind_loop(state)
         if words_of_end is not None:
             return self._made(ClosingKind.WORDS, words_of_end, at, state)
+        signs = self._signs(state)
+        if signs:
+            made = self._made(ClosingKind.SIGNS, signs[-1].at, at, state)
+            return replace(made, signs=tuple(map(self._sign, signs)))
         error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
         if error is not None:
             made = self._made(ClosingKind.OPEN, error[0], at, state)
             return replace(made, error=error[1])
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
-        return self._made(ClosingKind.OPEN, last, at, None)
+        counts_open = state is not None and state.total is None
+        return self._made(ClosingKind.OPEN, last, at, state if counts_open else None)
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""
@@ -256,6 +274,27 @@ class _Ending:
         raw = range(len(self.lines) - 1, -1, -1)
         place = next((at for at in raw if text is not None and plain(self.lines[at]) == text), None)
         return None if place is None or self._is_denied(state, place) else place
+
+    def _signs(self, state: Progress | None) -> list[Sign]:
+        """The weak signs that together speak for a good end; [] where they are too few or something denies them."""
+        if self._is_one_of_several:
+            return []
+        found = weak_signs(self._earlier, self.lines, _is_noise, self._places_of_openings)
+        if not found or (self._breaks_off_behind(-1) and _ENDS_A_LINE.search(self.lines[-1]) is None):
+            return []
+        if any(wording.of_a_fold().search(line) for line in self.lines[found[0].at :]):
+            return []
+        stops = any(one.kind is SignKind.EARLY for one in found)
+        if state is not None and state.is_midway and not stops:
+            return []
+        over = next((at for at in range(found[0].at - 1, -1, -1) if wording.means_all(self._said[at])), None)
+        if over is not None and self._has_loop:
+            found.insert(0, Sign(SignKind.FULL, over))
+        is_known = self._is_known(state) and not self._only_prepares
+        return found if are_enough(found, is_known=is_known, is_of_a_part=self._is_of_a_part) else []
+
+    def _sign(self, sign: Sign) -> ClosingSign:
+        return ClosingSign(kind=sign.kind, line=self.number(sign.at), text=self.lines[sign.at].strip()[:300])
 
     def _progress(self) -> Progress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
@@ -341,7 +380,12 @@ class _Ending:
                 if said is not None:
                     is_part = self._is_one_of_several or (not said and self._is_of_a_part_at(at))
                     is_other = only_records or is_part or self._is_left_unsaid(at)
-                    return None if is_other or self._goes_on_behind(at, is_certain=said) else (at, said)
+                    is_open = (
+                        is_other
+                        or self._goes_on_behind(at, is_certain=said)
+                        or self._has_begun_behind(at, is_certain=said)
+                    )
+                    return None if is_open else (at, said)
                 if (not behind and wording.begins().search(text)) or (
                     wording.goes_on(text) and at not in self._repeating
                 ):
@@ -388,6 +432,19 @@ class _Ending:
         is_reopened = any(number > self.number(at) for number in self._openings)
         return is_reopened or (not is_certain and len(again) > _MAX_AGAIN and len(set(again)) > _MAX_AGAIN_SHAPES)
 
+    def _has_begun_behind(self, at: int, *, is_certain: bool) -> bool:
+        """Whether another work begins behind these words, or is repeated there, and has shown nothing since."""
+        own = [text for text in map(plain, self._said[at + 1 :]) if text]
+        forms = [form(text) for text in own]
+        times = Counter(forms)
+        may_repeat = is_certain and not wording.is_of_a_trainer(self.lines[at])
+        begun = [
+            i
+            for i, text in enumerate(own)
+            if wording.begins().search(text) or (not may_repeat and times[forms[i]] > _MIN_COUNTS)
+        ]
+        return bool(begun) and not any(kinds(text) for text in own[begun[-1] + 1 :])
+
     def _means_end(self, at: int, state: Progress | None) -> bool | None:
         """Whether the words of this line mean the whole run for certain; None where they close nothing."""
         text = self.lines[at]
@@ -395,11 +452,15 @@ class _Ending:
             is_part = self._has_loop and not self._is_known(state) and is_of_an_act(text)
             return None if is_part or self._comes_again(at) else True
         is_other = wording.is_other(text) or wording.is_of_a_step().search(text) is not None
+        is_last = not any(wording.word().search(line) for line in self._said[at + 1 :])
         is_of_all = (
-            (wording.of_all().search(text) is not None and (self._is_known(state) or not wording.is_average(text)))
+            (
+                wording.of_all().search(text) is not None
+                and (self._is_known(state) or not wording.is_average(text))
+                and not wording.is_heading(text)
+            )
             or (wording.of_best().search(text) is not None and self._is_known(state))
         ) and not wording.denies(text)
-        is_last = not any(wording.word().search(line) for line in self._said[at + 1 :])
         is_result = (
             is_last
             and wording.result().search(text) is not None
@@ -493,7 +554,7 @@ class _Ending:
 
     def _is_closed_by(self, results: Results, state: Progress | None) -> bool:
         """Whether these results are the last message: no count is open in front of them, or they say so."""
-        if self._is_of_a_part:
+        if self._is_of_a_part or wording.begins().search(self.lines[results.at]) is not None:
             return False
         is_over = state is None or (state.total is not None and not state.is_midway)
         is_behind = state is None or results.at > state.at
@@ -523,7 +584,9 @@ class _Ending:
         tail = self._log.scanned.tail
         if tail.endswith(b"\n") or _PROMPT.search(self.lines[-1]) is not None:
             return False
-        return place < len(self.lines) - 1 or tail.endswith(b"\r")
+        last = self.lines[-1]
+        is_open = any(last.count(a) > last.count(b) for a, b in ("()", "[]", "{}"))
+        return place < len(self.lines) - 1 or tail.endswith(b"\r") or is_open
 
     def _is_overcome(self, at: int) -> bool:
         """Whether this line, or the next ones of its message, say that the program goes on."""

@@ -81,15 +81,21 @@ def _record() -> re.Pattern[str]:
     return re.compile(r"\btrain_(?:runtime|samples_per_second)\b['\"]?\s{0,40}[:=]\s{0,4}\d|\*{3,} train metrics")
 
 
+def is_of_a_trainer(text: str) -> bool:
+    """Whether it is a trainer's record, which says nothing of what its script does next."""
+    return _record().search(text) is not None
+
+
 @functools.cache
 def likely() -> re.Pattern[str]:
     """Words that programs print when they end, and some of them more often."""
     return re.compile(
-        r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b(?! (?:spent )?(?:up to now|so far))[^\d\n]{0,40}\d|"
+        r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b(?! (?:spent )?(?:up to now|so far))"
+        r"(?! for (?!(?:all|the|this|everything|training)\b))[^\d\n]{0,40}\d|"
         r"\b(?:total|full|overall)\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?"
         r"(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
         r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
-        r"\s{0,8}(?:is|was)?\s{0,8}(?:[:=(]|\d)|"
+        r"[^\d\n|]{0,24}\d[\d.:]{0,20}(?!\d|st\b|nd\b|rd\b|th\b)|"
         r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]{0,20}\s{0,8}(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
         r"\bresults?(?: files?)? (?:saved|written)\b|\bsaved (?:the |all ){0,2}results\b|"
         r"\brun (?:summary|stats|statistics):|"
@@ -227,6 +233,11 @@ def is_final() -> re.Pattern[str]:
     )
 
 
+def is_heading(text: str) -> bool:
+    """Whether it names what stands below it, and gives nothing itself: `FINAL RESULTS SUMMARY`."""
+    return not any(map(str.isdigit, text)) and "sav" not in text.lower() and not text.rstrip().endswith(".")
+
+
 @functools.cache
 def of_the_run() -> re.Pattern[str]:
     """What is printed once for all epochs: the time of the run, the table of a test."""
@@ -288,7 +299,7 @@ def done() -> re.Pattern[str]:
     """Any work that is done, other than a preparation, where it is the last line and no count is open; in the languages
     in which people write their scripts."""
     return re.compile(
-        r"^(?!.*\bdone (?:running|calling|reading|restoring)\b)"
+        r"^(?!.*%complete)(?!.*\bdone (?:running|calling|reading|restoring)\b)"
         r"(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
         r"clon|pull|copi|sync|activat|connect|(?:un)?set\b|select|switch)).*"
         r"\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
@@ -309,9 +320,11 @@ def _of_a_part() -> re.Pattern[str]:
         r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
         r"\d{1,2}(?:\.\d{1,3})?%\)?\W{0,3}(?:done|completed?|finished)|"
-        r"visuali[sz]ation|plotting|done \(t=\d|done (?:running|calling|reading|restoring)|"
+        r"visuali[sz]ation|plotting|job ?id|clean-?up|"
+        r"done \(t=\d|(?:done|finish(?:ed|ing)?|completed?) (?:running|calling|restoring)|"
+        r"read(?:ing)?|pars(?:ing|ed)|import(?:ing|ed)?|"
         r"(?<!all )\d[\d,]{0,12} (?:iterations?|steps?|batches|updates) (?:completed?|done|finished)|"
-        r"(?:trial|run|job|test|experiment|round|sweep|seed|image|sample|file|episode|game)s? ?#?\d{1,4}"
+        r"(?:trial|run|job(?: ?id)?|test|experiment|round|sweep|seed|image|sample|file|episode|game)s?:? ?#?\d{1,4}"
         r"(?= (?:is |was |has )?(?:finished|done|completed?|ended)))\b|"
         r"第\s?[一二三四五六七八九十\d]{1,4}\s?个?(?:阶段|轮|折|步)[^，。；！,;!]{0,12}(?:完成|结束|完毕)|"
         r"(?:完成|结束|完毕)\W{0,4}(?:现在|接下来|下面)?(?:开始|正在|启动|准备)(?!时间)",
@@ -471,7 +484,7 @@ def without_paths(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _harmless().sub("", without_paths(text))
+    return _harmless().sub("", without_paths(text).replace("_", " "))
 
 
 @functools.cache

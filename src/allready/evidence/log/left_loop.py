@@ -57,7 +57,7 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
     `lines`: all that is kept of the log, its beginning and its end.
     """
     texts = [text for text in map(plain, lines) if _LETTERS.search(text) is not None]
-    shapes = [_form(text) for text in texts]
+    shapes = [form(text) for text in texts]
     times = Counter(shapes)
     last = next((at for at in range(len(shapes) - 1, -1, -1) if times[shapes[at]] >= _TIMES), None)
     if last is None or sum(number for number in times.values() if number >= _TIMES) < _MIN_LINES:
@@ -72,7 +72,7 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
     for text, above in zip(reversed(own), [*reversed(own[:-1]), ""], strict=True):
         is_bare = wording.bare().match(without_front(text)) is not None
         is_of_above = is_bare and wording.names_an_act().search(above) is not None
-        if times[_form(text)] == 1 and _is_of_whole_run(text) and not is_of_above:
+        if times[form(text)] == 1 and _is_of_whole_run(text) and not is_of_above:
             return text
     return None
 
@@ -84,9 +84,9 @@ def trains(lines: Sequence[str]) -> bool:
 
 def training_lines(lines: Sequence[str]) -> list[int]:
     """The places of the lines of a training that came again and again."""
-    forms = {at: _form(text) for at, text in enumerate(map(plain, lines)) if _TRAINS.search(text) is not None}
+    forms = {at: form(text) for at, text in enumerate(map(plain, lines)) if _TRAINS.search(text) is not None}
     times = Counter(forms.values())
-    return [at for at, form in forms.items() if times[form] >= _TIMES]
+    return [at for at, one in forms.items() if times[one] >= _TIMES]
 
 
 def plain(line: str) -> str:
@@ -94,7 +94,7 @@ def plain(line: str) -> str:
     return _STYLE.sub("", line[:_MAX_CHARS]).strip()
 
 
-def _form(text: str) -> str:
+def form(text: str) -> str:
     """What a line is without its numbers and bars."""
     return _FILL.sub(" ", _NUMBER.sub("0", text))[:200]
 

@@ -77,7 +77,7 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], trains: Callable[
         return None
     shown = [lines[place] for place in measures]
     is_summed = any(_OF_ALL.search(text) for text in shown) or title
-    has_several = sum(_measures(text) for text in shown) >= _FEW
+    has_several = sum(num_measures(text) for text in shown) >= _FEW
     if has_several + is_summed + (not trains()) < _FEW:  # two of three speak for the end
         return None
     if not any(_MEASURE.search(text) is not None for text in lines[measures[-1] : last + 1]):
@@ -125,12 +125,12 @@ def _last_block(lines: Sequence[str]) -> tuple[int, list[int], bool]:
         if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
             break
         last = max(last, at)
-        if _measures(text):
+        if num_measures(text):
             measures.append(at)
     return last, measures, title
 
 
-def _measures(text: str) -> int:
+def num_measures(text: str) -> int:
     """How many measures a line gives."""
     pairs = [
         match
@@ -152,7 +152,7 @@ def _measure_of(text: str) -> str:
 
 def _is_of_results(text: str) -> bool:
     """Whether a line may stand among results: a measure, a part of a document or a table, a count."""
-    if _measures(text) or _CELLS.match(text) is not None:
+    if num_measures(text) or _CELLS.match(text) is not None:
         return True
     pair = _PAIR.search(text)
     return (
