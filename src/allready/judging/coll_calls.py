@@ -20,8 +20,9 @@ from allready.judging.group_calls import GroupCalls
 from allready.judging.sequence import Codes
 from allready.model import Mismatch, Recorder
 
-MIN_AGREEMENT = 2
-"""Operations that must agree again before ranks are called shifted against each other."""
+MAX_SHIFT, MIN_AGREEMENT = 8, 2
+"""Lines have no call sites, so that calls of a loop agree by chance sooner than recorded ones: fewer may be left out,
+and more must agree again."""
 _P2P = -1
 
 
@@ -106,6 +107,7 @@ def first_mismatch(
         operation=lambda rank, found: operation(shapes[found.codes[rank] - 1], found.seq),
         origin=lambda rank, seq: origin_at(streams[rank], place_of(streams[rank], seq - 1)),
         num_members=size,
+        max_shift=MAX_SHIFT,
         min_agreement=MIN_AGREEMENT,
         is_whole=complete,
     )

@@ -24,7 +24,7 @@ from allready.judging.sequence import (
 from allready.model import Mismatch, Operation, Origin, Recorder
 
 MAX_SHIFT = 64
-"""Calls that a rank may have made more or less than the others to be found out by the rest of the sequence."""
+"""Calls that a rank may have made more or less than the others to be found out by the rest of its record."""
 MAX_AFTER = 256
 """Calls from the first difference on that are asked for it."""
 
@@ -35,8 +35,8 @@ class GroupCalls(Struct, frozen=True, kw_only=True):
     `calls`: of members of which it has any, also none; `roots`: the same calls by the root that they named.  `members`:
     all that take part besides; `num_members`: how many, where only that is known of some.  `operation`, `origin`: a
     member's call where members differ, and where it is recorded; `kind`: in what they differ, where operations do not
-    show it.  `cut`: members whose record ends before their calls do.  `min_agreement`: calls that must be equal again
-    after a shift.  `is_whole`: no member made further calls.
+    show it.  `cut`: members whose record ends before their calls do.  `max_shift`: calls more or less that are tried;
+    `min_agreement`: calls that must be equal again after them.  `is_whole`: no member made further calls.
     """
 
     group: str
@@ -51,6 +51,7 @@ class GroupCalls(Struct, frozen=True, kw_only=True):
     members: Collection[int] = ()
     num_members: int = 0
     cut: Collection[int] = ()
+    max_shift: int = MAX_SHIFT
     min_agreement: int = 1
     is_whole: bool = False
 
@@ -79,7 +80,9 @@ class GroupCalls(Struct, frozen=True, kw_only=True):
         made = self.operations(found)
         kind = self.kind or kind_of(made.values())
         what_follows = tails(self.calls, found)
-        shift = common_shift(self.calls, what_follows, self.min_agreement, is_whole=self.is_whole)
+        shift = common_shift(
+            self.calls, what_follows, self.min_agreement, max_shift=self.max_shift, is_whole=self.is_whole
+        )
         usual, odd = (what_follows[rank][1:] for rank in found.examples())
         return self.mismatch(
             kind,
@@ -135,7 +138,12 @@ def tails(calls: Mapping[int, Calls], found: Difference) -> dict[int, Codes]:
 
 
 def common_shift(
-    calls: Mapping[int, Calls], what_follows: Mapping[int, Codes], min_agreement: int, *, is_whole: bool = False
+    calls: Mapping[int, Calls],
+    what_follows: Mapping[int, Codes],
+    min_agreement: int,
+    *,
+    max_shift: int = MAX_SHIFT,
+    is_whole: bool = False,
 ) -> int | None:
     """How many calls those that differ made more (or fewer, negative), if one number explains all that follows."""
     usual, *others = what_follows
@@ -144,7 +152,7 @@ def common_shift(
             what_follows[usual],
             what_follows[other],
             surplus=calls[other].end - calls[usual].end,
-            most=MAX_SHIFT,
+            most=max_shift,
             least=min_agreement,
             is_whole=is_whole,
         )

@@ -134,9 +134,9 @@ def first_mismatches(run: RunEvidence, live: Live | None = None, *, flow: bool) 
     """
     is_early = live is not None and live.since_s is not None and live.now_s - live.since_s < RECORD_S
     found: dict[tuple[str, int], Mismatch] = {}
-    order = {Recorder.FLIGHT: 0, Recorder.COLL_LOG: 1}
+    order = {Recorder.FLIGHT: 0, Recorder.COLL_LOG: 1}  # of digests only that they differ is known
     met = (m for m in run.mismatches if m.kind != UNMET)
-    for mismatch in sorted(met, key=lambda m: (order.get(m.source, 2), m.seq, m.is_by_digest)):
+    for mismatch in sorted(met, key=lambda m: (2 if m.is_by_digest else order.get(m.source, 3), m.seq)):
         # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
         key = (",".join(map(str, sorted({*mismatch.by_rank, *mismatch.missing}))), 0)
         found.setdefault(key, mismatch)

@@ -37,6 +37,13 @@ def test_blames_nobody_on_a_tie() -> None:
     assert not hit.culprits
 
 
+def test_lines_that_name_a_rank_count_before_digests_of_the_same_ranks() -> None:
+    digests = mismatch((), operation(60, "broadcast"), seq=60, is_by_digest=True)
+    lines = mismatch((3,), operation(64, "broadcast"), group="0x1", source="coll log")
+    [hit] = ask("DSY001", mismatches=(digests, lines)).hits
+    assert hit.culprits.ranks == (3,)
+
+
 def test_the_others_are_a_majority_only_and_without_one_ranks_are_told_by_their_numbers() -> None:
     known = {0: operation(64, "broadcast"), 2: operation(64)}
     [two] = ask("DSY001", mismatches=(mismatch((), operation(64), by_rank=known),)).hits
