@@ -126,7 +126,7 @@ TABLE: dict[str, tuple[Dumps, str, tuple[str, str, object] | str]] = {
     "sizes, told by NCCL": ({}, raised(0, FAILED[0], FAILED[1] + TRUNCATED), ("DESYNC-ARGS", "possible", {})),
     "aborted before": (
         {}, "".join(raised(r, "RuntimeError: NCCL communicator was aborted after a previous error") for r in (0, 1, 3)),
-        "unknown",
+        ("DEAD", "possible", {}),
     ),
     "silent at the end of a group": (
         {}, "".join(raised(r, "RuntimeError: Work timed out during finalize") for r in (0, 1, 3)),

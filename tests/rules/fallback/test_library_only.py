@@ -1,7 +1,7 @@
 from typing import Any
 
 from allready.model import Confidence, Death, Role
-from tests.rules.runs import ask, death, event
+from tests.rules.runs import ask, at, death, event, group
 
 ABORTED = "RuntimeError: NCCL communicator was aborted."
 
@@ -31,3 +31,8 @@ def test_it_says_nothing_of_an_attempt_that_is_over_or_of_an_end_that_was_ordere
     order = event("elastic.death_signal", time_s=995.0)
     assert ask("RES012", deaths=(lost(),), events=(order,)).state == "clear"
     assert ask("RES012").state == "clear"
+
+
+def test_where_how_far_ranks_came_is_recorded_that_tells_more() -> None:
+    assert ask("RES012", deaths=(lost(),), progress=(group({0: at(3)}),)).state == "clear"
+    assert ask("RES012", deaths=(lost(kind="exit"),)).state == "clear"
