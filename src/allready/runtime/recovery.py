@@ -319,15 +319,16 @@ def subgroups() -> Iterator[None]:
     """Groups that are made inside, by `dist.new_group` or a device mesh, may be given to the safe calls.
 
     Collective: all ranks of the job enter and leave it, also those that are in none of the groups; they meet in a
-    `safe_barrier` first.  A failure in one of them is a failure of the job: all ranks get it, all groups are gone, and
-    are to be made again after `recover`.  It is one as well if a rank still waits in torch for the others once the
-    timeout of the phase is over; torch would wait up to half an hour.
+    `safe_barrier` first and last.  A failure in one of them is a failure of the job: all ranks get it, all groups are
+    gone, and are to be made again after `recover`.  It is one as well if a rank still waits for others once the timeout
+    of the phase is over, in torch, where it would wait up to half an hour, or for them to leave it.
     """
     session = current()
     safe_barrier()
     try:
         with session.group.making(lambda: not session.member.is_open):
             yield
+            safe_barrier()  # with a deadline, and names who has not made its groups yet
     except TimeoutError as error:  # another rank did not come to make them
         raise _agreed(session, FailureCause.FORMING, error) from error
 
