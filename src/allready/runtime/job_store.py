@@ -1,6 +1,6 @@
 """The job's store, and this process's connection to it, of which every request ends in time.
 
-torch gives a request to its store no limit where the store's process is stopped, or its machine gone without a word:
+torch gives a request to its store no limit where the store's process is stopped, or its machine gone silently:
 the client's thread stays in the kernel.  So a second thread ends the connection then, and the request raises.
 """
 
