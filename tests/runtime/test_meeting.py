@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from allready.runtime import group, job_store, meeting, recovery
+from allready.live.beacon import names
+from allready.runtime import group, job_store, last_failure, meeting, recovery
 from allready.runtime.connections import sockets
 from allready.runtime.failures import RecoveryRefused
 from allready.runtime.job_store import JobStore
@@ -234,7 +236,6 @@ def test_a_request_that_is_not_answered_ends_and_the_store_counts_as_lost() -> N
             assert client.recv(1) == b""  # as torch's client: it has no limit, and reads the end
             raise DistNetworkError("failed to recv, got 0 bytes")
 
-        assert not job.is_lost
         with pytest.raises(TimeoutError, match=r"did not answer within 0\.05 s: stopped, or cut off"), job.within(0.05):
             ask()
         assert job.is_lost
@@ -247,8 +248,25 @@ def test_a_request_that_is_answered_in_time_ends_nothing() -> None:
         job = JobStore("a store", {fd: known for fd, known in sockets().items() if fd == client.fileno()})
         with job.within(30.0):
             pass
-        assert not job.is_lost
         client.send(b"still there")
-        with pytest.raises(DistNetworkError), job.within(30.0):
-            raise DistNetworkError("connection reset by peer")
-        assert job.is_lost
+        assert job.is_lost is False
+
+
+@pytest.mark.usefixtures("table")
+def test_a_store_whose_connection_breaks_counts_as_lost() -> None:
+    job = JobStore("a store", {})
+    with pytest.raises(DistNetworkError), job.within(30.0):
+        raise DistNetworkError("connection reset by peer")
+    assert job.is_lost is True
+
+
+def test_a_start_that_ends_the_process_leaves_its_failure_to_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "RANK_FOLDER", [str(tmp_path)])
+    refused = meeting._no_rank_0("nothing listens")
+    for error, kept in ((None, False), (ValueError("of the script"), False), (refused, True)):
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+        last_failure.keep_last(rank=1, attempt="a")
+        assert (tmp_path / names.AGREED).exists() is kept
+    assert '"state":"absent"' in (tmp_path / names.AGREED).read_text()

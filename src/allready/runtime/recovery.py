@@ -1,5 +1,6 @@
 """Joining the job, going on after a failure, and leaving."""
 
+import atexit
 import contextlib
 import logging
 import os
@@ -14,8 +15,8 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.model import REJOIN, FailureCause
+from allready.runtime import last_failure, nccl, recording
 from allready.runtime import messages as m
-from allready.runtime import nccl, recording
 from allready.runtime.agreement import FREEZE_S
 from allready.runtime.arguments import whole
 from allready.runtime.calls import safe_barrier
@@ -124,6 +125,7 @@ def init_process_group(
     except BaseException:
         session.close()
         end()
+        atexit.register(last_failure.keep_last, rank=place.rank, attempt=group.attempt)
         with contextlib.suppress(Exception):  # torch's, of many classes; the first error counts
             group.close()
         raise
@@ -429,7 +431,7 @@ def _gather(session: Session, wish: Wish) -> m.Formed:
         formed, refused = member.formed, member.refused
     if refused is not None:
         ranks = ", ".join(map(str, refused.missing))
-        text = f"fewer than {refused.min_ranks} ranks came within {limit_s:.1f} s; missing: rank {ranks}"
+        text = f"fewer than {refused.min_ranks} ranks came in time; missing: rank {ranks}"
         raise RecoveryRefused(refused.missing, text=text, failure=refused.failure)
     if formed is not None and formed.epoch > epoch:
         return formed
