@@ -31,7 +31,7 @@ def make() -> Any:
     return dist.new_group(list(range(SIZE)))
 
 
-def not_made(name: str, *, before: Any = int, inside: Any = int, outside: Any = None) -> None:
+def not_made(name: str, *, before: Any = int, inside: Any = int, outside: Any = None, is_after: bool = False) -> None:
     """Rank 1 does something else where the others wait for it in torch, or before; or without `subgroups`."""
     import allready
 
@@ -44,9 +44,12 @@ def not_made(name: str, *, before: Any = int, inside: Any = int, outside: Any = 
             allready.phase("making", LIMIT_S if is_late else 60),
             allready.subgroups() if outside is None else contextlib.nullcontext(),
         ):
+            if is_after:
+                make()
             if ME == 1:
                 (outside or inside)()
-            make()
+            if not is_after:
+                make()
     except (ValueError, RuntimeError, allready.CollectiveFailed) as error:
         took_s = time.monotonic() - begin_s
         recovery = allready.recover(error)
@@ -81,6 +84,7 @@ def main() -> None:
     not_made("inside", inside=fail)
     not_made("before", before=fail)
     not_made("late", inside=be_late)
+    not_made("after", inside=be_late, is_after=True)
     not_made("outside", outside=be_late)
     with allready.subgroups():
         group = make()

@@ -401,7 +401,7 @@ def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdic
             for name in ("inside", "before"):
                 found = job.last(rank, name)
                 assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])
-            for name in ("late", "outside"):
+            for name in ("late", "after", "outside"):
                 late = job.last(rank, name)
                 assert (late["code"], late["culprits"], late["members"]) == ("RTM005", [1], [0, 1, 2])
 

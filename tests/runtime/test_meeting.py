@@ -1,15 +1,21 @@
 """What the members of a group tell each other before it forms."""
 
+import contextlib
+import socket
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from allready.runtime import group, job_store, meeting, recovery
+from allready.live.beacon import names
+from allready.runtime import group, job_store, last_failure, meeting, recovery
+from allready.runtime.connections import sockets
 from allready.runtime.failures import RecoveryRefused
 from allready.runtime.job_store import JobStore
 from tests.cases import cases
@@ -211,3 +217,56 @@ def test_where_the_job_meets_is_read_as_torch_reads_it(
     for name, value in (("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "4000"), ("RANK", "1"), ("WORLD_SIZE", "4")):
         monkeypatch.setenv(name, value)
     assert meeting._where(method, rank, size) == expected
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[socket.socket]:
+    """A connection to a server that takes it and never answers, as one that is stopped."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        yield client
+
+
+@pytest.mark.usefixtures("table")
+def test_a_request_that_is_not_answered_ends_and_the_store_counts_as_lost() -> None:
+    with silent() as client:
+        mine = {fd: known for fd, known in sockets().items() if fd == client.fileno()}
+        job = JobStore("a store", mine)
+
+        def ask() -> None:
+            assert client.recv(1) == b""  # as torch's client: it has no limit, and reads the end
+            raise DistNetworkError("failed to recv, got 0 bytes")
+
+        with pytest.raises(TimeoutError, match=r"did not answer within 0\.05 s: stopped, or cut off"), job.within(0.05):
+            ask()
+        assert job.is_lost
+    assert not [t for t in threading.enumerate() if t.name == "allready-runtime-store"]
+
+
+@pytest.mark.usefixtures("table")
+def test_a_request_that_is_answered_in_time_ends_nothing() -> None:
+    with silent() as client:
+        job = JobStore("a store", {fd: known for fd, known in sockets().items() if fd == client.fileno()})
+        with job.within(30.0):
+            pass
+        client.send(b"still there")
+        assert job.is_lost is False
+
+
+@pytest.mark.usefixtures("table")
+def test_a_store_whose_connection_breaks_counts_as_lost() -> None:
+    job = JobStore("a store", {})
+    with pytest.raises(DistNetworkError), job.within(30.0):
+        raise DistNetworkError("connection reset by peer")
+    assert job.is_lost is True
+
+
+def test_a_start_that_ends_the_process_leaves_its_failure_to_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "RANK_FOLDER", [str(tmp_path)])
+    refused = meeting._no_rank_0("nothing listens")
+    for error, kept in ((None, False), (ValueError("of the script"), False), (refused, True)):
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+        last_failure.keep_last(rank=1, attempt="a")
+        assert (tmp_path / names.AGREED).exists() is kept
+    assert '"state":"absent"' in (tmp_path / names.AGREED).read_text()

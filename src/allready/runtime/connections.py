@@ -131,7 +131,7 @@ def ends(fd: int) -> tuple[int, int]:
 
 
 def tap(fd: int, identity: tuple[int, int]) -> socket.socket:
-    """A duplicate of this very connection.
+    """A duplicate of this connection.
 
     Raises:
         OSError: it is closed.

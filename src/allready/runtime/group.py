@@ -217,7 +217,7 @@ class Group:
 
         host = _own_address(innermost(self._job.store))
         opened = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=FORM)
-        self._opened = JobStore(opened, {})  # in this very process
+        self._opened = JobStore(opened, {})  # in this process
         return f"{host} {opened.port} {self._rank}"
 
     def use_store(self, text: str) -> None:

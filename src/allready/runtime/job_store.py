@@ -1,6 +1,6 @@
 """The job's store, and this process's connection to it, of which every request ends in time.
 
-torch gives a request to its store no limit where the store's process is stopped, or its machine gone without a word:
+torch gives a request to its store no limit where the store's process is stopped, or its machine gone silently:
 the client's thread stays in the kernel.  So a second thread ends the connection then, and the request raises.
 """
 
@@ -162,11 +162,11 @@ def _ended_after(limit_s: float, found: Callable[[], Sockets], told: Callable[[]
     has_ended, is_late = threading.Event(), threading.Event()
 
     def watch() -> None:
-        pause_s = limit_s
-        while not has_ended.wait(pause_s):
+        if has_ended.wait(limit_s):
+            return
+        while not has_ended.wait(_AGAIN_S):  # a process that was itself stopped meanwhile has its answer by now
             is_late.set()
             told()
-            pause_s = _AGAIN_S
             _end(found())
 
     thread = threading.Thread(target=watch, name="allready-runtime-store", daemon=True)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,11 @@ def keep(error: BaseException | None, *, rank: int, attempt: str) -> None:
     with contextlib.suppress(OSError):
         path = Path(names.RANK_FOLDER[0]) / names.AGREED
         path.write_bytes(b"".join(msgspec.json.encode(masked_all(line)) + b"\n" for line in (begin, failed)))
+
+
+def keep_last(*, rank: int, attempt: str) -> None:
+    """At the end of the process: what ends it, if an exception does."""
+    keep(getattr(sys, "last_value", None), rank=rank, attempt=attempt)
 
 
 def forget() -> None:

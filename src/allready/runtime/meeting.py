@@ -136,7 +136,7 @@ def _by_torch(method: str, rank: int, world_size: int, timeout: timedelta) -> Pl
 
 
 def _no_rank_0(text: str) -> RecoveryRefused:
-    """This rank has heard nothing of any other."""
+    """This rank knows of no other."""
     absent = RankAtFailure(rank=0, state=MemberState.ABSENT)
     failure = RuntimeFailure(epoch=0, cause=FailureCause.FORMING, reporter=None, ranks=(absent,))
     refused = RecoveryRefused((0,), text=text, failure=failure)

@@ -1,5 +1,6 @@
 """Joining the job, going on after a failure, and leaving."""
 
+import atexit
 import contextlib
 import logging
 import os
@@ -14,8 +15,8 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.model import REJOIN, FailureCause
+from allready.runtime import last_failure, nccl, recording
 from allready.runtime import messages as m
-from allready.runtime import nccl, recording
 from allready.runtime.agreement import FREEZE_S
 from allready.runtime.arguments import whole
 from allready.runtime.calls import safe_barrier
@@ -124,6 +125,7 @@ def init_process_group(
     except BaseException:
         session.close()
         end()
+        atexit.register(last_failure.keep_last, rank=place.rank, attempt=group.attempt)
         with contextlib.suppress(Exception):  # torch's, of many classes; the first error counts
             group.close()
         raise
@@ -319,15 +321,16 @@ def subgroups() -> Iterator[None]:
     """Groups that are made inside, by `dist.new_group` or a device mesh, may be given to the safe calls.
 
     Collective: all ranks of the job enter and leave it, also those that are in none of the groups; they meet in a
-    `safe_barrier` first.  A failure in one of them is a failure of the job: all ranks get it, all groups are gone, and
-    are to be made again after `recover`.  It is one as well if a rank still waits in torch for the others once the
-    timeout of the phase is over; torch would wait up to half an hour.
+    `safe_barrier` first and last.  A failure in one of them is a failure of the job: all ranks get it, all groups are
+    gone, and are to be made again after `recover`.  It is one as well if a rank still waits for others once the timeout
+    of the phase is over, in torch, where it would wait up to half an hour, or for them to leave it.
     """
     session = current()
     safe_barrier()
     try:
         with session.group.making(lambda: not session.member.is_open):
             yield
+            safe_barrier()  # with a deadline, and names who has not made its groups yet
     except TimeoutError as error:  # another rank did not come to make them
         raise _agreed(session, FailureCause.FORMING, error) from error
 
@@ -428,7 +431,7 @@ def _gather(session: Session, wish: Wish) -> m.Formed:
         formed, refused = member.formed, member.refused
     if refused is not None:
         ranks = ", ".join(map(str, refused.missing))
-        text = f"fewer than {refused.min_ranks} ranks came within {limit_s:.1f} s; missing: rank {ranks}"
+        text = f"fewer than {refused.min_ranks} ranks came in time; missing: rank {ranks}"
         raise RecoveryRefused(refused.missing, text=text, failure=refused.failure)
     if formed is not None and formed.epoch > epoch:
         return formed
