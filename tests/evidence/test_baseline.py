@@ -2,6 +2,7 @@ from typing import Any
 
 from allready.judging.baseline import compare
 from allready.model import CommRecord, Difference, ProcessRecord, RunEvidence, Transport
+from allready.text.catalog import say_text
 
 
 def process(rank: int, **changes: Any) -> ProcessRecord:
@@ -43,6 +44,14 @@ def test_a_setting_that_one_rank_lost_names_that_rank() -> None:
         "Ring (1 rank); (not set) (1 rank)",
         (1,),
     )
+
+
+def test_what_a_run_lacks_is_no_text_and_is_said_in_the_readers_language() -> None:
+    lost = only(compare(GOOD, run(process(0), process(1, env={}))))
+    assert say_text(lost, "bad", "zh") == "Ring（1 个 rank）；（未设置）（1 个 rank）"
+    assert say_text(lost, "good", "zh") == "Ring"
+    same = only(compare(GOOD, run(process(0), process(1, env={"NCCL_ALGO": "(not set)"}))))
+    assert (same.bad, say_text(same, "bad", "zh")) == (lost.bad, "Ring（1 个 rank）；(not set)（1 个 rank）")
 
 
 def test_another_version_everywhere_names_no_rank() -> None:

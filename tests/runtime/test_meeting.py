@@ -83,7 +83,7 @@ def test_a_new_store_that_was_not_reached_is_tried_again(monkeypatch: pytest.Mon
     torchs = SimpleNamespace(TCPStore=connect, init_process_group=lambda: None)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
     monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
-    found = group.Group("gloo", "the first", rank=2, store_rank=0, timeout=timedelta(seconds=5))
+    found = group.WorldGroup("gloo", "the first", rank=2, store_rank=0, timeout=timedelta(seconds=5))
     with pytest.raises(RuntimeError):
         found.use_store("127.0.0.1 4000 1")
     assert (found._store, found.store_text) == ("the first", "")
@@ -110,7 +110,7 @@ class DistNetworkError(RuntimeError):
     """As torch's error of a connection."""
 
 
-def making(store: Tcp, monkeypatch: pytest.MonkeyPatch) -> tuple[group.Group, dict[str, Any]]:
+def making(store: Tcp, monkeypatch: pytest.MonkeyPatch) -> tuple[group.WorldGroup, dict[str, Any]]:
     """A group in whose table of torch's the default group has this store; and the table."""
     table: dict[str, Any] = {"default": ("gloo", store)}
     torchs = SimpleNamespace(
@@ -122,7 +122,7 @@ def making(store: Tcp, monkeypatch: pytest.MonkeyPatch) -> tuple[group.Group, di
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
     monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
-    return group.Group("gloo", store, rank=0, store_rank=0, timeout=timedelta(seconds=5)), table
+    return group.WorldGroup("gloo", store, rank=0, store_rank=0, timeout=timedelta(seconds=5)), table
 
 
 def test_a_failure_that_comes_while_the_stores_copy_is_made_keeps_torch_from_waiting_in_it(

@@ -12,6 +12,7 @@ from tests.text.sources import nodes, trees
 
 ARGPARSE = (
     "usage: ",
+    "%(heading)s:",
     "positional arguments",
     "options",
     "show this help message and exit",

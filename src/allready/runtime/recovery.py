@@ -25,9 +25,9 @@ from allready.runtime.arguments import whole
 from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.group import BACKENDS, FORM, Group, is_over
+from allready.runtime.group import BACKENDS, FORM, WorldGroup, is_over
 from allready.runtime.hang_watch import set_formed
-from allready.runtime.hub import Plan, start
+from allready.runtime.hub import HubPlan, start
 from allready.runtime.link import RankTaken
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.plain import is_by_gloo, is_inside, is_timeout_of_gloo, is_torchs
@@ -42,7 +42,7 @@ START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
 LATE = timedelta(seconds=0.2)
 """Where a rank that came too late may join again."""
-LEAST_ANSWER = timedelta(seconds=0.1)
+MIN_ANSWER = timedelta(seconds=0.1)
 """Four signs of life come in this time from every rank: more would keep the hub from its work."""
 _KEY = "allready/hub"
 _NAME_LETTERS = 8
@@ -117,7 +117,7 @@ def init_process_group(
     if "cuda" in BACKENDS[backend]:
         nccl.prepare()
     start_timeout = duration(start_timeout, "start_timeout")
-    answer_within = duration(answer_within, "answer_within", least=LEAST_ANSWER)
+    answer_within = duration(answer_within, "answer_within", least=MIN_ANSWER)
     limit, adaptive = _parts(timeout, PHASES["training"])
     until_s = time.monotonic() + start_timeout.total_seconds()
     store_rank = None
@@ -130,7 +130,7 @@ def init_process_group(
         raise UsageError("with store=, rank and world_size must be given")
     if rank >= world_size:
         raise UsageError("rank {rank} is not one of {number} ranks", rank=rank, number=world_size)
-    group = Group(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
+    group = WorldGroup(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
     session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
     session.set_limit(limit.total_seconds(), adaptive)
     session.is_limited = timeout is not None
@@ -551,7 +551,7 @@ def _meet(
     if session.rank == 0 and not again:
         secret = secrets.token_hex(16)
         host = _host_of(store)
-        plan = Plan(num_ranks=num_ranks, secret=secret, answer_s=answer_within.total_seconds(), host=host)
+        plan = HubPlan(num_ranks=num_ranks, secret=secret, answer_s=answer_within.total_seconds(), host=host)
         place = start(plan)
         hosts = [place.host] if place.host else [host, socket.gethostname(), "127.0.0.1", "::1"]
         addresses = [(name, place.port) for name in dict.fromkeys(filter(None, hosts))]

@@ -439,7 +439,7 @@ class _Scan:
     def _pieces(self, start: int, stop: int, available: int, number: int, offset: int, num_before: int) -> bool:
         """Look at a long line piece by piece; whether there was anything of interest."""
         piece, overlap = self._limits.line_bytes, self._limits.clip_bytes
-        if self._quick is not None and self._quick.is_dull(self._one_line(start, min(stop + overlap, available))):
+        if self._quick is not None and self._quick.is_plain(self._one_line(start, min(stop + overlap, available))):
             return False
         is_kept = False
         for at in range(start, stop, piece):
