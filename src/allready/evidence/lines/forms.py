@@ -22,9 +22,6 @@ from allready.evidence.lines.native import HashTable, Native
 PLAIN, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
 """What a form is: of no interest; worth keeping; with NCCL's word; it may say an iteration; the usual way decides."""
 
-PLAIN_SEGMENTS, MARKED_SEGMENTS = 1, 2
-"""The numbers of lines of which no segment is of interest, or only for an iteration that it may say."""
-
 MAX_NATIVE_BYTES = 8_192
 """A longer line, or segment, has no form in the compiled scanner."""
 
