@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import Any, NoReturn
 
-from allready.text.usage import did_you_mean, usage_text
+from allready.text.usage import did_you_mean, is_translated, usage_text
 
 HELP_ALL = "show all options with all their spellings, also those that are seldom needed"
 
@@ -129,7 +129,7 @@ def _words(action: argparse.Action) -> str:
 
 
 def parser_of(name: str, module: str, text: str) -> Parser:
-    """The parser of one command, whose module is imported for it."""
+    """The parser of one command, whose module is imported for it, in the language of this process."""
     command = importlib.import_module(module)
     parser = Parser(
         prog=f"allready {name}",
@@ -139,6 +139,8 @@ def parser_of(name: str, module: str, text: str) -> Parser:
         allow_abbrev=False,
     )
     command.add_arguments(parser)
+    if is_translated():
+        localize(parser)
     return parser
 
 
