@@ -434,7 +434,7 @@ def test_takes_any_text_and_settles(text: str) -> None:
      "aA", "secret set --value", '"username":"a",', "vault login -a ", "ssh-keygen -N "],
 )  # fmt: skip
 def test_takes_linear_time_on_hostile_text(piece: str) -> None:
-    assert cpu_s(lambda: masked((piece * 20_000)[:20_000] + " token"), enough_s=1.0) < 1.0
+    assert cpu_s(lambda: masked((piece * 10_000)[:10_000] + " token"), enough_s=0.5) < 0.5
 
 
 def test_no_output_of_the_command_shows_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

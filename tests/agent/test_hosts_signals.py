@@ -75,6 +75,7 @@ def test_a_signal_that_ends_the_job_is_the_one_that_ranks_of_all_hosts_get(job: 
     nothing_is_left(job.folder)
 
 
+@pytest.mark.slow
 def test_so_is_one_of_the_configuration_file(job: Job, sshd: Sshd) -> None:
     (job.folder / "job.toml").write_text('[job]\nsignals-to-handle = "SIGTERM,SIGALRM"\n')
     node = started(job, sshd, "--config", str(job.folder / "job.toml"), words=("5",), traps="SIGALRM,SIGTERM")

@@ -109,6 +109,7 @@ def test_a_signal_to_the_ranks_accuses_none_of_them(rank: int, job: Job, tmp_pat
     assert node.report()["job"]["outcome"] == "killed"
 
 
+@pytest.mark.slow
 def test_a_hang_after_a_rank_left_in_its_handler_is_judged_and_ended(job: Job) -> None:
     """It alone got the signal and ended with exit code 0; the other one, which has a handler as well, waits for it."""
     works = "t = time.time()\n    while time.time() - t < 1: pass\n    os.fork() or time.sleep(30)\n    os._exit(0)"
@@ -124,6 +125,7 @@ def test_a_hang_after_a_rank_left_in_its_handler_is_judged_and_ended(job: Job) -
     assert report["job"]["outcome"] == "hung"
 
 
+@pytest.mark.slow
 def test_what_a_rank_does_in_its_handler_does_not_explain_the_hang(job: Job) -> None:
     """Rank 1 sleeps in a step; both save for seconds when a signal comes that no agent gets."""
     works = "t = time.time()\n    while time.time() - t < 4: pass\n    sys.exit(143)"

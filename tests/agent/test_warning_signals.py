@@ -76,6 +76,7 @@ def test_a_signal_to_the_agent_alone_reaches_the_ranks_and_ends_nothing(job: Job
     assert node.report()["status"] == "healthy"
 
 
+@pytest.mark.slow
 def test_a_signal_to_every_process_reaches_the_ranks_once(job: Job) -> None:
     """As Slurm sends it to all processes of a step."""
     node = started(job, SAVES, RUNS_S="4")

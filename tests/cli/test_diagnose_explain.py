@@ -236,12 +236,26 @@ DEEPSPEED = """[2026-01-20 10:31:29,210] [INFO] [launch.py:315:sigkill_handler] 
 [2026-01-20 10:31:29,269] [ERROR] [launch.py:321:sigkill_handler] ['a.py'] exits with return code = -9"""
 
 
+TRACE = ("Traceback (most recent call last):", '  File "train.py", line 9, in <module>', "ValueError: bad sample")
+BEHIND_PODS = "\n".join(f"2026-01-20 10:31:29 pod/train-worker-0 | {line}" for line in TRACE)
+NEWEST_FIRST = "\n".join(
+    f"2026-01-20 10:31:{9 - n:02d} {line}" for n, line in enumerate((*TRACE[::-1], "start", "begin"), start=1)
+)
+
+
 @cases(
     ("pasted", "code", "said"),
     [
         (TABLE, "DTH002", "rank 6 (gpu07, pid 2680830) was terminated by SIGKILL"),
         (CHAINED, "DTH001", "KeyError: 4711 at /opt/train/data.py:88"),
         (DEEPSPEED, "DTH002", "SIGKILL"),
+        (BEHIND_PODS, "DTH001", "ValueError: bad sample at train.py:9"),
+        (
+            "MisconfigurationException:\n  The closure hasn't been executed.",
+            "DTH001",
+            "The closure hasn't been executed",
+        ),
+        (NEWEST_FIRST, "DTH001", "ValueError: bad sample at train.py:9"),
         (f"ordinary words\n{NO_INTERFACE}", "NLG001", "NCCL_SOCKET_IFNAME"),
     ],
 )

@@ -476,6 +476,7 @@ def test_one_node_of_a_job_is_not_called_all_of_it(
     assert said in capsys.readouterr().out.partition("\n")[0]
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_with_exec_has_all_of_the_time(tmp_path: Path) -> None:
     """The process is older than the limit, and slept until then: it was not started for this command."""
     for option, begin in (("--prolog", "allready: "), ("--format=nagios", "ALLREADY ")):

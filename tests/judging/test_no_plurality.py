@@ -86,8 +86,8 @@ def recorded_log(folder: Path, num_ranks: int) -> str:
     return re.sub(r"(n[rR]anks[ =])4\b", rf"\g<1>{num_ranks}", text)
 
 
-@cases(("split", "num"), IN_A_LOOP)
-def test_coll_logs_of_a_loop(split: Sequence[int], num: int, tmp_path: Path) -> None:
+@cases(("split", "num", "odd"), [*((*votes, []) for votes in IN_A_LOOP), *TIES])
+def test_coll_logs_of_a_loop(split: Sequence[int], num: int, odd: list[int], tmp_path: Path) -> None:
     """The recorded program calls three operations in turn; from one on, members call the others of them."""
     lines = recorded_log(tmp_path / "recorded", num).splitlines()
     at = next(n for n, line in enumerate(lines) if "opCount 3f " in line)
@@ -100,7 +100,7 @@ def test_coll_logs_of_a_loop(split: Sequence[int], num: int, tmp_path: Path) -> 
         (folder / f"nccl.vm.{1900 + rank}.log").write_text(own, encoding="utf-8")
     found = verdict(folder)
     assert (found["code"], found["fault_class"]) == ("DSY001", "DESYNC-FLOW")
-    assert found["culprits"]["ranks"] == []
+    assert found["culprits"]["ranks"] == odd
 
 
 @pytest.mark.parametrize(("split", "num", "odd"), [*WHOLE, *OF_MORE])

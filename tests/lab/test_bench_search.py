@@ -29,6 +29,7 @@ def bench(lab: Lab, folder: Path, what: str, num_nodes: int, *faults: Fault, rat
     )[0]
 
 
+@pytest.mark.slow
 def test_the_node_behind_a_link_at_half_its_rate_is_named(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
     seen = bench(make_lab(4), tmp_path, "pairs", 4, rates={2: 0.5})
     assert (seen.verdict["code"], seen.accused["nodes"]) == ("BEN004", [2]), seen.output

@@ -53,6 +53,7 @@ def test_an_absent_node_is_named(lab2: Lab, tmp_path: Path) -> None:
     assert_named(seen, 5, class_="START-ABSENT", nodes=[1], ranks=[1])
 
 
+@pytest.mark.slow
 def test_an_absent_node_0_is_named_by_the_worker(lab2: Lab, tmp_path: Path) -> None:
     [seen] = check(lab2, tmp_path, [DoNotStart(node=0)], extra=SHORT).values()
     assert_named(seen, 5, class_="START-ABSENT", nodes=[0])
@@ -68,6 +69,7 @@ def test_a_late_node_is_welcomed_and_the_report_says_how_late(lab2: Lab, tmp_pat
         assert any(f"{late_s} s" in late["message"] for late_s in (12, 13, 14))  # a busy machine starts it later
 
 
+@pytest.mark.slow
 def test_the_wrong_master_port_is_refused(lab2: Lab, tmp_path: Path) -> None:
     seen = check(lab2, tmp_path, extra=SHORT, extra_of={1: ("--master-port", "29555")})
     assert_named(seen[1], 5, class_="START-PATH", links=[[1, 0]], variables=["MASTER_PORT"])

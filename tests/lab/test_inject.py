@@ -50,6 +50,7 @@ def test_a_stopped_process_is_stopped_and_the_driver_lets_it_go_on(tmp_path: Pat
     assert max(durations_ms(outcome, 0)) > 500
 
 
+@pytest.mark.slow
 def test_another_dtype_is_silent_and_a_slow_rank_is_slower_by_so_much(tmp_path: Path) -> None:
     outcome = play(tmp_path, ["dtype rank=1 step=5", "slow rank=1 step=7 ms=60"])
     assert outcome.problems == []

@@ -253,6 +253,7 @@ def test_the_prolog_calls_the_roll_of_the_jobs_nodes(slurm: Slurm) -> None:
         assert "2 nodes" in lines[-1]
 
 
+@pytest.mark.slow
 @needs_slurm
 @pytest.mark.torch
 def test_steps_of_a_job_that_run_at_once_are_worlds_of_their_own(slurm: Slurm) -> None:

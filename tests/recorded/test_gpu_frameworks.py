@@ -26,7 +26,7 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
     "extra_reduce": ("DESYNC-FLOW", "likely", {}),
     "finally_barrier": ("DEAD", "certain", {"ranks": [1]}),
     "fsdp_raises": ("DEAD", "certain", {"ranks": [1]}),
-    "fsdp_twice": ("DESYNC-FLOW", "likely", {}),
+    "fsdp_twice": ("DESYNC-FLOW", "likely", {"ranks": [1]}),
     "gil": ("CPU-STUCK", "likely", {"ranks": [1]}),
     "groups_cross": ("DESYNC-FLOW", "likely", {}),
     "loader_dead": ("DEAD", "certain", {"ranks": [1]}),

@@ -1,5 +1,6 @@
 """One rank of a test job that makes groups while rank 1 fails or does not come."""
 
+import contextlib
 import json
 import sys
 import time
@@ -30,17 +31,21 @@ def make() -> Any:
     return dist.new_group(list(range(SIZE)))
 
 
-def not_made(name: str, *, before: Any = int, inside: Any = int) -> None:
-    """Rank 1 does something else where the others wait for it in torch, or before."""
+def not_made(name: str, *, before: Any = int, inside: Any = int, outside: Any = None) -> None:
+    """Rank 1 does something else where the others wait for it in torch, or before; or without `subgroups`."""
     import allready
 
     begin_s = time.monotonic()
     try:
         if ME == 1:
             before()
-        with allready.phase("making", LIMIT_S if inside is be_late else 60), allready.subgroups():
+        is_late = be_late in {inside, outside}
+        with (
+            allready.phase("making", LIMIT_S if is_late else 60),
+            allready.subgroups() if outside is None else contextlib.nullcontext(),
+        ):
             if ME == 1:
-                inside()
+                (outside or inside)()
             make()
     except (ValueError, RuntimeError, allready.CollectiveFailed) as error:
         took_s = time.monotonic() - begin_s
@@ -67,10 +72,16 @@ def main() -> None:
         torch.cuda.set_device(ME % torch.cuda.device_count())
     where = f"tcp://127.0.0.1:{plan['port']}"
     backend = plan.get("backend", "gloo")
-    allready.init_process_group(backend, init_method=where, rank=ME, world_size=SIZE, start_timeout=100)
+    try:
+        start_s = float(plan.get("start_s", 100))
+        allready.init_process_group(backend, init_method=where, rank=ME, world_size=SIZE, start_timeout=start_s)
+    except allready.RecoveryRefused as refused:
+        say("refused", code=refused.verdict.code, culprits=refused.verdict.culprits.ranks, text=str(refused))
+        return
     not_made("inside", inside=fail)
     not_made("before", before=fail)
     not_made("late", inside=be_late)
+    not_made("outside", outside=be_late)
     with allready.subgroups():
         group = make()
     values = torch.ones(3, device=device)

@@ -573,8 +573,22 @@ def test_a_group_that_is_too_small_is_refused_at_once() -> None:
     for rank in (0, 2):
         hub.take(rank, position(1, 0), 1.0)
     for rank in (0, 2):
-        out = hub.take(rank, m.Ready(epoch=1, timeout_s=50.0, min_ranks=3), 1.0)
-        assert out == [(rank, m.Refused(epoch=1, missing=(1,), min_ranks=3))]
+        [(asked, refused)] = hub.take(rank, m.Ready(epoch=1, timeout_s=50.0, min_ranks=3), 1.0)
+        assert isinstance(refused, m.Refused)
+        assert (asked, refused.missing, refused.min_ranks) == (rank, (1,), 3)
+        assert [r.state for r in refused.failure.ranks] == ["answered", "died", "answered"]
+
+
+def test_who_is_missing_at_the_end_of_the_time_is_told_by_what_is_known_of_it() -> None:
+    """Rank 1 gives signs of life, rank 2 has stopped to, rank 3 never came."""
+    hub = Agreement(range(4), answer_s=1.0)
+    for rank in (0, 1, 2):
+        hub.take(rank, m.Heartbeat(), 1.0)
+    hub.take(0, m.Ready(epoch=0, timeout_s=5.0, min_ranks=4), 1.0)
+    hub.take(1, m.Heartbeat(), 5.9)
+    [(_, refused)] = hub.tick(6.0)
+    assert isinstance(refused, m.Refused)
+    assert [r.state for r in refused.failure.ranks] == ["answered", "away", "silent", "absent"]
 
 
 def compared(size: int | None, number: int = 1, **more: Any) -> m.Compare:

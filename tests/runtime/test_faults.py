@@ -44,7 +44,7 @@ LOST = [
 ]
 
 
-@cases("kind, victim, code", LOST[:4], parts=4)
+@cases("kind, victim, code", LOST[1:3], parts=2)
 def test_survivors_agree_and_go_on_without_the_lost_rank(kind: str, victim: int, code: str, tmp_path: Path) -> None:
     survivors_go_on(3, kind, victim, code, tmp_path)
 
@@ -401,4 +401,29 @@ def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdic
             for name in ("inside", "before"):
                 found = job.last(rank, name)
                 assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])
-            assert job.last(rank, "late")["members"] == [0, 1, 2]
+            for name in ("late", "outside"):
+                late = job.last(rank, name)
+                assert (late["code"], late["culprits"], late["members"]) == ("RTM005", [1], [0, 1, 2])
+
+
+def test_ranks_that_do_not_come_to_the_start_are_named_by_all_that_do(tmp_path: Path) -> None:
+    with Job(tmp_path, 2, script="making_rank.py", size=4, start_s=1) as job:
+        job.wait([0, 1])
+        for rank in range(2):
+            found = job.last(rank, "refused")
+            assert (found["code"], found["culprits"]) == ("RTM009", [2, 3])
+            assert "rank 2,3 did not come to form the group; waiting: 2 ranks" in found["text"]
+
+
+@pytest.mark.parametrize("makes", [False, True])
+def test_a_store_that_is_stopped_holds_nobody_up_and_the_job_goes_on_with_another(makes: bool, tmp_path: Path) -> None:
+    """torch waits for it without limit."""
+    go = tmp_path / "go"
+    with Job(tmp_path, 3, script="store_rank.py", answer_s=0.4, makes=makes, go=str(go)) as job:
+        assert until(lambda: all(job.has(r, "formed") for r in (1, 2)), 100)
+        os.kill(job.processes[0].pid, signal.SIGSTOP)
+        go.touch()
+        job.wait([1, 2])
+        for rank in (1, 2):
+            good = job.last(rank, "good")
+            assert (good["total"], good["members"], good["is_same"]) == (2.0, [0, 1], False)

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from allready.runtime import group
+from allready.runtime import group, job_store, meeting, recovery
+from allready.runtime.failures import RecoveryRefused
+from allready.runtime.job_store import JobStore
+from tests.cases import cases
+from tests.ports import free_port
 
 
 class Store:
@@ -83,19 +87,20 @@ def test_a_new_store_that_was_not_reached_is_tried_again(monkeypatch: pytest.Mon
     torchs = SimpleNamespace(TCPStore=connect, init_process_group=lambda: None)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
     monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
-    found = group.WorldGroup("gloo", "the first", rank=2, store_rank=0, timeout=timedelta(seconds=5))
+    first = JobStore("the first", {})
+    found = group.WorldGroup("gloo", first, rank=2, store_rank=0, timeout=timedelta(seconds=5))
     with pytest.raises(RuntimeError):
         found.use_store("127.0.0.1 4000 1")
-    assert (found._store, found.store_text) == ("the first", "")
+    assert (found._job, found.store_text) == (first, "")
     found.use_store("127.0.0.1 4000 1")
-    assert (found._store, found.store_text, tries) == ("the new one", "127.0.0.1 4000 1", [("127.0.0.1", 4000)] * 2)
+    assert (found._job.store, found.store_text, tries) == ("the new one", "127.0.0.1 4000 1", [("127.0.0.1", 4000)] * 2)
 
 
 class Tcp:
     """Torch's store, of whose copying nothing is known but how long it may take."""
 
     def __init__(self, clone: Callable[[], object]) -> None:
-        self.timeout = timedelta(minutes=30)
+        self.timeout, self.port = timedelta(minutes=30), 1
         self._clone = clone
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -110,48 +115,99 @@ class DistNetworkError(RuntimeError):
     """As torch's error of a connection."""
 
 
-def making(store: Tcp, monkeypatch: pytest.MonkeyPatch) -> tuple[group.WorldGroup, dict[str, Any]]:
-    """A group in whose table of torch's the default group has this store; and the table."""
-    table: dict[str, Any] = {"default": ("gloo", store)}
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Torch's, of groups: the default one has a store that cannot be copied."""
+
+    def refuse() -> object:
+        raise DistNetworkError("the client socket has timed out")
+
+    found: dict[str, Any] = {"default": ("gloo", Tcp(refuse))}
     torchs = SimpleNamespace(
         TCPStore=Tcp,
         DistNetworkError=DistNetworkError,
         init_process_group=lambda: None,
         group=SimpleNamespace(WORLD="default"),
-        distributed_c10d=SimpleNamespace(_world=SimpleNamespace(pg_map=table)),
+        distributed_c10d=SimpleNamespace(_world=SimpleNamespace(pg_map=found)),
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
     monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
-    return group.WorldGroup("gloo", store, rank=0, store_rank=0, timeout=timedelta(seconds=5)), table
+    return found
 
 
-def test_a_failure_that_comes_while_the_stores_copy_is_made_keeps_torch_from_waiting_in_it(
-    monkeypatch: pytest.MonkeyPatch,
+class Lent(JobStore):
+    ended = 0
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_torch_waits_for_ranks_of_groups_in_a_connection_that_ends_with_the_epoch(
+    table: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has ended what was there, and is not called again."""
-    ended: list[bool] = []
+    """It would wait for half an hour; also where the epoch ends while the connection is made."""
+    made: list[Lent] = []
 
-    def fail() -> Tcp:
-        ended.append(True)
-        found.cut()
-        return Tcp(fail)
+    def lend(store: Any, _: float) -> Lent:
+        made.append(Lent(f"another connection to that of {store}", {}))
+        if len(made) == 2:
+            found.cut()
+        return made[-1]
 
-    store = Tcp(fail)
-    found, table = making(store, monkeypatch)
-    with pytest.raises(TimeoutError, match="gone"), found.making(lambda: bool(ended)):
-        pytest.fail("torch would make groups now, and wait for half an hour")
-    assert table["default"] == ("gloo", store)
+    table["default"] = "gloo", "the group"
+    monkeypatch.setattr(group, "own", lend)
+    found = group.WorldGroup("gloo", JobStore("the job's", {}), rank=0, store_rank=0, timeout=timedelta(seconds=5))
+    found._lend_store()
+    assert table["default"] == ("gloo", "another connection to that of the group")
+    assert made[0].ended == 0
+    found.cut()
+    assert made[0].ended == 1
+    found._is_cut = False  # a new epoch, in the same group
+    found._lend_store()
+    assert table["default"] == ("gloo", "another connection to that of the group")
+    assert made[1].ended == 1
 
 
 def test_a_store_whose_process_is_dead_is_not_waited_for_longer_than_the_forming_of_a_group_may_take(
-    monkeypatch: pytest.MonkeyPatch,
+    table: dict[str, Any],
 ) -> None:
-    def refuse() -> Tcp:
-        raise DistNetworkError("the client socket has timed out")
-
-    store = Tcp(refuse)
-    found, _ = making(store, monkeypatch)
-    with pytest.raises(TimeoutError, match="store did not answer"), found.making(lambda: False):
-        pytest.fail("torch would wait in it")
-    assert store.limit <= group.FORM / 5  # torch takes up to 2.2 times as long
+    _, store = table["default"]
+    with pytest.raises(TimeoutError, match="store did not answer"):
+        job_store.own(store, 4.0)
+    assert store.limit <= timedelta(seconds=2)  # torch takes up to 2.2 times as long
     assert store.timeout == timedelta(minutes=30)
+
+
+@pytest.mark.torch
+def test_rank_0_that_does_not_come_is_named_by_those_that_wait_for_its_store() -> None:
+    port = free_port()
+    with pytest.raises(RecoveryRefused, match=f"nothing listens at 127.0.0.1:{port} within 0.2 s") as found:
+        recovery.init_process_group(init_method=f"tcp://127.0.0.1:{port}", rank=1, world_size=3, start_timeout=0.2)
+    verdict = found.value.verdict
+    assert verdict is not None
+    assert (verdict.code, verdict.culprits.ranks, found.value.is_agreed) == ("RTM009", (0,), False)
+
+
+@cases(
+    ("method", "rank", "size", "expected"),
+    [
+        ("env://", -1, -1, ("10.0.0.1", 4000, 1, 4)),
+        ("env://", 2, -1, ("10.0.0.1", 4000, 2, 4)),
+        ("env://?rank=3&world_size=8", -1, -1, ("10.0.0.1", 4000, 3, 8)),
+        ("tcp://[::1]:5000", 2, 3, ("::1", 5000, 2, 3)),
+        ("tcp://h:5000?rank=2&world_size=3", -1, -1, ("h", 5000, 2, 3)),
+        # torch says what is wrong, or does it another way.
+        ("tcp://h:5000?rank=2&world_size=3", 2, 3, None),
+        ("tcp://h:5000?use_libuv=0", 2, 3, None),
+        ("tcp://h:5000", 2, -1, None),
+        ("tcp://h", 2, 3, None),
+        ("tcp://h:70000", 2, 3, None),
+        ("file:///tmp/x", 2, 3, None),
+    ],
+)
+def test_where_the_job_meets_is_read_as_torch_reads_it(
+    method: str, rank: int, size: int, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "4000"), ("RANK", "1"), ("WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    assert meeting._where(method, rank, size) == expected

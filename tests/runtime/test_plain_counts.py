@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from allready.runtime.messages import BegunHere
+from allready.model import MAKINGS
+from allready.runtime.messages import BegunHere, Plain
 from allready.runtime.plain import Begun, is_inside
 from tests.clock import Deadline
 
@@ -31,20 +32,24 @@ def test_operations_of_each_group_are_counted_from_when_the_default_one_was_form
     begun = Begun()
     dist.all_reduce(torch.ones(2))
     begun.reset()
-    assert begun.sample(10.0)[0] == (BegunHere(group=group, ranks=(0,), count=0),)
+    assert begun.sample(10.0).begun == (
+        BegunHere(group=group, ranks=(0,), count=0),
+        BegunHere(group=MAKINGS, ranks=(), count=0),
+    )
     other = dist.new_group([0])
     dist.all_reduce(torch.ones(2))
     dist.all_reduce(torch.ones(2), async_op=True).wait()
     dist.broadcast(torch.ones(2), 0, group=other)
-    counts, still_s, inside = begun.sample(11.0)
-    assert counts == (
-        BegunHere(group=group, ranks=(0,), count=2),
-        BegunHere(group=str(other.group_name), ranks=(0,), count=1),
+    assert begun.sample(11.0) == Plain(
+        begun=(
+            BegunHere(group=group, ranks=(0,), count=2),
+            BegunHere(group=str(other.group_name), ranks=(0,), count=1),
+            BegunHere(group=MAKINGS, ranks=(), count=1),
+        )
     )
-    assert (still_s, inside) == (0.0, False)
-    assert begun.sample(14.5)[1] == 3.5
+    assert begun.sample(14.5).still_s == 3.5
     dist.barrier()
-    assert begun.sample(15.0)[1] == 0.0
+    assert begun.sample(15.0).still_s == 0.0
 
 
 @pytest.mark.torch
@@ -57,14 +62,14 @@ def test_a_torch_that_does_not_say_a_groups_ranks_and_a_group_that_is_gone(
         raise KeyError(group)
 
     monkeypatch.setattr(distributed_c10d, "get_process_group_ranks", is_gone)
-    assert Begun().sample(1.0)[0] == ()
+    assert [here.group for here in Begun().sample(1.0).begun] == [MAKINGS]
     monkeypatch.delattr(distributed_c10d, "get_process_group_ranks")
-    [here] = Begun().sample(1.0)[0]
+    here, _ = Begun().sample(1.0).begun
     assert (here.group, here.ranks) == (group, ())
 
 
 def test_without_torch_nothing_is_counted() -> None:
-    assert Begun().sample(1.0)[0] == ()
+    assert Begun().sample(1.0).begun == ()
 
 
 def blocked_in(module: str) -> tuple[threading.Thread, threading.Event]:
@@ -92,8 +97,7 @@ def test_a_thread_that_stands_in_torchs_collectives_is_inside_and_one_in_the_scr
         deadline = Deadline(20.0)
         while is_inside() is not expected and not deadline.passed():
             pass  # it has not come to its lock yet
-        assert is_inside() is is_inside(thread.ident) is expected
-        assert not is_inside(threading.get_ident())  # of this one nothing follows from another's
+        assert is_inside() is expected
         event.set()
         thread.join(20.0)
         assert not is_inside()
@@ -103,4 +107,4 @@ def test_who_was_inside_when_looked_at_last_counts_once_more(monkeypatch: pytest
     """Its operation may have failed just before the others asked."""
     begun, seen = Begun(), iter([True, False, False])
     monkeypatch.setattr("allready.runtime.plain.is_inside", lambda: next(seen))
-    assert [begun.sample(t)[2] for t in (1.0, 2.0, 3.0)] == [True, True, False]
+    assert [begun.sample(t).is_inside for t in (1.0, 2.0, 3.0)] == [True, True, False]

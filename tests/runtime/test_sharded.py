@@ -9,6 +9,7 @@ from tests.runtime.job import Job
 pytestmark = [pytest.mark.torch, pytest.mark.jobs, pytest.mark.newest]
 
 
+@pytest.mark.slow
 def test_tensor_parallel_goes_on_with_the_same_ranks_after_one_was_late(tmp_path: Path) -> None:
     """torch would answer the new mesh with the groups of the old one, which has the same ranks."""
     goes_on("tp", "late", tmp_path)

@@ -186,6 +186,7 @@ def test_a_sleep_ends_no_call_of_a_script_that_a_failure_would_end(job: Job) -> 
     sleep_ends_no_call(job, how="plain")
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.jobs
 def test_a_sleep_ends_no_call_before_the_time_that_the_user_has_set(job: Job) -> None:

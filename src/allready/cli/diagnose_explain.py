@@ -121,9 +121,15 @@ def _rows_of_verdict(finding: Finding, language: str) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
+    """The lines, out of what a collector put around them and in the order in which they were written."""
+    from allready.evidence.inputs.envelopes import opened_text
+
     if text == "-":
         text = sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", "replace")
-    return text.replace("\r\n", "\n").split("\n")[:MAX_LINES]
+    text = text.replace("\r\n", "\n")
+    if "\n" in text.strip() or text.lstrip().startswith(("{", "[")):
+        text = opened_text(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+    return text.split("\n")[:MAX_LINES]
 
 
 _OPENS = re.compile(r"(?:.{0,300}\] ?)?(?:Traceback \(most recent call last\)|terminate called after throwing)")

@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from allready.evidence.operation_names import SYNCHRONISING
 from allready.evidence.reading import Reading, Tally
 from allready.evidence.waits import lag_of
 from allready.json_bounds import memory_bytes
@@ -35,8 +36,6 @@ MAX_WAITS = 1_000
 """Calls kept of each operation, the last ones."""
 MAX_OPERATIONS = 16
 MIN_COMMON = 10
-SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-"""No rank leaves these before all came in."""
 
 _decoder: msgspec.json.Decoder[LogLine] = msgspec.json.Decoder(LogLine)
 

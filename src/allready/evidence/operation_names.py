@@ -21,6 +21,12 @@ ALIKE: Mapping[str, str] = {
 scatter and gather, where the root has more) only the name is compared.
 """
 
+ANY = 0
+"""Code of a call of which too little is recorded to compare it: it differs from none."""
+
+SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Operations that no rank leaves before all have entered."""
+
 
 def known_operation(name: str) -> str | None:
     """`all_reduce` for `AllReduce`, `ALLREDUCE` or `all_reduce`; None for a name that is not known."""

@@ -281,6 +281,7 @@ class _Parser:
             return self._bracketed_date(date)
         return (
             self._takes(forms.MPI)
+            or (self.pos == 0 and self._takes(forms.NUMBER))
             or self._ucx()
             or self._takes(forms.UPTIME, kind="kernel")
             or self._bracketed_time(forms.TIME)
@@ -353,7 +354,7 @@ class _Parser:
         if self._takes(forms.TSL, kind="glog"):
             return True
         self._logger(pos)
-        if end is not None and not found.get("level") and text[pos] == ":":
+        if end is not None and not found.get("level") and text[pos] in ": ":
             self.pos = end.end()
         return True
 
@@ -380,6 +381,8 @@ class _Parser:
         text, pos = self.text, self.pos
         if (text[pos] in "IWEF" and self._glog(pos)) or self._takes(forms.LOGGING, kind="python"):
             return True
+        if self._takes(forms.OUTPUT) or self._takes(forms.ENGINE) or (pos == 0 and self._cloud()):
+            return True
         match = compiled(forms.SYSLOG).match(text, pos)
         if match is not None:
             return self._syslog(match)
@@ -390,6 +393,19 @@ class _Parser:
             self.pos = match.end() if tag[1] is None else tag.end()
             return True
         return self._name()
+
+    def _cloud(self) -> bool:
+        """A collector's columns: its level says nothing of the line (all of stderr is an error), its time is no clock
+        of the program's, and what stands behind the last column keeps its indentation."""
+        match = compiled(forms.CLOUD).match(self.text)
+        time_s = None if match is None else _time_of(match, self.clock)
+        if match is None or time_s is None:
+            return False
+        gap = match["gap"]
+        width = gap.rfind("\t") + 1 or min(len(gap), max(1, forms.CLOUD_COLUMN - len(match["node"])))
+        self.pos = match.start("gap") + width
+        self.found |= {"outer_time_s": time_s, "node": match["node"]}
+        return True
 
     def _syslog(self, match: re.Match[str]) -> bool:
         time_s = _time_of(match, self.clock)

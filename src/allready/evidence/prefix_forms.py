@@ -28,7 +28,7 @@ TSL = r": (?P<level>[IWEFD]) +(?:\d{1,20} )?(?P<file>[^\s:\]\[]{1,300}:\d{1,7})\
 STAMP_END = r": |:$| \| "
 CRI = r" (?:stdout|stderr) [FP] "  # what Kubernetes' nodes put behind the stamp of a container's line
 DETERMINED = r"(?:[0-9a-f]{6,64} )?\|\| ?"
-TABLE = r" {0,60}\| (?=\d{4}-\d\d-\d\dT|\[rank\d)"
+TABLE = r"(?: {0,60}\|){1,4} (?=\d{4}-\d\d-\d\d[T ]\d\d:|\[rank\d)"
 """A column in front of the stamp (CloudWatch) or of the rank (a table of a benchmark)."""
 
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
@@ -56,14 +56,32 @@ LOGGED_NAME = (
     rf"\[?(?P<level>{LEVEL_NAME})\]?{AFTER_LEVEL}"
 )
 LOGGING = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):(?P<file>[A-Za-z_][\w.\-]{0,200}):"
+CLOUD = (
+    rf"(?:{LEVEL_NAME}|DEFAULT|NOTICE)[\t ]{{1,12}}{DATE}[\t ]{{1,12}}"
+    r"(?P<node>[a-z][\w.\-]{0,100})(?P<gap>[\t ]{1,40})"
+)
+"""What `gcloud` puts in front of a line of a training job: level, time, replica, in columns of tabs or of blanks."""
+
+CLOUD_COLUMN = 16
+
 AFTER_DATE = rf"(?P<file>[A-Za-z_][\w.\-]{{0,200}}): \[(?P<level>{LEVEL_NAME})\] ?"
-COMPOSE = r"(?P<node>[A-Za-z0-9][\w.\-]{0,200}) +\| ?"
+COMPOSE = r"(?:(?:pod|container|deployment|job)/)?(?P<node>[A-Za-z0-9][\w.\-]{0,200}) +\| ?"
 NAMED = r"(?P<node>[A-Za-z][\w.\-]{0,200}): ?"
 STERN = r"(?P<node>[a-z0-9][a-z0-9.\-]{0,200}) [a-z0-9][a-z0-9\-]{0,100} "
 STREAM = r"(?P<node>[A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?"
-RAY = r"\((?:[\w.:<>]{1,200} )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:\-]{1,100}))?\) ?"
+RAY = r"\((?:[\w.:<>\-]{1,200},? )?(?:rank=\d{1,7},? )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:\-]{1,100}))?\) ?"
 MPI = r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(?P<task>\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?"
+OUTPUT = r"(?:stdout|stderr): ?"
 OUTPUT_TAG = r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)"
+ENGINE = (
+    rf"(?P<level>{LEVEL_NAME}) \d\d-\d\d \d\d:\d\d:\d\d (?:\[(?P<file>[\w./]{{1,200}}\.py:\d{{1,7}})\]|"
+    r"[\w./]{1,200}\.py:\d{1,7}\])(?: |$)"
+)
+"""vLLM's logger, with the day and without the year; of each line of a traceback, which it logs before it ends."""
+
+NUMBER = r"\[(?P<local_rank>\d{1,6})\]:(?= *\S)"
+"""A rank's number as runners of Megatron put it in front; alone on a line it begins an entry of torchrun's table."""
+
 RANK = r"\[rank(?:: ?)?(?P<rank>\d{1,7})\](?:: ?| )"
 RANK_INSIDE = r"\[rank\d{1,7}\]:"
 GLOG_IN_CPP = (

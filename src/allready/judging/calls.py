@@ -14,11 +14,11 @@ from allready.evidence.operations import OperationsJoin, join_operations
 from allready.evidence.operations.codes import raw_codes
 from allready.evidence.reading import OpStream
 from allready.judging.coll_calls import first_mismatch
-from allready.judging.coll_pairs import pair_mismatches
 from allready.judging.flight_calls import mismatches_of, with_iterations
 from allready.judging.flight_lag import lag_of as lag_of_dumps
 from allready.judging.lateness import lateness
 from allready.judging.majority import majority
+from allready.judging.pair_calls import pair_mismatches, recorded_misfits
 from allready.judging.turns import kept_loops
 from allready.model import GroupProgress, Iterations, Lag, Mismatch, ProcessRecord, Recorder
 
@@ -187,7 +187,7 @@ def compare_dumps(found: FlightJoin, node_of_rank: Mapping[int, int]) -> Compare
     mismatches: list[Mismatch] = []
     lags: list[Lag | None] = []
     for group, tracks in found.groups:
-        mismatches += [*mismatches_of(group, tracks), *found.unmet[group.title]]
+        mismatches += [*mismatches_of(group, tracks), *recorded_misfits(group, found.pairs[group.title])]
         lags.append(lag_of_dumps(group, {r: t for r, t in tracks.items() if not t.dump.is_cut}, node_of_rank))
     by_title = {group.title: tracks for group, tracks in found.groups}
     return Compared(

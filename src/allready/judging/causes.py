@@ -116,7 +116,9 @@ def _crashed_with_a_reason(death: Death, case: Analysis) -> bool:
         and 0 < at - e.origin.line <= _MAX_ABOVE
         and _may_be_of(e, death)
         and (signature := signatures.get(e.signature)) is not None
-        and signature.layer in _OWN_LAYERS
+        and (
+            signature.layer in _OWN_LAYERS or (_gave_up(death) and death.pid is not None and e.origin.pid == death.pid)
+        )
         and signature.severity.weight >= Severity.ERROR.weight
         and not overcome(case, signature, e)
         for e in case.run.events

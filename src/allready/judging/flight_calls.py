@@ -1,39 +1,24 @@
 """Calls of flight-recorder dumps compared: the first operation of a group at which its members did not do the same."""
 
-from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import version_of
-from allready.evidence.flight.tracks import ANY, Track, is_own_line, operation_at
-from allready.judging.flight_splits import mismatch_of, other_splits
-from allready.judging.majority import is_tie
-from allready.judging.sequence import (
-    Codes,
-    Difference,
-    KnownCalls,
-    agree,
-    codes_before,
-    first_difference,
-    loop_of,
-    num_different,
-    out_of_turn,
-    shift_of,
-)
-from allready.model import CallSite, GroupProgress, Mismatch, Operation
+from allready.evidence.flight.tracks import Track, is_own_line, operation_at
+from allready.evidence.operation_names import ANY
+from allready.judging.flight_splits import other_splits
+from allready.judging.group_calls import GroupCalls, common_shift, tails
+from allready.judging.sequence import Codes, KnownCalls, first_difference, loop_of
+from allready.model import CallSite, GroupProgress, Mismatch, Recorder
 from allready.model.run_evidence import LoopCount
 
-MAX_SHIFT = 64
-"""Operations that a rank may have made more or less than the others to be found out by the rest of the sequence."""
 MIN_SITES = 3
 """Call sites that must agree again after a shift: other call sites alone are no fault."""
 MAX_COUNTED = 4
 """Ranks whose iterations are counted, of those that came least far and of those that came furthest."""
-MAX_RANKS = 64
-"""Whose operations a mismatch lists: all that are odd, then others."""
 SIZES_SINCE = (2, 4)
 """Format in which all_to_all's sizes are those of the call."""
 
@@ -43,14 +28,12 @@ def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
     # Before version 2.0 sends and receives take numbers too, which differ between ranks without a fault.
     if any(t.p2p and version_of(t.dump.version) < (2, 0) for t in tracks.values()):
         return []
-    calls = calls_of(tracks)
-    found = [
-        m for m in (_other_call(group, tracks, calls), other_root(group, tracks), other_splits(group, tracks)) if m
-    ]
+    of = recorded(group, tracks)
+    found = [m for m in (_other_call(of, tracks), other_splits(of, group, tracks)) if m is not None]
     if found:
         return [min(found, key=lambda m: m.seq)]
-    shifted = _other_sites(group, tracks)
-    return [shifted] if shifted is not None else _uneven_exchange(group, tracks)
+    shifted = _other_sites(of, tracks)
+    return [shifted] if shifted is not None else _uneven_exchange(of, group, tracks)
 
 
 def iteration_of(track: Track, seq: int) -> LoopCount | None:
@@ -82,137 +65,88 @@ def with_iterations(progress: GroupProgress, tracks: Mapping[int, Track]) -> Gro
 
 
 def calls_of(tracks: Mapping[int, Track]) -> dict[int, KnownCalls]:
-    """The calls of each member that left any."""
-    return {rank: KnownCalls(t.lo, _codes(t.codes)) for rank, t in tracks.items() if len(t.codes)}
+    """The calls of each member."""
+    return {rank: KnownCalls(t.lo, _codes(t.codes)) for rank, t in tracks.items()}
 
 
-def _codes(column: "array[int]") -> Codes:
+def lines_of(tracks: Mapping[int, Track]) -> dict[int, KnownCalls]:
+    """The same by the ways through the program that led to the calls; of members whose recorder writes them."""
+    numbers: dict[tuple[CallSite, ...], int] = {}
+    found = {}
+    for rank, track in tracks.items():
+        ring, stacks = track.ring, track.dump.stacks
+        if len(ring.site) and len(track.codes):
+            code_of = [numbers.setdefault(s, len(numbers) + 1) if at else ANY for at, s in enumerate(stacks)]
+            found[rank] = KnownCalls(track.lo, _codes([code_of[ring.site[i]] if i >= 0 else ANY for i in track.first]))
+    return found
+
+
+def _roots_of(tracks: Mapping[int, Track]) -> dict[int, KnownCalls]:
+    """The same by one more than the root; of members that noted any."""
+    found = {}
+    for rank, track in tracks.items():
+        root_of = [s.root + 1 if s.root is not None else ANY for s in track.dump.shapes]
+        if any(root_of):
+            codes = _codes([root_of[track.ring.shape[i]] if i >= 0 else ANY for i in track.first])
+            found[rank] = KnownCalls(track.lo, codes)
+    return found
+
+
+def recorded(group: Group, tracks: Mapping[int, Track]) -> GroupCalls:
+    """A group's calls as its members' dumps have them."""
+    return GroupCalls(
+        group=group.title,
+        base_name=group.name,
+        label=group.label,
+        source=Recorder.FLIGHT,
+        calls=calls_of(tracks),
+        roots=_roots_of(tracks),
+        operation=lambda rank, found: operation_at(group, tracks[rank], found.seq),
+        origin=lambda rank, _: tracks[rank].dump.origin if rank in tracks else None,
+        members=group.dumps,
+        num_members=group.size,
+        cut=[rank for rank, track in tracks.items() if track.dump.is_cut],
+    )
+
+
+def _codes(column: Sequence[int]) -> Codes:
     return np.array(column, dtype=np.int64)
 
 
-def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, KnownCalls]) -> Mismatch | None:
-    """The first number under which two members made different calls."""
-    found = first_difference(calls, group.dumps, num_members=group.size)
-    if found is None:
+def _other_call(of: GroupCalls, tracks: Mapping[int, Track]) -> Mismatch | None:
+    """With the iteration, and whether it is the same call with other arguments: where type or root alone differ, at a
+    line at which those that differ from it never call."""
+    compared = of.compare()
+    if compared is None:
         return None
-    late = out_of_turn(codes_before(calls, found.seq), found.codes)
-    if late and is_tie(found.codes, {*group.dumps, *calls}, num_members=group.size):
-        found = replace(found, usual=next(c for r, c in found.codes.items() if r not in late), odd=late)
-    a, b = found.examples()
-    usual, odd = (calls[r].codes(found.seq, calls[r].end) for r in (a, b))
-    shift = shift_of(usual, odd, surplus=len(odd) - len(usual), most=MAX_SHIFT)
-    operations = _operations(group, tracks, found)
-    kind = _kind(operations.values(), operations[a], operations[b]) if {a, b} <= set(operations) else "name"
-    count = iteration_of(tracks[a], found.seq)
-    agree_again = shift is None and agree(usual[1:], odd[1:], 1)
-    unlike = [track for rank, track in tracks.items() if found.codes.get(rank) != found.codes[b]]
-    if found.odd not in {(), late}:
-        late = ()  # most have left the loop
-    return mismatch_of(
-        group,
-        tracks,
-        kind=kind,
-        seq=found.seq,
-        by_rank=operations,
-        missing=_missing(tracks, found.seq),
-        iteration=count.number if count is not None and count.is_exact else None,
-        num_after=num_different(usual, odd),
-        odd=found.odd,
-        shift=shift if found.odd or shift is None else abs(shift),
-        out_of_turn=late,
-        is_same_call=kind != "name"
-        and not late
-        and (agree_again or (kind == "dtype" and is_own_line(tracks[b], found.seq, unlike))),
-    )
+    mismatch, found = compared
+    one, other = found.examples()
+    unlike = [track for rank, track in tracks.items() if found.codes.get(rank) != found.codes[other]]
+    is_own = mismatch.kind in {"dtype", "root"} and not found.late and is_own_line(tracks[other], found.seq, unlike)
+    count = iteration_of(tracks[one], found.seq)
+    number = count.number if count is not None and count.is_exact else None
+    return replace(mismatch, iteration=number, is_same_call=mismatch.is_same_call or is_own)
 
 
-def other_root(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
-    """The first operation for which two members named different roots."""
-    roots = {rank: KnownCalls(t.lo, _roots(t)) for rank, t in tracks.items() if any(_root_of(t).values())}
-    found = first_difference(roots, group.dumps, num_members=group.size)
-    if found is None:
-        return None
-    operations = _operations(group, tracks, found)
-    if len({o.name for o in operations.values()}) != 1:
-        return None  # another call: that is the mismatch
-    _, b = found.examples()
-    unlike = [track for rank, track in tracks.items() if found.codes.get(rank) != found.codes[b]]
-    return mismatch_of(
-        group,
-        tracks,
-        kind="root",
-        seq=found.seq,
-        by_rank=operations,
-        missing=_missing(tracks, found.seq),
-        odd=found.odd,
-        is_same_call=is_own_line(tracks[b], found.seq, unlike),
-    )
-
-
-def _root_of(track: Track) -> dict[int, int]:
-    """Shape -> one more than its root; 0 where it names none."""
-    return {code: s.root + 1 if s.root is not None else ANY for code, s in enumerate(track.dump.shapes)}
-
-
-def _roots(track: Track) -> Codes:
-    root_of = _root_of(track)
-    return np.array([root_of[track.ring.shape[i]] if i >= 0 else ANY for i in track.first], dtype=np.int64)
-
-
-def _operations(group: Group, tracks: Mapping[int, Track], found: Difference) -> dict[int, Operation]:
-    """What members did where they differ: those that are odd, then others."""
-    listed = [*found.odd[:MAX_RANKS], *(r for r in found.codes if r not in set(found.odd))][: MAX_RANKS + 2]
-    return {r: o for r in sorted(listed) for o in (operation_at(group, tracks[r], found.seq),) if o is not None}
-
-
-def _missing(tracks: Mapping[int, Track], seq: int) -> tuple[int, ...]:
-    """Members whose dump ends before."""
-    return tuple(r for r, t in tracks.items() if t.hi < seq and not t.dump.is_cut)
-
-
-def _kind(operations: Iterable[Operation], a: Operation, b: Operation) -> str:
-    if a.name != b.name or len({o.name for o in operations}) > 1:
-        return "name"
-    return "dtype" if a.dtype != b.dtype and a.num_elements == b.num_elements else "size"
-
-
-def _other_sites(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
+def _other_sites(of: GroupCalls, tracks: Mapping[int, Track]) -> Mismatch | None:
     """Equal operations, but from other lines of the program, shifted: an operation more that happened to fit.
 
     Only reported when the call sites agree again after leaving some out; ranks may have call sites of their own.
     """
     if len({t.hi for t in tracks.values()}) < 2:
         return None
-    numbers: dict[tuple[CallSite, ...], int] = {}
-    sites: dict[int, KnownCalls] = {}
-    for rank, track in tracks.items():
-        ring, dump = track.ring, track.dump
-        if not len(ring.site) or not len(track.codes):
-            continue
-        code_of = [numbers.setdefault(s, len(numbers) + 1) if at else ANY for at, s in enumerate(dump.stacks)]
-        codes = np.array([code_of[ring.site[i]] if i >= 0 else ANY for i in track.first], dtype=np.int64)
-        sites[rank] = KnownCalls(track.lo, codes)
-    found = first_difference(sites, group.dumps, num_members=group.size)
+    lines = lines_of(tracks)
+    found = first_difference(lines, of.members, num_members=of.num_members)
     if found is None or not found.odd:
         return None
-    a, b = found.examples()
-    usual, odd = (sites[r].codes(found.seq, sites[r].end) for r in (a, b))
-    shift = shift_of(usual, odd, surplus=len(odd) - len(usual), most=MAX_SHIFT, least=MIN_SITES)
-    if shift is None or tracks[b].hi - tracks[a].hi != shift:
+    shift = common_shift(lines, tails(lines, found), MIN_SITES)
+    one, other = found.examples()
+    if shift != tracks[other].hi - tracks[one].hi:
         return None
-    return mismatch_of(
-        group,
-        tracks,
-        kind="name",
-        seq=found.seq,
-        by_rank=_operations(group, tracks, found),
-        num_after=num_different(usual, odd),
-        odd=found.odd,
-        shift=shift,
-    )
+    return of.mismatch("name", found.seq, of.operations(found), odd=found.odd, shift=shift)
 
 
-def _uneven_exchange(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
+def _uneven_exchange(of: GroupCalls, group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
     """An all_to_all of which more is sent than received: uneven parts are legal, a sum that does not fit is not."""
     if not group.members or set(tracks) != set(group.members) or not all(len(t.codes) for t in tracks.values()):
         return []
@@ -230,13 +164,5 @@ def _uneven_exchange(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch
         if min(min(c) for c in counts) < 0 or sum(c[0] for c in counts) == sum(c[1] for c in counts):
             continue
         operations = {r: operation_at(group, t, seq) for r, t in tracks.items()}
-        return [
-            mismatch_of(
-                group,
-                tracks,
-                kind="size",
-                seq=seq,
-                by_rank={r: o for r, o in list(operations.items())[:MAX_RANKS] if o is not None},
-            )
-        ]
+        return [of.mismatch("size", seq, {r: o for r, o in operations.items() if o is not None})]
     return []

@@ -14,8 +14,9 @@ import numpy as np
 from msgspec import Struct
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.names import SYNCHRONISING, is_hooked, version_of
+from allready.evidence.flight.names import is_hooked, version_of
 from allready.evidence.flight.tracks import Track
+from allready.evidence.operation_names import SYNCHRONISING
 from allready.judging.lateness import MIN_PERIODS, lateness, period_of
 from allready.model import Lag, Recorder
 

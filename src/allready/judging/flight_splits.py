@@ -1,14 +1,14 @@
 """Splits of all_to_all in flight-recorder dumps: what one member sends another, and that one does not expect."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import Track, operation_at
-from allready.model import Misfit, Mismatch, Operation, Recorder
+from allready.judging.group_calls import GroupCalls
+from allready.model import Misfit, Mismatch
 
 MAX_RANKS = 64
 """Whose operations a mismatch lists."""
@@ -17,23 +17,7 @@ MAX_COMPARED = 10_000_000
 """Pairs of ranks in all different all_to_alls of a group together."""
 
 
-def mismatch_of(
-    group: Group, tracks: Mapping[int, Track], *, by_rank: Mapping[int, Operation], **known: Any
-) -> Mismatch:
-    """A mismatch of this group, as its members' dumps show it; `known`: its other fields."""
-    origins = {rank: tracks[rank].dump.origin for rank in by_rank}
-    return Mismatch(
-        group=group.title,
-        base_name=group.name,
-        source=Recorder.FLIGHT,
-        label=group.label,
-        by_rank=by_rank,
-        origins=origins,
-        **known,
-    )
-
-
-def other_splits(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
+def other_splits(of: GroupCalls, group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
     """The first all_to_all in which a member sends another what that one does not expect.
 
     Who is odd is known where one member has a part in all that does not fit; in a single pair either may be wrong.
@@ -48,7 +32,7 @@ def other_splits(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
         fitting.add(same)
         misfits = misfits_of(group, known)
         if misfits:
-            return splits_mismatch(group, tracks, seq, known, misfits)
+            return splits_mismatch(of, group, tracks, seq, known, misfits)
     return None
 
 
@@ -80,18 +64,21 @@ def misfits_of(group: Group, known: Mapping[int, Splits]) -> list[Misfit]:
 
 
 def splits_mismatch(
-    group: Group, tracks: Mapping[int, Track], seq: int, known: Mapping[int, Splits], misfits: Sequence[Misfit]
+    of: GroupCalls,
+    group: Group,
+    tracks: Mapping[int, Track],
+    seq: int,
+    known: Mapping[int, Splits],
+    misfits: Sequence[Misfit],
 ) -> Mismatch:
     """As findings have it.  `missing`: members whose splits are not known."""
     common = set.intersection(*({m.sender, m.receiver} for m in misfits))
     listed = sorted({r for m in misfits[:MAX_RANKS] for r in (m.sender, m.receiver)})
     made = {r: o for r in listed if r in tracks for o in (operation_at(group, tracks[r], seq),) if o is not None}
-    return mismatch_of(
-        group,
-        tracks,
-        kind="splits",
-        seq=seq,
-        by_rank=made,
+    return of.mismatch(
+        "splits",
+        seq,
+        made,
         missing=tuple(r for r in group.members if r not in known),
         odd=tuple(common) if len(common) == 1 else (),
         misfits=tuple(misfits),

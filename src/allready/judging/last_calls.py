@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import Track, operation_at
 from allready.evidence.stacks.meaning import library_call
-from allready.judging.flight_calls import calls_of
+from allready.judging.flight_calls import calls_of, recorded
+from allready.judging.group_calls import kind_of
 from allready.judging.majority import is_tie, majority
 from allready.judging.sequence import codes_before, out_of_turn
-from allready.judging.siblings import Joined, patterns
+from allready.judging.siblings import Joined, call_key, patterns
 from allready.model import CallSite, Mismatch, Operation, ProcessStack, Recorder, RunEvidence
 
 SIZES = ("op.preamble.length <= op.nbytes", "message truncated", "size mismatch", "received data size", "nbytes")
@@ -142,27 +143,20 @@ def call_of_stack(stack: ProcessStack) -> LastCall:
 
 def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:
     """What all members called under this number; None where their last output adds nothing."""
-    recorded = known.by_rank if known is not None else place.at(place.seq)
-    sited = {r: replace(o, site=_site(place, r, o)) for r, o in recorded.items()}
+    made = known.by_rank if known is not None else place.at(place.seq)
+    sited = {r: replace(o, site=_site(place, r, o)) for r, o in made.items()}
     added = dict(_added(place, sited))
     everybody = dict(sorted((sited | added).items()))
     if known is not None and not added:
         return replace(known, by_rank=everybody)
-    keys = {r: (_key(o), o.site) for r, o in everybody.items()}
+    keys = {r: (call_key(o), o.site) for r, o in everybody.items()}
     if not added or len(set(keys.values())) < 2:
         return None
     most, late = majority(keys, place.members), _out_of_turn(place, everybody)
-    is_even = is_tie({r: _key(o) for r, o in everybody.items()}, place.members)
+    is_even = is_tie({r: call_key(o) for r, o in everybody.items()}, place.members)
     odd = most.odd if most is not None else late if is_even else ()
-    shown = known or Mismatch(
-        group=place.group.title,
-        base_name=place.group.name,
-        source=Recorder.FLIGHT,
-        kind="size" if len({o.name for o in everybody.values()}) == 1 else "name",
-        seq=place.seq,
-        by_rank={},
-        label=place.group.label,
-        origins={rank: track.dump.origin for rank, track in place.tracks.items()},
+    shown = known or recorded(place.group, place.tracks).mismatch(
+        kind_of(everybody.values()), place.seq, everybody, missing=()
     )
     return replace(
         shown,
@@ -187,7 +181,7 @@ def _added(place: _Place, known: Mapping[int, Operation]) -> Iterator[tuple[int,
         if call is None or rank in known or rank not in place.numbered or not place.is_last_of(rank):
             continue
         here = [o for o in known.values() if o.site == call.site and call.may_be(o)]
-        if len({_key(o) for o in here}) > 1:
+        if len({call_key(o) for o in here}) > 1:
             continue  # with whose arguments, the line does not show
         before = (place.best_at(seq) for seq in range(place.seq - 1, max(0, place.seq - MAX_BACK), -1))
         every = chain(here, before, place.beside(call.site))
@@ -207,10 +201,6 @@ def _out_of_turn(place: _Place, here: Mapping[int, Operation]) -> tuple[int, ...
         operation = place.best_at(seq) if code not in seen else None
         seen.add(code)
         if operation is not None:
-            codes.setdefault(_key(operation), code)
+            codes.setdefault(call_key(operation), code)
     unknown = max(seen, default=0) + 1
-    return out_of_turn(before, {r: codes.get(_key(o), unknown + r) for r, o in here.items()})
-
-
-def _key(operation: Operation) -> object:
-    return operation.name, operation.num_elements, operation.dtype
+    return out_of_turn(before, {r: codes.get(call_key(o), unknown + r) for r, o in here.items()})

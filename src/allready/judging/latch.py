@@ -191,6 +191,12 @@ class VerdictLatch(Struct):
             )
         )
 
+    def bring_back(self, finding: Finding, verdict: Verdict) -> None:
+        """What stood for so much of a job that is over that it is the verdict on it."""
+        self.finding, self.verdict, self.is_fault = finding, verdict, True
+        self.since_s = self.first_s = seconds(verdict.detected_time)
+        self.is_lapsed = False
+
     def clear(self) -> None:
         """Nothing stands any more."""
         self.verdict = self.finding = self.since_s = self.first_s = None

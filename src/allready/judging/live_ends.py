@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,11 +14,12 @@ from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.operation_names import ALIKE
 from allready.evidence.reading import FlightDump, Reading
 from allready.evidence.stacks.meaning import other_threads_calls
-from allready.judging.flight_calls import calls_of
+from allready.judging.flight_calls import recorded
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.judging.last_calls import SIZES, call_of_stack
-from allready.judging.majority import is_tie, majority
-from allready.judging.sequence import codes_before, loop_of, out_of_turn
+from allready.judging.majority import majority
+from allready.judging.sequence import KnownCalls, codes_before, loop_of
+from allready.judging.siblings import call_key
 from allready.model import (
     CallSite,
     Death,
@@ -129,6 +131,8 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
     one if all others made that call alike, in an operation whose recorded sizes tell that (all_to_all has splits).
     """
     reported = [d for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)]
+    if not reported:
+        return run
     run = _with_shorter_calls(_with_reported_misfits(run, reported, dumps), reported)
     if run.mismatches or len(reported) != 1:
         return run
@@ -164,18 +168,11 @@ class _OthersCall(Struct, frozen=True):
 
     def mismatch(self, own: Operation, odd: tuple[int, ...], *, is_by_turn: bool = False) -> Mismatch:
         """With the call that the rank made instead."""
-        return Mismatch(
-            group=self.progress.group,
-            base_name=self.progress.name,
-            source=self.progress.source,
-            kind="size",
-            seq=self.seq,
-            label=self.progress.label,
-            odd=odd,
-            by_rank=dict(sorted({**self.made, self.rank: own}.items())),
-            origins={self.rank: self.death.origin, **{r: self.tracks[r].dump.origin for r in self.made}},
-            out_of_turn=odd if is_by_turn else (),
-        )
+        by_rank = dict(sorted({**self.made, self.rank: own}.items()))
+        late = odd if is_by_turn else ()
+        of = recorded(self.group, self.tracks)
+        found = of.mismatch("size", self.seq, by_rank, odd=odd, missing=(), out_of_turn=late)
+        return replace(found, origins={**found.origins, self.rank: self.death.origin})
 
 
 def _others_call(run: RunEvidence, death: Death, group: Group) -> _OthersCall | None:
@@ -189,7 +186,7 @@ def _others_call(run: RunEvidence, death: Death, group: Group) -> _OthersCall | 
     made = {r: o for r, t in tracks.items() if r in others and (o := operation_at(group, t, seq)) is not None}
     if not others or set(made) != others or (rank in tracks and tracks[rank].hi >= seq):
         return None
-    if len({(o.name, o.num_elements, o.dtype) for o in made.values()}) != 1:
+    if len({call_key(o) for o in made.values()}) != 1:
         return None
     return _OthersCall(group, tracks, progress, death, rank, seq, made)
 
@@ -226,7 +223,9 @@ def _call_of_its_loop(run: RunEvidence, others: _OthersCall) -> Mismatch | None:
     if stated is None:
         return None
     came_bytes, room_bytes = map(int, stated.groups())
-    known = codes_before({r: t for r, t in calls_of(others.tracks).items() if r in others.made}, seq)
+    of = recorded(others.group, others.tracks)
+    calls = {r: own for r, own in of.calls.items() if r in others.made}
+    known = codes_before(calls, seq)
     loop = loop_of(known)
     turn = known[-loop.period :].tolist() if loop is not None else []
     fitting = {
@@ -239,14 +238,12 @@ def _call_of_its_loop(run: RunEvidence, others: _OthersCall) -> Mismatch | None:
     if len(fitting) != 1:
         return None
     [(code, call)] = fitting.items()
-    its = others.tracks[min(others.made)]
-    here = {rank: code} | dict.fromkeys(others.made, its.codes[seq - its.lo])
-    late = out_of_turn(known, here)
-    most = majority(here)
-    if not late or late != (most.odd if most is not None else late if is_tie(here) else ()):
+    calls[rank] = KnownCalls(seq, np.array([code]))
+    found = replace(of, calls=calls, members=(), num_members=0).difference()
+    if found is None or found.seq != seq or not found.late or found.odd != found.late:
         return None
     own_stack = (call_of_stack(s).site for s in run.stacks if s.rank == rank and s.role == "rank")
-    return others.mismatch(replace(call, seq=seq, site=next(own_stack, others.death.site)), late, is_by_turn=True)
+    return others.mismatch(replace(call, seq=seq, site=next(own_stack, others.death.site)), found.late, is_by_turn=True)
 
 
 def _with_shorter_calls(run: RunEvidence, reported: Sequence[Death]) -> RunEvidence:
@@ -293,7 +290,8 @@ def _with_reported_misfits(run: RunEvidence, reported: Sequence[Death], dumps: S
         for seq, known in sorted(splits_of(group, tracks).items(), reverse=True)[:1]:
             more = [m for d in reported if d.rank not in known for m in _received(d, group, tracks, seq, known)]
             if more:
-                mismatch = splits_mismatch(group, tracks, seq, known, [*misfits_of(group, known), *more])
+                misfits = [*misfits_of(group, known), *more]
+                mismatch = splits_mismatch(recorded(group, tracks), group, tracks, seq, known, misfits)
                 others = [m for m in run.mismatches if m.group != mismatch.group]
                 return replace(run, mismatches=(mismatch, *others))
     return run

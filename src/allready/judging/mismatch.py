@@ -66,8 +66,9 @@ def described(operation: Operation) -> str:
 
 
 def calls_text(operations: Mapping[int, Operation], ranks: tuple[int, ...]) -> str:
-    """What these ranks did, each different thing once."""
-    return "; ".join(dict.fromkeys(described(operations[r]) for r in ranks if r in operations)) or "?"
+    """What these ranks did, each different thing once; one whose line is not known may be that of another line."""
+    texts = dict.fromkeys(described(operations[r]) for r in ranks if r in operations)
+    return "; ".join(text for text in texts if not any(other.startswith(f"{text} (") for other in texts)) or "?"
 
 
 def alike(operations: Mapping[int, Operation]) -> tuple[int, ...]:

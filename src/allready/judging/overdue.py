@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from allready.judging.majority import is_majority
-from allready.model import Begun, FailureCause, RankAtFailure, RuntimeFailure
+from allready.model import MAKINGS, Begun, FailureCause, RankAtFailure, RuntimeFailure
 
 SOON_S = 1.0
 """An error of the backend's that comes sooner comes from the call itself, and not from a rank that is late for it."""
@@ -12,7 +12,8 @@ _CAUSES = {FailureCause.DEADLINE, FailureCause.VERDICT, FailureCause.BACKEND, Fa
 
 
 class Missed(Struct, frozen=True, kw_only=True):
-    """A plain operation of a group of torch's that some ranks have not begun: the first of them, and who waits."""
+    """A plain operation of a group of torch's, or the making of one, that some ranks have not begun: the first of them,
+    and who waits."""
 
     begun: Begun
     number: int
@@ -32,7 +33,8 @@ def _late_in(failure: RuntimeFailure, one: Begun) -> tuple[tuple[int, ...], tupl
     """
     ranks = {r.rank: r for r in failure.ranks if r.rank in one.counts}
     over = {one.counts[r.rank] for r in ranks.values() if r.cause is FailureCause.DEADLINE}
-    waiting = [r.rank for r in ranks.values() if _waits(r) and (r.still_s >= SOON_S or one.counts[r.rank] in over)]
+    inside = [r for r in ranks.values() if _waits(r) and r.is_making == (one.group == MAKINGS)]
+    waiting = [r.rank for r in inside if (r.still_s >= SOON_S or one.counts[r.rank] in over)]
     late = tuple(n for n, r in ranks.items() if not _waits(r) and {*one.ahead([n])} & {*waiting})
     return late, tuple(r for r in (one.ahead(late) if late else ()) if r in waiting)
 

@@ -9,10 +9,12 @@ each rank's calls with those that it had made until then.  When it was made is a
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.tracks import ANY, Track, operation_at
-from allready.judging.sequence import Codes, Difference, KnownCalls, agree, codes_before, first_difference, out_of_turn
+from allready.evidence.flight.tracks import Track, operation_at
+from allready.judging.flight_calls import lines_of, recorded
+from allready.judging.sequence import Codes, Difference, KnownCalls, agree
 from allready.model import PairSurplus
 
 MAX_SURPLUS = 4
@@ -35,12 +37,14 @@ def pair_surplus(
         behind, ahead = sorted(tracks.values(), key=lambda t: t.hi)
         if not 0 < ahead.hi - behind.hi <= MAX_SURPLUS or not len(behind.codes):
             continue
-        lines = _lines((ahead, behind))
-        differ = first_difference(lines)
+        lines = lines_of(tracks)
+        if len(lines) < 2:
+            continue
+        differ = replace(recorded(group, tracks), calls=lines).difference()
         if differ is not None:
             found = _by_line(group, ahead, behind, lines, differ)
         else:  # without their lines, calls that come soon may be of a line that the other one missed
-            found = _by_pace(group, ahead, behind, node_of_rank) if lines and ahead.hi == behind.hi + 1 else None
+            found = _by_pace(group, ahead, behind, node_of_rank) if ahead.hi == behind.hi + 1 else None
         if found is not None:
             return found
     return None
@@ -53,29 +57,14 @@ def _by_line(
     own, others = (calls[r].codes(found.seq, calls[r].end) for r in (ahead.rank, behind.rank))
     if not agree(own[ahead.hi - behind.hi :], others, 1):
         return None
-    late = out_of_turn(codes_before(calls, found.seq), found.codes)
     return PairSurplus(
         group=group.title,
         ahead=ahead.rank,
         behind=behind.rank,
         seq=found.seq,
         operation=operation_at(group, ahead, found.seq),
-        odd=late if len(late) == 1 else (),
+        odd=found.late if len(found.late) == 1 else (),
     )
-
-
-def _lines(tracks: Sequence[Track]) -> dict[int, KnownCalls]:
-    """A number for each different way through the program to a call."""
-    numbers: dict[object, int] = {}
-    found = {}
-    for track in tracks:
-        ring, stacks = track.ring, track.dump.stacks
-        if not len(ring.site):
-            return {}
-        code_of = [numbers.setdefault(s, len(numbers) + 1) if at else ANY for at, s in enumerate(stacks)]
-        codes = [code_of[ring.site[entry]] if entry >= 0 else ANY for entry in track.first]
-        found[track.rank] = KnownCalls(track.lo, np.array(codes, dtype=np.int64))
-    return found
 
 
 def _by_pace(group: Group, ahead: Track, behind: Track, node_of_rank: Mapping[int, int]) -> PairSurplus | None:

@@ -1,10 +1,10 @@
 """What the members of a group called, number by number: where they first differ, and what explains it.
 
-One comparison for flight-recorder dumps, for COLL lines and for what agents send every second; each of them offers its
-operations as `Calls`.
+One comparison for flight-recorder dumps, for COLL lines, for what agents send every second and for the watchdog's
+lines; each of them offers its operations as `Calls`, and `group_calls` makes mismatches of what differs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Protocol
 
@@ -12,12 +12,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from allready.evidence.operation_names import ANY
 from allready.judging.majority import majority
 
 Codes = npt.NDArray[np.int64]
-
-ANY = 0
-"""Code of a call of which too little is recorded to compare it."""
 
 CHUNK = 4_096
 """Calls that are compared at once."""
@@ -42,7 +40,7 @@ class Calls(Protocol):
         ...
 
     def codes(self, begin: int, end: int) -> Codes:
-        """The codes of a range inside `begin` to `end`; ranges are asked for in rising order."""
+        """The codes of a range inside `begin` to `end`; in rising order it costs least."""
         ...
 
 
@@ -62,16 +60,27 @@ class KnownCalls(msgspec.Struct, frozen=True):
         return self.known[begin - self.begin : end - self.begin]
 
 
+def numbered(keys: Mapping[int, tuple[int, Iterable[Hashable]]]) -> dict[int, KnownCalls]:
+    """Member -> its calls, from the number of its first one and what each of them was: equal codes for equal keys."""
+    numbers: dict[Hashable, int] = {}
+    return {
+        member: KnownCalls(begin, np.array([numbers.setdefault(k, len(numbers) + 1) for k in calls], dtype=np.int64))
+        for member, (begin, calls) in keys.items()
+    }
+
+
 class Difference(msgspec.Struct, frozen=True):
     """The first number at which two members differ.
 
-    `codes`: member -> its call there; of members whose call is not known there, nothing.
+    `codes`: member -> its call there; of members whose call is not known there, nothing.  `late`: those that broke the
+    loop of all, where that was asked for.
     """
 
     seq: int
     codes: Mapping[int, int]
     usual: int | None
     odd: tuple[int, ...]
+    late: tuple[int, ...] = ()
 
     def examples(self) -> tuple[int, int]:
         """One member of the majority (or the first one) and one that differs from it."""
@@ -133,10 +142,10 @@ def _first_column(pieces: list[Codes]) -> int | None:
 
 
 def codes_before(calls: Mapping[int, Calls], seq: int) -> Codes:
-    """The most that is known of the calls before a number, of any one member."""
+    """The most that is known of the calls before a number, of any one member; no more than tell a loop."""
     known = [one for one in calls.values() if one.begin < seq <= one.end]
     longest = min(known, key=lambda one: one.begin, default=None)
-    return np.array([], dtype=np.int64) if longest is None else longest.codes(longest.begin, seq)
+    return np.array([], dtype=np.int64) if longest is None else longest.codes(max(longest.begin, seq - CHUNK), seq)
 
 
 class Loop(msgspec.Struct, frozen=True):
@@ -196,7 +205,7 @@ def shift_of(
     borne_out = surplus if 0 < abs(surplus) <= most and _agree_after(usual, odd, surplus, least) else None
     if agree(usual[1:], odd[1:], 1):
         return borne_out if is_whole else None  # calls that are all alike agree after any shift as well
-    for step in range(1, most + 1):
+    for step in range(1, min(most, max(len(usual), len(odd))) + 1):
         more, fewer = (_agree_after(usual, odd, sign * step, least) for sign in (1, -1))
         if more and fewer:  # in a loop of two calls, one more and one fewer look alike
             return borne_out
@@ -212,11 +221,5 @@ def _agree_after(usual: Codes, odd: Codes, shift: int, least: int) -> bool:
 def agree(one: Codes, other: Codes, least: int) -> bool:
     """Whether both have the same calls as far as both go, which must be `least` calls at least."""
     both = min(len(one), len(other))
-    return both >= least and not num_different(one[:both], other[:both])
-
-
-def num_different(one: Codes, other: Codes) -> int:
-    """At how many places the calls differ, as far as both go."""
-    both = min(len(one), len(other))
     a, b = one[:both], other[:both]
-    return int(np.count_nonzero((a != b) & (a != ANY) & (b != ANY)))
+    return both >= least and not np.any((a != b) & (a != ANY) & (b != ANY))

@@ -108,14 +108,14 @@ def _known_beside(run: RunEvidence, wait: Wait) -> Iterable[GroupProgress]:
 def _by_siblings(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track], groups: Joined) -> Mismatch:
     made, seq = mismatch.by_rank, mismatch.seq
     beside = patterns(group, tracks, groups, seq, (o.site for o in made.values()))
-    voted = majority({at: _key(pattern[seq]) for at, pattern in enumerate(beside) if seq in pattern})
+    voted = majority({at: call_key(pattern[seq]) for at, pattern in enumerate(beside) if seq in pattern})
     if voted is None:
         return mismatch if beside else _unlike_before(mismatch, group, tracks)
     pattern = beside[voted.members[0]]
     turn = pattern[seq]
     odd = tuple(sorted(r for r, o in made.items() if not _is_same(o, turn)))
-    known = {_key(o) for o in pattern.values()}
-    if not odd or len(odd) == len(made) or not all(_key(made[r]) in known for r in odd):
+    known = {call_key(o) for o in pattern.values()}
+    if not odd or len(odd) == len(made) or not all(call_key(made[r]) in known for r in odd):
         return mismatch  # a call that the groups beside never make may be missing in the others (a stage of its own)
     return _settled(mismatch, group, odd)
 
@@ -140,7 +140,7 @@ def _unlike_before(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track]
 def _settled(mismatch: Mismatch, group: Group, late: tuple[int, ...]) -> Mismatch:
     """With those that are out of order, who are odd where they are the half of a tie."""
     even = is_tie({r: r in late for r in mismatch.by_rank}, group.dumps, num_members=group.size)
-    one_call = len({_key(mismatch.by_rank[r]) for r in late}) == 1
+    one_call = len({call_key(mismatch.by_rank[r]) for r in late}) == 1
     return replace(mismatch, odd=late if even and one_call else (), out_of_turn=late)
 
 
@@ -173,8 +173,9 @@ def _agreed(group: Group, tracks: Mapping[int, Track], seq: int) -> Operation | 
 
 
 def _is_same(one: Operation, other: Operation) -> bool:
-    return _key(one) == _key(other) and not (one.site and other.site and one.site != other.site)
+    return call_key(one) == call_key(other) and not (one.site and other.site and one.site != other.site)
 
 
-def _key(operation: Operation) -> object:
+def call_key(operation: Operation) -> object:
+    """What calls that are the same have in common."""
     return operation.name, operation.num_elements, operation.dtype

@@ -391,6 +391,13 @@ def _work(rank: _Rank) -> StallCause | None:
     return rank.cause(StallKind.WORK, fault_class, doing=doing if doing in WORKING else "cpu_work")
 
 
+def _store_key(rank: _Rank) -> StallCause | None:
+    """It waits for a key that no rank has set."""
+    if rank.status.awaits is None:
+        return None
+    return rank.cause(StallKind.AWAITS, FaultClass.DESYNC_FLOW, doing="store_key")
+
+
 def _idle(rank: _Rank) -> StallCause | None:
     if rank.doing in {"sleep", "user_idle", "file_lock", "pipe_wait"}:
         is_sleep = rank.doing == "sleep" and not rank.is_select and rank.call not in POLLS | NETWORK_CALLS
@@ -399,8 +406,8 @@ def _idle(rank: _Rank) -> StallCause | None:
 
 
 CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
-    _ended, _frozen, _gil, _child, _storage, _elsewhere, _serves, _lock, _file_lock, _left_groups, _endless, _work,
-    _idle,
+    _ended, _frozen, _gil, _child, _storage, _elsewhere, _serves, _lock, _file_lock, _left_groups, _endless, _store_key,
+    _work, _idle,
 )  # fmt: skip
 """In this order; the last one always has an answer."""
 

@@ -15,6 +15,7 @@ _MORE_DOING = {
     "ended": "has ended",
     "file_lock": "waits for a file lock",
     "pipe_wait": "waits for a pipe",
+    "store_key": "waits for a key of a store",
 }
 """What the table of ranks has no words for: other columns say it, or only a system call shows it."""
 

@@ -14,11 +14,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.tracks import ANY, Track
+from allready.evidence.flight.tracks import Track
+from allready.evidence.operation_names import ANY
 from allready.evidence.operations.codes import raw_codes
 from allready.evidence.reading import OpStream
-from allready.judging.majority import is_minority, majority
-from allready.judging.sequence import Codes, loop_of
+from allready.judging.majority import is_minority
+from allready.judging.sequence import Codes, codes_before, first_difference, loop_of, numbered
 
 UNRECORDED = -1
 """A send or receive that Gloo has counted between two records."""
@@ -95,17 +96,12 @@ def _compared(groups: Sequence[Group], of_rank: Mapping[int, Sequence[tuple[int,
 
 
 def _first_turn(calls: Mapping[int, Sequence[Hashable]]) -> dict[int, bool]:
-    for at in range(max(map(len, calls.values()))):
-        made = {rank: call[at] for rank, call in calls.items() if at < len(call)}
-        if len(set(made.values())) == 1:
-            continue
-        most = majority(made, calls)
-        before = set(next(iter(calls.values()))[:at])
-        is_the_end = all(len(call) <= at + MAX_SINCE for call in calls.values())
-        if most is None or not is_the_end or not before.issuperset(made.values()):
-            return {}
-        return {rank: rank not in most.odd for rank in calls}
-    return {}
+    made = numbered({rank: (0, of_rank) for rank, of_rank in calls.items()})
+    found = first_difference(made)
+    if found is None or any(one.end > found.seq + MAX_SINCE for one in made.values()):
+        return {}
+    is_known = set(codes_before(made, found.seq).tolist()).issuperset(found.codes.values())
+    return {rank: rank not in found.odd for rank in calls} if found.usual is not None and is_known else {}
 
 
 def _lines(groups: Sequence[Group], tracks: Sequence[tuple[int, Track]]) -> list[Hashable]:
@@ -140,10 +136,8 @@ def _in_order(
 def _calls(tracks: Sequence[tuple[int, Track]]) -> Codes:
     """A number for each different call of one rank, in the order of their making; none where times are not known."""
     every = sorted(chain.from_iterable(_timed(number, track) for number, track in tracks))
-    if not every or every[0][0] == 0:
-        return np.array([], dtype=np.int64)
-    numbers: dict[tuple[int, int], int] = {}
-    return np.array([numbers.setdefault(call, len(numbers) + 1) for _, call in every[-MAX_CALLS:]], dtype=np.int64)
+    known = [call for _, call in every[-MAX_CALLS:]] if every and every[0][0] else []
+    return numbered({0: (0, known)})[0].known
 
 
 def _timed(number: int, track: Track) -> Iterator[tuple[int, tuple[int, int]]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.evidence.operation_names import SYNCHRONISING
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_stopped
 from allready.judging.stated import stated
@@ -19,8 +20,7 @@ MAX_AHEAD = 1_000
 """No rank gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
 apart are those of several groups whose lines do not tell them apart."""
 
-TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
-"""No rank leaves these before every rank has entered."""
+TOGETHER = {*SYNCHRONISING, "?"}
 TORCH = (Recorder.FLIGHT, Recorder.WATCHDOG)
 """These two number operations alike, so that one fills the other's gaps."""
 

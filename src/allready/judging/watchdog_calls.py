@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from allready.evidence.join.watchdog import SPEAKING, TAG
-from allready.judging.majority import majority
-from allready.model import Event, GroupProgress, Mismatch, Operation, Recorder
+from allready.judging.group_calls import GroupCalls
+from allready.judging.sequence import numbered
+from allready.model import Event, GroupProgress, Mismatch, Recorder
 
 EQUAL = {"all_reduce"}
 """Operations to which all members give equally many elements."""
@@ -24,39 +25,36 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
     A rank is odd where more than half of all members made another call.  Of lines that name no group only other
     operations under one large number count, and no rank is odd: groups side by side stand at one number as well.
     """
-    found: list[Mismatch] = []
     is_named = any(e.values.get("pg_guid") or TAG.search(e.text) for e in events if e.signature in SPEAKING)
     reported = tuple(progress)
-    for group in reported:
-        is_one = is_named and group.is_named
-        least = 0 if is_one else UNLIKELY_NUMBER
-        equal = EQUAL if is_one else frozenset()
-        by_seq: dict[int, dict[int, Operation]] = {}
-        if is_named and not is_one:
-            group = _with_those_beside(group, reported)
-        for rank, position in group.positions.items():
-            stuck = position.stuck
-            if position.gave_up and stuck is not None and stuck.name in COMPARED and stuck.seq >= least:
-                by_seq.setdefault(stuck.seq, {})[rank] = stuck
-        for seq, made in sorted(by_seq.items()):
-            calls = {r: (o.name, o.num_elements if o.name in equal else None) for r, o in made.items()}
-            if len(set(calls.values())) < 2:
-                continue
-            most = majority(calls, group.members) if is_one and group.members else None
-            found.append(
-                Mismatch(
-                    group=group.group,
-                    source=Recorder.WATCHDOG,
-                    kind="name" if len({name for name, _ in calls.values()}) > 1 else "size",
-                    seq=seq,
-                    by_rank=dict(sorted(made.items())),
-                    label=group.label,
-                    odd=most.odd if most is not None else (),
-                    origins={r: o for r in made if (o := group.positions[r].origin) is not None},
-                )
-            )
-            break
-    return found
+    compared = (_compared(group, reported, is_named=is_named) for group in reported)
+    return [mismatch for mismatch in compared if mismatch is not None]
+
+
+def _compared(group: GroupProgress, reported: Sequence[GroupProgress], *, is_named: bool) -> Mismatch | None:
+    is_one = is_named and group.is_named
+    if is_named and not is_one:
+        group = _with_those_beside(group, reported)
+    made = {
+        rank: p.stuck
+        for rank, p in group.positions.items()
+        if p.gave_up and p.stuck is not None and p.stuck.name in COMPARED
+        if is_one or p.stuck.seq >= UNLIKELY_NUMBER
+    }
+    keys = {
+        r: (o.seq, [(o.name, o.num_elements if is_one and o.name in EQUAL else None)]) for r, o in sorted(made.items())
+    }
+    of = GroupCalls(
+        group=group.group,
+        label=group.label,
+        source=Recorder.WATCHDOG,
+        calls=numbered(keys),
+        operation=lambda rank, _: made[rank],
+        origin=lambda rank, _: group.positions[rank].origin,
+        members=group.members,
+    )
+    compared = of.compare()
+    return replace(compared[0], missing=(), **({} if is_one and group.members else {"odd": ()})) if compared else None
 
 
 def _with_those_beside(nameless: GroupProgress, reported: Sequence[GroupProgress]) -> GroupProgress:

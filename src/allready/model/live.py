@@ -89,6 +89,10 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     ] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show
     waits_otherwise: bool = False  # of JAX: the call that it stands in is known to wait for no other rank (a lock)
     joins_as: tuple[int, int] | None = None  # while it joins: rank and world size that its script gave, where known
+    # Likewise: host and port at which it looks for the store, and whether its launcher gave it these.
+    joins_at: tuple[str, int, bool] | None = None
+    awaits: tuple[str, str] | None = None  # the key of a store that its script waits for, and the line that sets it
+    made: tuple[GroupMark, ...] = ()  # of one that has ended: `enqueued` counts the collectives of its whole script
 
     @property
     def call_site(self) -> CallSite | None:

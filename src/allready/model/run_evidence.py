@@ -236,7 +236,6 @@ class Mismatch(InGroup, frozen=True, kw_only=True):
     label: str = ""
     missing: tuple[int, ...] = ()
     iteration: int | None = None
-    num_after: int = 0  # operations that differ from here on, as far as counted
     odd: tuple[int, ...] = ()  # the minority; on a tie the half that is out of order, if any
     shift: int | None = None  # operations that the odd ranks made more (or less) here, after which all agree again
     origins: Mapping[int, Origin] = {}  # rank -> where its operation is recorded
@@ -336,7 +335,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 
     `activity`: in one of the words of `evidence.stacks`, "" when its frames say nothing.  `peer`: the rank that it
     sends to or receives from, where the beacon wrote it; `has_peer_group`: in another group than that of all ranks.
-    `is_endless`: it goes round in a loop that has no way out and calls nothing, as the beacon read in its instructions.
+    `is_endless`: it goes round in a loop that has no way out, as the beacon read in its instructions.
     `ident`: what the tool calls it: `0x` and its handle (`pthread_self`), or its kernel's number.
     """
 

@@ -13,6 +13,10 @@ OVER = "allready/over"
 """Key of the job's store that is there once a rank has ended as planned."""
 
 
+MAKINGS = "makings"
+"""In place of a group's name: of operations that are the making of groups, which all ranks do together."""
+
+
 class FailureCause(StrEnum):
     """What made a rank, or the hub, ask for the failure."""
 
@@ -34,6 +38,8 @@ class MemberState(StrEnum):
     SILENT = "silent"  # connected, but nothing came from it in time
     DIED = "died"
     LEFT = "left"
+    ABSENT = "absent"  # it never came to the job
+    AWAY = "away"  # alive, and it did not come to form the group
 
 
 class CallPosition(Struct, frozen=True, kw_only=True):
@@ -97,7 +103,7 @@ class RankAtFailure(Struct, frozen=True, kw_only=True):
     """One rank; `call` where it answered, in the group that failed.  `rank` is the number that it had at the start.
 
     `called`: where calls did not fit, the one of this rank.  `still_s`: for how long it had begun no operation of
-    torch's; `is_inside`: whether it was inside of one, or of a backward pass.
+    torch's; `is_inside`: whether it was inside of one, or of a backward pass; `is_making`: of the making of a group.
     """
 
     rank: int
@@ -109,12 +115,13 @@ class RankAtFailure(Struct, frozen=True, kw_only=True):
     called: CallArguments | None = None
     still_s: float = 0.0
     is_inside: bool = False
+    is_making: bool = False
 
 
 class Begun(Struct, frozen=True, kw_only=True):
     """How many operations of a group of torch's its ranks have begun, plain ones and those of safe calls.
 
-    `group`: torch's name.  `counts`: by rank, of those that answered.
+    `group`: torch's name, or `MAKINGS`.  `counts`: by rank, of those that answered.
     """
 
     group: str

@@ -240,7 +240,18 @@ class Agreement:
         # Who lives may still have come, where others were waited for.
         missing = tuple(r for r in self.members if (r not in self._ready if is_late else r in self._gone))
         asked, self._ready = sorted(self._ready), {}
-        return [(r, m.Refused(epoch=self.epoch, missing=missing, min_ranks=least)) for r in asked]
+        ranks = tuple(self._at_refusal(r, r in missing, now_s) for r in self.members)
+        failure = RuntimeFailure(epoch=self.epoch, cause=FailureCause.FORMING, reporter=None, ranks=ranks)
+        refused = m.Refused(epoch=self.epoch, missing=missing, min_ranks=least, failure=failure)
+        return [(r, refused) for r in asked]
+
+    def _at_refusal(self, rank: int, is_missing: bool, now_s: float) -> RankAtFailure:
+        state, heard_s = MemberState.ANSWERED, self._heard_s.get(rank)
+        if is_missing:
+            is_silent = heard_s is not None and now_s - heard_s > self._answer_s
+            here = MemberState.SILENT if is_silent else MemberState.AWAY
+            state = self._gone.get(rank) or (MemberState.ABSENT if heard_s is None else here)
+        return RankAtFailure(rank=rank, process=self.process_of(rank), state=state)
 
     def _least(self) -> int:
         return max(ready.min_ranks for _, ready in self._ready.values())
@@ -290,6 +301,7 @@ class Agreement:
             anew=any(r.anew or (r.store, r.made) != (first.store, first.made) for r in wishes),
             joined=tuple(joined),
             store=first.store,
+            opens=any(r.has_lost_store for r in ready.values()),
         )
         return [*self._to_members(formed), *((r, m.Excluded(epoch=self.epoch)) for r in outside)]
 
@@ -435,6 +447,7 @@ class Agreement:
             called=self._called[rank].shared if rank in self._called else None,
             still_s=0.0 if position is None else position.plain.still_s,
             is_inside=position is not None and position.plain.is_inside,
+            is_making=position is not None and position.plain.is_making,
         )
 
     def _call_of(self, rank: int, position: m.Position) -> CallPosition | None:

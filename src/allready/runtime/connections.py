@@ -9,6 +9,7 @@ those on which it receives, which lets the others come to rest.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -68,11 +69,7 @@ class Ended:
                 if identity in known:
                     continue
                 with contextlib.suppress(OSError):
-                    copy = _duplicate(fd)
-                    if _identity(copy.fileno()) == identity:
-                        self._kept.append(_Kept(copy, ranks, until_s))
-                    else:
-                        copy.close()
+                    self._kept.append(_Kept(tap(fd, identity), ranks, until_s))
             if self._has_thread or all(one.is_ended for one in self._kept):
                 return
             try:
@@ -131,6 +128,19 @@ def ends(fd: int) -> tuple[int, int]:
             with contextlib.suppress(OSError):
                 other = copy.getpeername()[1]
     return local, other
+
+
+def tap(fd: int, identity: tuple[int, int]) -> socket.socket:
+    """A duplicate of this connection.
+
+    Raises:
+        OSError: it is closed.
+    """
+    copy = _duplicate(fd)
+    if _identity(copy.fileno()) == identity:
+        return copy
+    copy.close()
+    raise OSError(errno.EBADF, "the connection is closed")
 
 
 def _duplicate(fd: int) -> socket.socket:

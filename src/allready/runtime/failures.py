@@ -73,8 +73,12 @@ class RankExcluded(CollectiveFailed):
 
 
 class RecoveryRefused(CollectiveFailed):
-    """Too few ranks came in time to form a group; `missing` did not."""
+    """Too few ranks came in time to form a group; `missing` did not, and the verdict says what became of them."""
 
-    def __init__(self, missing: tuple[int, ...], *, text: str) -> None:
-        super().__init__(None, operation="recover", text=text)
+    def __init__(self, missing: tuple[int, ...], *, text: str, failure: RuntimeFailure | None = None) -> None:
+        super().__init__(failure, operation="recover", text=text)
         self.missing = missing
+
+    def __str__(self) -> str:
+        verdict = self.verdict
+        return self._text if verdict is None else f"{verdict.code}: {verdict.sentence} ({self._text})"

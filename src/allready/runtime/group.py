@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -22,6 +22,7 @@ from allready.errors import UsageError
 from allready.model import OVER
 from allready.runtime import meshes, nccl
 from allready.runtime.connections import Ended, Sockets, ends, sockets
+from allready.runtime.job_store import JobStore, Requests, connected, innermost, own
 from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import Begun
 
@@ -35,6 +36,8 @@ FORM = timedelta(seconds=10)
 """Longest time that each step of forming a group takes once its members are known."""
 _CONNECT = FORM / 5
 """Gloo waits five times for so long until all connections are there."""
+_TORCH_S = 2 * FORM.total_seconds()
+"""Longer than torch takes for a step of its own where the store answers."""
 _FIRST_S = 0.1
 _POLL_S = 0.02
 _MAX_POLL_S = 0.2
@@ -141,7 +144,7 @@ class WorldGroup:
         timeout: of the group's plain collectives.
     """
 
-    def __init__(self, backend: str, store: Any, *, rank: int, store_rank: int | None, timeout: timedelta) -> None:
+    def __init__(self, backend: str, store: JobStore, *, rank: int, store_rank: int | None, timeout: timedelta) -> None:
         self.timeout = timeout
         self.is_same = False
         """Whether the last forming kept the group object."""
@@ -155,7 +158,7 @@ class WorldGroup:
         self._backend = backend
         self._communicator: nccl.Communicator | None = None
         self._rank = rank
-        self._store, self._store_rank = store, store_rank
+        self._job = store
         self._first_store = store, store_rank
         self.was_formed = False
         """Whether this process ever had a group."""
@@ -177,11 +180,19 @@ class WorldGroup:
         self._epoch = 0
         self._members: tuple[int, ...] = (rank,)
         self._sockets_before: Sockets | None = None
+        self._torchs: Any = None
+        """torch's own entry of the default group: its backend and store."""
+        self._lent: JobStore | None = None
         self._excepthook = _Excepthook()
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
         self._unfinished = [w for w in [*self._unfinished, work] if w is not None and not w.is_completed()]
+
+    @property
+    def is_formed(self) -> bool:
+        """Whether it is there, and not just being made."""
+        return self.direct is not None
 
     def has_unfinished(self) -> bool:
         """Whether a thread of torch's is still inside an operation; it stays there until the operation's time-out."""
@@ -190,6 +201,10 @@ class WorldGroup:
     def is_spoilt(self) -> bool:
         """Whether it cannot form again in place: a thread is stuck in it, it has subgroups, or it failed to form."""
         return self._is_doubtful or self.has_unfinished() or self._num_makings > 0
+
+    def has_lost_store(self) -> bool:
+        """Whether the job's store does not answer this process any more."""
+        return self._job.is_lost
 
     def needs_store(self, text: str, members: Iterable[int]) -> bool:
         """Whether the process of the store that this text names is not among these ranks: it may be dead or stopped."""
@@ -200,9 +215,10 @@ class WorldGroup:
         """A new store in this process; where it is, for `use_store` on all ranks."""
         import torch.distributed as dist
 
-        host = _own_address(self._store)
-        self._opened = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=FORM)
-        return f"{host} {self._opened.port} {self._rank}"
+        host = _own_address(innermost(self._job.store))
+        opened = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=FORM)
+        self._opened = JobStore(opened, {})  # in this process
+        return f"{host} {opened.port} {self._rank}"
 
     def use_store(self, text: str) -> None:
         """Go on with the store that one rank has opened, or with the first one."""
@@ -210,17 +226,20 @@ class WorldGroup:
 
         if text == self.store_text:
             return
-        store, rank = self._first_store
+        store, _ = self._first_store
         if text:
-            host, port, number = text.split()
-            rank = int(number)
+            host, port, rank = text.split()
             store = (
                 self._opened
-                if rank == self._rank
-                else dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=FORM)
+                if int(rank) == self._rank
+                else connected(
+                    lambda: dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=FORM),
+                    int(port),
+                    FORM.total_seconds(),
+                )
             )
         # Not before this rank has it: one that was not reached is tried again.
-        self.store_text, self._store, self._store_rank, self._is_on_this_store = text, store, rank, False
+        self.store_text, self._job, self._is_on_this_store = text, store, False
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Of plain collectives over Gloo; torch's time-out for NCCL ends the process, so it is not used."""
@@ -252,7 +271,7 @@ class WorldGroup:
         before = sockets()
         self._epoch, self._members = epoch, members
         place, size = members.index(self._rank), len(members)
-        store = dist.PrefixStore(f"allready/{self.attempt}/{epoch}", self._store)
+        store = self._job.under(f"allready/{self.attempt}/{epoch}")
         self.is_same = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
         self._is_doubtful = self.is_same  # until it has formed
         if not self.is_same:
@@ -263,12 +282,15 @@ class WorldGroup:
             limit = nccl.UNLIMITED if "cuda" in self.devices else _CONNECT
             if not self._can_reconfigure:  # else that makes the connections
                 _meet(store, "here", "", place, size, is_over)
-            with self._excepthook:
-                dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
-            self._is_on_this_store = True
+            with self._excepthook, self._job.within(_TORCH_S):
+                dist.init_process_group(
+                    self._backend, store=store.store, rank=place, world_size=size, timeout=limit, **more
+                )
+            self._is_on_this_store, self._torchs = True, None
         if self._can_reconfigure:
             self._reconfigure(store, epoch, place, size, is_over)
         self.set_timeout(self.timeout)
+        self._lend_store()
         if "cuda" in self.devices:
             self._connect(is_over)
         if "cpu" in self.devices:
@@ -283,16 +305,38 @@ class WorldGroup:
             self._communicator = communicator
         communicator.connect(FORM.total_seconds(), is_over)
 
-    def _reconfigure(self, store: Any, epoch: int, place: int, size: int, is_over: Callable[[], bool]) -> None:
+    def _lend_store(self) -> None:
+        """torch waits in the default group's store for the ranks of groups to come, for 30 minutes and in C++: with a
+        connection of its own `cut` ends that wait, and no other.
+
+        Raises:
+            TimeoutError: the store does not answer.
+        """
+        import torch.distributed as dist
+
+        groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way says where they wait
+        if self._torchs is None:
+            self._torchs = groups[dist.group.WORLD]
+        backend, store = self._torchs
+        lent = own(store, 2 * _CONNECT.total_seconds())
+        groups[dist.group.WORLD] = backend, lent.store
+        with self._lock:
+            self._lent = lent
+            is_cut = self._is_cut
+        if is_cut:  # the epoch ended meanwhile
+            lent.end()
+
+    def _reconfigure(self, store: Requests, epoch: int, place: int, size: int, is_over: Callable[[], bool]) -> None:
         import torch.distributed as dist
 
         own = dist._get_reconfigure_handle()  # noqa: SLF001 - no public one
         handles = _exchange(store, "handle", own, place, size, is_over)
-        work = dist._reconfigure(uuid=epoch, handles=handles, timeout=_CONNECT)  # noqa: SLF001
-        if work is not None:
-            work.wait()
+        with self._job.within(_TORCH_S):
+            work = dist._reconfigure(uuid=epoch, handles=handles, timeout=_CONNECT)  # noqa: SLF001
+            if work is not None:
+                work.wait()
 
-    def _remember(self, store: Any, place: int, size: int, before: Sockets, is_over: Callable[[], bool]) -> None:
+    def _remember(self, store: Requests, place: int, size: int, before: Sockets, is_over: Callable[[], bool]) -> None:
         """Which sockets are the group's: new ones between a port that Gloo listens on here and one of another rank."""
         new = {fd: identity for fd, identity in sockets().items() if before.get(fd) != identity}
         ports = {fd: ends(fd) for fd in new}
@@ -313,6 +357,8 @@ class WorldGroup:
         """End every operation of the group in this process; from any thread, any number of times."""
         with self._lock:
             self._is_cut = True
+            if self._lent is not None:
+                self._lent.end()
             try:
                 self._ended.end(self._sockets | self._made_now(), self._members)
                 self._sockets = {}
@@ -333,27 +379,24 @@ class WorldGroup:
         import torch.distributed as dist
 
         groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
-        known, before, store_before = set(groups), sockets(), groups[dist.group.WORLD]
+        known, before = set(groups), sockets()
         meshes.forget()  # what a step of the old model has worked out after its groups were gone
         self._num_makings += 1
         with self._lock:
             self._sockets_before = before
         try:
-            groups[dist.group.WORLD] = _with_own_connection(*store_before)
-            if is_over():  # after the connection is there: what ended before has ended none of these
+            if is_over():
                 raise TimeoutError("the group is gone of which others were to be made")
             yield
             made = [g for g in groups if g not in known]
             if self._communicator is not None:
                 self._communicator.connect(FORM.total_seconds(), is_over, nccl.of_nccl(made))
             if "cpu" in self.devices:
-                store = dist.PrefixStore(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", self._store)
+                store = self._job.under(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}")
                 self._remember(store, self._members.index(self._rank), len(self._members), before, is_over)
         finally:
             with self._lock:
                 self._sockets_before = None
-            if dist.group.WORLD in groups:
-                groups[dist.group.WORLD] = store_before
         for group in made:
             ranks = tuple(sorted(self._members[r] for r in dist.get_process_group_ranks(group)))
             # All its ranks make their groups in the same order, or torch could not connect them.
@@ -418,7 +461,7 @@ class WorldGroup:
         store, rank = self._first_store
         if rank is None:
             with contextlib.suppress(Exception):  # torch's, of many classes: nothing of the job depends on it
-                store.set(OVER, self.attempt)
+                store.requests.set(OVER, self.attempt)
 
     def close(self) -> None:
         """Nothing follows."""
@@ -439,40 +482,23 @@ class WorldGroup:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
-def is_over(store: Any, attempt: str) -> bool:
+def is_over(store: Requests, attempt: str) -> bool:
     """Whether a rank of this attempt has left word that it has ended as planned."""
     return bool(store.check([OVER]) and store.get(OVER).decode() == attempt)
 
 
-def _with_own_connection(backend: str, store: Any) -> tuple[str, Any]:
-    """A group's entry in torch's table, where groups to come find their store: they wait in it for their ranks, for 30
-    minutes and in C++.  With a connection of its own `cut` ends that wait, and no other.
+class _Asked(Protocol):
+    """What `_meet` asks of a store."""
 
-    Raises:
-        TimeoutError: the store's process does not answer, which takes twice `_CONNECT`.
-    """
-    import torch.distributed as dist
-
-    inner = store
-    while hasattr(inner, "underlying_store"):  # below prefixes
-        inner = inner.underlying_store
-    if not isinstance(inner, dist.TCPStore):
-        return backend, store  # a file would be removed once so many copies of it have gone as there are ranks
-    usual = store.timeout
-    try:
-        store.set_timeout(_CONNECT)  # what a copy connects with; nothing ends that before
-        own = store.clone()
-    except dist.DistNetworkError as error:
-        raise TimeoutError(f"the store did not answer: {error}") from error
-    except (AttributeError, RuntimeError):  # an older torch
-        return backend, store
-    finally:
-        store.set_timeout(usual)
-    own.set_timeout(usual)
-    return backend, own
+    def set(self, key: str, value: str, /) -> object: ...
+    def wait(self, keys: list[str], limit: timedelta, /) -> object: ...
+    def check(self, keys: list[str], /) -> bool: ...
+    def get(self, key: str, /) -> bytes: ...
+    def multi_get(self, keys: list[str], /) -> list[bytes]: ...
+    def has_extended_api(self) -> bool: ...
 
 
-def _exchange(store: Any, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:
+def _exchange(store: _Asked, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:
     """What every member says under this name.
 
     Raises:
@@ -484,7 +510,7 @@ def _exchange(store: Any, name: str, own: str, place: int, size: int, is_over: C
     return ["" if text == b"-" else text.decode() for text in said]
 
 
-def _meet(store: Any, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:
+def _meet(store: _Asked, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:
     """Wait until every member has said something under this name; gives the keys of what they said.
 
     Raises:

@@ -169,9 +169,9 @@ class Hub:
 
 
 def _frame(message: m.ToRank) -> bytes:
-    if isinstance(message, m.Failed):
+    if isinstance(message, m.Failed | m.Refused):
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        message = m.Failed(failure=replace(message.failure, time=now))
+        message = replace(message, failure=replace(message.failure, time=now))
     return encode(type(message).__name__, message)
 
 

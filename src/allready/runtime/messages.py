@@ -54,9 +54,10 @@ class Ready(Struct, frozen=True, kw_only=True):
     """This rank's main thread waits for the group that follows `epoch`.
 
     `anew`: its present one is unusable.  `made`: the epoch in which its group object was made; only those of one epoch
-    can be formed again in place.  `store`: where the job's store is, if not where it was at the start.
-    `admits`: a rank that asks to join may come in here.  `late_s`: how long after the failure a rank is waited for that
-    lives and let the others wait in vain; None: as long as they had waited.
+    can be formed again in place.  `store`: where the job's store is, if not where it was at the start;
+    `has_lost_store`: it does not answer this rank.  `admits`: a rank that asks to join may come in here.  `late_s`: how
+    long after the failure a rank is waited for that lives and let the others wait in vain; None: as long as they had
+    waited.
     """
 
     epoch: int
@@ -67,6 +68,7 @@ class Ready(Struct, frozen=True, kw_only=True):
     anew: bool = False
     made: int = 0
     store: str = ""
+    has_lost_store: bool = False
     admits: bool = True
 
 
@@ -131,7 +133,8 @@ class InGroup(Struct, frozen=True, kw_only=True):
 
 
 class BegunHere(Struct, frozen=True, kw_only=True):
-    """How many operations a rank has begun of a group of torch's, by its name and, where torch says them, its ranks."""
+    """How many operations a rank has begun of a group of torch's, by its name and, where torch says them, its ranks; or
+    how many groups it has begun to make (`MAKINGS`)."""
 
     group: str
     ranks: Ranks
@@ -139,11 +142,16 @@ class BegunHere(Struct, frozen=True, kw_only=True):
 
 
 class Plain(Struct, frozen=True, kw_only=True):
-    """What a rank has begun of torch's collectives, see `plain`."""
+    """What a rank has begun of torch's collectives, see `plain`; `still_s`: for how long at least nothing.
+
+    `is_inside`, `is_making`: whether a thread is inside of one, or of the making of a group, or was when looked at
+    last: it may have failed just now.
+    """
 
     begun: tuple[BegunHere, ...] = ()
     still_s: float = 0.0
     is_inside: bool = False
+    is_making: bool = False
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -223,7 +231,8 @@ class Failed(Struct, frozen=True, kw_only=True):
 class Formed(Struct, frozen=True, kw_only=True):
     """The members of a new epoch, in the order of their new ranks, and the step that each is at.
 
-    `joined`: those that were outside before; they are at no later step than the others.  `store`: as in `Ready`.
+    `joined`: those that were outside before; they are at no later step than the others.  `store`: as in `Ready`;
+    `opens`: it is lost, and the first member opens a new one.
     """
 
     epoch: int
@@ -232,14 +241,17 @@ class Formed(Struct, frozen=True, kw_only=True):
     anew: bool = False
     joined: tuple[int, ...] = ()
     store: str = ""
+    opens: bool = False
 
 
 class Refused(Struct, frozen=True, kw_only=True):
-    """No group: fewer ranks came in time than one of them wants.  They may ask again."""
+    """No group: fewer ranks came in time than one of them wants.  They may ask again.  `failure`: what became of those
+    that are `missing`; a rank that is not is there, or still may come."""
 
     epoch: int
     missing: tuple[int, ...]
     min_ranks: int
+    failure: RuntimeFailure
 
 
 class Excluded(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,5 @@
 """What this process can say of collectives that go past the library, DDP's among them: how many operations of each of
-torch's groups it has begun, for how long none, and whether a thread is inside of one now.
+torch's groups it has begun and how many groups to make, for how long none, and whether a thread is inside of one now.
 
 torch counts the operations of a group when they begin, safe calls' among them.  Sends and receives are counted too, on
 those ranks only that make them: so a count that is less than others' says nothing by itself.
@@ -9,16 +9,21 @@ import contextlib
 import re
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from allready.runtime.messages import BegunHere, Ranks
+from allready.model import MAKINGS
+from allready.runtime.messages import BegunHere, Plain, Ranks
 
 _COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor", "symm_mem"}
 """First parts of the names of torch's operators that wait for other ranks."""
 _WAITS = ("torch.distributed", "torch.autograd")
 """Modules whose functions wait for other ranks, in Python's frames the innermost then."""
+_C10D = "torch.distributed.distributed_c10d"
 _DDP = "torch.nn.parallel.distributed"
+_MAKE = {"new_group", "split_group", "_new_group_with_tag", "_new_process_group_helper"}
+"""Functions of torch's through which every group is made."""
 _BY_GLOO = re.compile(r"\bgloo/\S+\.(?:cc|h):\d+\]")
 """The place in Gloo's source with which its errors begin."""
 _TIMED_OUT = re.compile(r"\] Timed out waiting \d+ms for ")
@@ -36,29 +41,32 @@ class Begun:
         self._base: _Counts = {}
         self._last: _Counts = {}
         self._since_s = 0.0
-        self._was_inside = False
+        self._was_inside = self._was_making = False
 
     def reset(self) -> None:
         """The default group has been formed, on all its ranks alike, and goes on with the count that it has."""
         self._base = _counts()
 
-    def sample(self, now_s: float) -> tuple[tuple[BegunHere, ...], float, bool]:
-        """To be called now and then: counts of the groups; for how long at least nothing was begun; whether this
-        process is inside of an operation, or was when looked at last: it may have failed just now.
-        """
-        counts, inside, was_inside = _counts(), is_inside(), self._was_inside
+    def sample(self, now_s: float) -> Plain:
+        """To be called now and then."""
+        counts, was_inside, was_making = _counts(), self._was_inside, self._was_making
         if counts != self._last:
             self._last, self._since_s = counts, now_s
-        self._was_inside = inside
+        self._was_inside, self._was_making = is_inside(), _is_making()
         begun = tuple(
             BegunHere(group=group, ranks=ranks, count=max(0, count - self._base.get((group, ranks), 0)))
             for (group, ranks), count in counts.items()
         )
-        return begun, max(0.0, now_s - self._since_s), inside or was_inside
+        return Plain(
+            begun=begun,
+            still_s=round(max(0.0, now_s - self._since_s), 3),
+            is_inside=self._was_inside or was_inside,
+            is_making=self._was_making or was_making,
+        )
 
 
 def _counts() -> _Counts:
-    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    c10d = sys.modules.get(_C10D)
     ranks_of = getattr(c10d, "get_process_group_ranks", None)
     found: _Counts = {}
     groups: dict[Any, str] = {} if c10d is None else c10d._world.pg_names  # noqa: SLF001 - no public way names all
@@ -67,18 +75,32 @@ def _counts() -> _Counts:
         with contextlib.suppress(RuntimeError, AttributeError, KeyError):
             ranks = () if ranks_of is None else tuple(map(int, ranks_of(group)))
             found[str(name), ranks] = int(group._get_sequence_number_for_group())  # noqa: SLF001 - no public one
+    # Counted when a making begins.  Where only some ranks make a group, its name is not a number, and is not counted.
+    with contextlib.suppress(AttributeError):
+        if c10d is not None and groups:
+            found[MAKINGS, ()] = int(c10d._world.group_count)  # noqa: SLF001 - no public one
     return found
 
 
-def is_inside(which: int | None = None) -> bool:
-    """Whether another thread of this process, or only the one that is given by its `get_ident`, is in a function of
-    torch's that may wait for other ranks."""
-    own = threading.get_ident()
+def is_inside() -> bool:
+    """Whether another thread of this process is in a function of torch's that may wait for other ranks."""
+    return any(is_torchs(stack) for stack in _stacks())
+
+
+def _is_making() -> bool:
     return any(
-        is_torchs(stack_of(innermost))
-        for thread, innermost in sys._current_frames().items()  # noqa: SLF001 - there is no other way
-        if (thread != own if which is None else thread == which)
+        frame.f_code.co_name in _MAKE and frame.f_globals.get("__name__") == _C10D
+        for stack in _stacks()
+        for frame in stack
     )
+
+
+def _stacks() -> Iterator[list[FrameType]]:
+    """Of all other threads."""
+    own = threading.get_ident()
+    for thread, innermost in sys._current_frames().items():  # noqa: SLF001 - there is no other way
+        if thread != own:
+            yield stack_of(innermost)
 
 
 def stack_of(innermost: FrameType) -> list[FrameType]:

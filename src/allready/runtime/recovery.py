@@ -3,20 +3,16 @@
 import contextlib
 import logging
 import os
-import secrets
-import socket
-import threading
 import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from allready.errors import ExchangeError, UsageError
+from allready.errors import UsageError
 from allready.model import REJOIN, FailureCause
 from allready.runtime import messages as m
 from allready.runtime import nccl, recording
@@ -25,12 +21,11 @@ from allready.runtime.arguments import whole
 from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.group import BACKENDS, FORM, WorldGroup, is_over
+from allready.runtime.group import BACKENDS, FORM, WorldGroup
 from allready.runtime.hang_watch import set_formed
-from allready.runtime.hub import HubPlan, start
-from allready.runtime.link import RankTaken
+from allready.runtime.meeting import come, end_with_the_others, meet
 from allready.runtime.pace import AdaptiveTimeout
-from allready.runtime.plain import is_by_gloo, is_inside, is_timeout_of_gloo, is_torchs
+from allready.runtime.plain import is_by_gloo, is_timeout_of_gloo, is_torchs
 from allready.runtime.session import MARGIN_S, Session, begin, current, end, has_left
 
 log = logging.getLogger(__name__)
@@ -44,14 +39,6 @@ LATE = timedelta(seconds=0.2)
 """Where a rank that came too late may join again."""
 MIN_ANSWER = timedelta(seconds=0.1)
 """Four signs of life come in this time from every rank: more would keep the hub from its work."""
-_KEY = "allready/hub"
-_NAME_LETTERS = 8
-"""Of the secret's 32; they tell attempts apart and open nothing."""
-_CONNECT_S = 15.0
-_RETRY_S = 0.2
-_LOOK_S = 0.5
-_GONE_S = 5.0
-"""So long a rank that was started again looks for a hub, which ends soon after the last rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +89,12 @@ def init_process_group(
             ALLREADY_REJOIN says, which a launcher sets that starts one rank again.
 
     Raises:
-        RecoveryRefused: not all ranks came in time.
+        RecoveryRefused: not all ranks came in time; its verdict names those that did not.
         SystemExit: with `rejoin`, where the others have ended, as planned; exit code 0.
         HubLost: there is no way to the process that rank 0 has started for the agreement.
+        TimeoutError: the job's store does not answer.
     """
     import torch.distributed as dist
-    from torch.distributed.rendezvous import rendezvous
 
     if backend not in BACKENDS:
         names = ", ".join(BACKENDS)
@@ -120,29 +107,20 @@ def init_process_group(
     answer_within = duration(answer_within, "answer_within", least=MIN_ANSWER)
     limit, adaptive = _parts(timeout, PHASES["training"])
     until_s = time.monotonic() + start_timeout.total_seconds()
-    store_rank = None
-    if store is None:
-        method = init_method or "env://"
-        store, rank, world_size = next(rendezvous(method, rank, world_size, timeout=start_timeout))
-        is_tcp = method.startswith(("env://", "tcp://"))
-        store_rank = 0 if is_tcp and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" else None
-    if rank < 0 or world_size < 1:
-        raise UsageError("with store=, rank and world_size must be given")
-    if rank >= world_size:
-        raise UsageError("rank {rank} is not one of {number} ranks", rank=rank, number=world_size)
-    group = WorldGroup(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
-    session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
+    place = come(init_method, store, rank, world_size, start_timeout)
+    group = WorldGroup(backend, place.job, rank=place.rank, store_rank=place.store_rank, timeout=limit)
+    session = Session(place.rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
     session.set_limit(limit.total_seconds(), adaptive)
     session.is_limited = timeout is not None
     begin(session)
     try:
         again = os.environ.get(REJOIN) == "1" if rejoin is None else rejoin
-        group.attempt = _meet(session, store, world_size, answer_within, until_s, again=again)
-        store.set_timeout(FORM)
+        group.attempt = meet(session, place, answer_within, until_s, again=again)
+        place.job.store.set_timeout(FORM)
         if again:
             session.member.stay_outside()
         else:
-            _next_group(session, Wish(min_ranks=world_size, step=0, until_s=until_s), None)
+            _next_group(session, Wish(min_ranks=place.world_size, step=0, until_s=until_s), None)
     except BaseException:
         session.close()
         end()
@@ -348,32 +326,10 @@ def subgroups() -> Iterator[None]:
     session = current()
     safe_barrier()
     try:
-        with _limited(session), session.group.making(lambda: not session.member.is_open):
+        with session.group.making(lambda: not session.member.is_open):
             yield
     except TimeoutError as error:  # another rank did not come to make them
         raise _agreed(session, FailureCause.FORMING, error) from error
-
-
-@contextlib.contextmanager
-def _limited(session: Session) -> Iterator[None]:
-    """What is inside fails for all ranks if this one is in a wait of torch's once the timeout of the phase is over."""
-    has_ended, maker = threading.Event(), threading.get_ident()
-    late = m.Fail(epoch=session.member.epoch, cause=FailureCause.DEADLINE)
-
-    def watch(limit_s: float) -> None:
-        while not has_ended.wait(limit_s):
-            if is_inside(maker):  # else it makes something else here, and the others may wait for it
-                session.send(late)
-                return
-            limit_s = _LOOK_S
-
-    thread = threading.Thread(target=watch, args=(session.timeout_s,), name="allready-making", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        has_ended.set()
-        thread.join(_LOOK_S)
 
 
 def cause_of(error: BaseException | None) -> FailureCause:
@@ -462,6 +418,7 @@ def _gather(session: Session, wish: Wish) -> m.Formed:
             anew=session.group.is_spoilt(),
             made=session.group.made,
             store=session.group.store_text,
+            has_lost_store=session.group.has_lost_store(),
             admits=wish.admits,
             late_s=wish.late_s,
         )
@@ -472,7 +429,7 @@ def _gather(session: Session, wish: Wish) -> m.Formed:
     if refused is not None:
         ranks = ", ".join(map(str, refused.missing))
         text = f"fewer than {refused.min_ranks} ranks came within {limit_s:.1f} s; missing: rank {ranks}"
-        raise RecoveryRefused(refused.missing, text=text)
+        raise RecoveryRefused(refused.missing, text=text, failure=refused.failure)
     if formed is not None and formed.epoch > epoch:
         return formed
     if member.excluded is not None:
@@ -497,22 +454,16 @@ def _ask_in(session: Session, wish: Wish) -> m.Formed:
         return formed
     if member.excluded is not None:
         if member.is_over:
-            _end_with_the_others()
+            end_with_the_others()
         raise RankExcluded(
             None, operation="recover", text=f"the others are gone, or did not take this rank in within {limit_s:.1f} s"
         )
     raise session.lose("recover")
 
 
-def _end_with_the_others() -> NoReturn:
-    """A failure would be reported as one of the job, which has ended well."""
-    log.warning("nothing to join, this process ends: the other ranks have ended")
-    raise SystemExit(0)
-
-
 def _form(session: Session, formed: m.Formed) -> None:
     text = formed.store
-    if session.group.needs_store(text, formed.members):
+    if formed.opens or session.group.needs_store(text, formed.members):
         if formed.members[0] == session.rank:
             session.send(m.Tell(epoch=formed.epoch, text=session.group.open_store()))
         session.wait(
@@ -538,50 +489,3 @@ def _confirm_formed(session: Session) -> None:
     session.wait(lambda: world.passed >= 0 or session.member.failure is not None, FORM.total_seconds())
     if world.passed < 0:
         session.fail(FailureCause.FORMING, operation="recover", vote=0)
-
-
-def _meet(
-    session: Session, store: Any, num_ranks: int, answer_within: timedelta, until_s: float, *, again: bool
-) -> str:
-    """Connect to the hub, which rank 0 starts; a name for this attempt that no other one in the same store has.
-
-    A launcher that starts ranks again may keep its store: what is there may be the hub of the attempt before, which
-    answers no more.
-    """
-    if session.rank == 0 and not again:
-        secret = secrets.token_hex(16)
-        host = _host_of(store)
-        plan = HubPlan(num_ranks=num_ranks, secret=secret, answer_s=answer_within.total_seconds(), host=host)
-        place = start(plan)
-        hosts = [place.host] if place.host else [host, socket.gethostname(), "127.0.0.1", "::1"]
-        addresses = [(name, place.port) for name in dict.fromkeys(filter(None, hosts))]
-        session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=_CONNECT_S)
-        store.set(_KEY, msgspec.json.encode((addresses, secret)).decode())
-        return secret[:_NAME_LETTERS]
-    if again:
-        until_s = min(until_s, time.monotonic() + _GONE_S)
-    taken: RankTaken | None = None
-    while True:
-        left_s = max(1.0, until_s - time.monotonic())
-        store.wait([_KEY], timedelta(seconds=left_s))
-        addresses, secret = msgspec.json.decode(store.get(_KEY), type=tuple[list[tuple[str, int]], str])
-        try:
-            limit_s = min(_CONNECT_S, left_s)
-            session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=limit_s, again=again)
-        except ExchangeError as error:
-            if isinstance(error, RankTaken) and taken is None:  # that process may be of an attempt that ends
-                taken = error
-                log.warning("%s", error)
-            if time.monotonic() >= until_s:
-                if again and is_over(store, secret[:_NAME_LETTERS]):
-                    _end_with_the_others()
-                raise (taken or error) from None
-            time.sleep(_RETRY_S)
-        else:
-            return secret[:_NAME_LETTERS]
-
-
-def _host_of(store: Any) -> str:
-    """The address at which others reach this machine: rank 0 is where the job's store is, or beside its agent."""
-    host = getattr(store, "host", None)
-    return host if isinstance(host, str) else os.environ.get("MASTER_ADDR", "")

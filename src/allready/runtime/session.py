@@ -316,13 +316,13 @@ class Session:
         """A position, with what is known of plain collectives; before the connections end, which ends these too."""
         if not isinstance(answer, m.Position):
             return answer
-        begun, still_s, inside = self.group.begun.sample(time.monotonic())
-        plain = m.Plain(begun=begun, still_s=round(still_s, 3), is_inside=inside)
-        return replace(answer, plain=plain)
+        return replace(answer, plain=self.group.begun.sample(time.monotonic()))
 
     def _beaten(self) -> m.FromRank | None:
-        begun, _, _ = self.group.begun.sample(time.monotonic())
-        watch = self._hang_watch
+        plain = self.group.begun.sample(time.monotonic())
+        begun, watch = plain.begun, self._hang_watch
+        if plain.is_making and plain.still_s > self.timeout_s and self.group.is_formed and self.member.is_open:
+            return m.Fail(epoch=self.member.epoch, cause=FailureCause.DEADLINE)
         if watch is None:
             return None
         with self.lock:

@@ -175,6 +175,91 @@ def test_a_document_of_records_is_read_as_the_lines_in_it(
     assert all(json.dumps(e.text)[1:-1] in written[(e.origin.line or 0) - 1] for e in two.events)
 
 
+def in_one_line(lines: Sequence[str]) -> str:
+    return json.dumps(aws(lines), separators=(",", ":"))
+
+
+def in_one_line_newest_first(lines: Sequence[str]) -> str:
+    records = gcloud(lines)
+    assert isinstance(records, list)
+    return json.dumps(records[::-1])
+
+
+@pytest.mark.parametrize("document", [in_one_line, in_one_line_newest_first])
+def test_a_document_in_one_line_is_read_as_the_lines_in_it(
+    document: Callable[[Sequence[str]], str], tmp_path: Path
+) -> None:
+    plain = FIXTURES / "lines" / "two_meshes.log"
+    lines = plain.read_text().splitlines()
+    path = tmp_path / "events.json"
+    path.write_text(document(lines))
+    assert contents(path).data[str(path)].decode().splitlines() == lines
+    one, two = reading_of(plain), reading_of(path)
+    assert operations(two) == operations(one)
+    assert [e.signature for e in two.events] == [e.signature for e in one.events] != []
+    assert {e.origin.line for e in two.events} == {1}
+
+
+def console(lines: Sequence[str]) -> str:
+    """What `gcloud` prints of a training job, newest first."""
+    rows = [
+        f"ERROR   2026-07-01 10:{n // 60:02d}:{n % 60:02d} +0000       workerpool0-0   {x}" for n, x in enumerate(lines)
+    ]
+    return "\n".join(rows[::-1]) + "\n"
+
+
+def document_newest_first(lines: Sequence[str]) -> str:
+    records = gcloud(lines)
+    assert isinstance(records, list)
+    return json.dumps(records[::-1], indent=2)
+
+
+def stamped(lines: Sequence[str]) -> str:
+    return "".join(f"2026-07-01T10:{n // 60:02d}:{n % 60:02d}Z {line}\n" for n, line in enumerate(lines) if line)
+
+
+TRACE = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 3, in <module>',
+    "    main()",
+    '  File "train.py", line 9, in main',
+    "    labels = batch.pop('labels')",
+    "KeyError: 'labels'",
+]
+
+
+@pytest.mark.parametrize("form", [console, document_newest_first])
+def test_what_a_console_prints_newest_first_is_read_from_its_end(
+    form: Callable[[Sequence[str]], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(form(["starting", *TRACE, "ended"]))
+    (death,) = reading_of(path).deaths
+    assert (death.text, str(death.site)) == ("KeyError: 'labels'", "train.py:9 main")
+    assert "Traceback" in path.read_text().splitlines()[(death.origin.line or 0) - 1]
+
+
+def test_lines_without_a_time_stay_below_the_one_that_has_it(tmp_path: Path) -> None:
+    entries = ["".join(f"{line}\n" for line in entry) for entry in (["a"], ["b", "  b2", "b3"], ["c"], ["d"], ["e"])]
+    dated = [f"2026-07-01 10:00:{at:02d} {entry}" for at, entry in enumerate(entries)]
+    path = tmp_path / "x.log"
+    path.write_text("".join(dated[::-1]))
+    assert contents(path).data[str(path)].decode() == "".join(dated)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        stamped(["a", "b", "c", "d", "e", "f"]),
+        console(["a", "b", "c", "d", "e"]) + console(["a", "b"]),  # it goes up once
+        "2026-07-01 10:00:00 same second\n" * 9,
+        "2026-07-01 10:00:02 ckpt\n2026-07-01 10:00:01 ckpt\n2026-07-01 10:00:00 ckpt\n",  # a list of a few files
+    ],
+)
+def test_other_orders_are_left_as_they_are(text: str) -> None:
+    assert envelope_of(text.encode()) is None
+
+
 @pytest.mark.parametrize("text", ['{"msg": "hello", "id": 3}\n' * 3, '{\n    "message": "x",\n    "message": "y"\n}\n'])
 def test_what_only_has_such_a_field_is_no_envelope(text: str) -> None:
     assert envelope_of(text.encode()) is None

@@ -34,6 +34,7 @@ Root Cause (first observed failure):
   traceback : Signal 9 (SIGKILL) received by PID 1281
 {border}
 """.format(border="=" * 54)
+VIOLATION = "access violation (0xC0000005)"
 AGENT = "E1120 11:51:27.492000 1260 torch/distributed/elastic/multiprocessing/api.py:986] "
 MPI_DETECTED = """\
 mpirun detected that one or more processes exited with non-zero status, thus causing
@@ -281,6 +282,30 @@ def test_an_own_exit_code_beats_the_closing_signal() -> None:
 )  # fmt: skip
 def test_launchers_shells_and_kernels_say_who_died(text: str, deaths: list[dict[str, Any]]) -> None:
     assert told(text) == deaths
+
+
+def test_paddle_s_launcher_says_which_rank_failed() -> None:
+    words = "Container rank 3 status failed cmd ['python', '-u', 'train.py'] code 1 log log/workerlog.3"
+    [found] = read(f"LAUNCH ERROR 2022-11-21 02:35:54,385 Container failed !!!\n{words}\n").deaths
+    assert (found.rank, found.exit_code, found.kind, found.is_own) == (3, 1, "exit", True)
+    [victim] = read(f"Failed, NCCL error NCCLTools.h:227 'unhandled cuda error'\n{words}\n").deaths
+    assert not victim.is_own
+
+
+@cases(
+    ("text", "signal"),
+    [
+        ("ProcessExitedException: process 0 terminated with exit code 3221225477", VIOLATION),
+        ("Process finished with exit code -1073741819 (0xC0000005)", VIOLATION),
+        (f"{AGENT}failed (exitcode: 3221225477) local_rank: 0 (pid: 9120) of binary: python", VIOLATION),
+        ("Process finished with exit code 3221225786", "SIGINT"),
+        ("Process finished with exit code 3221225999", "0xC000020F"),
+        ("Process finished with exit code 3000000000", None),
+    ],
+)
+def test_exit_codes_of_windows_are_what_ended_the_process(text: str, signal: str | None) -> None:
+    assert {death.signal for death in read(text).deaths} <= {signal}
+    assert signal is None or read(text).deaths
 
 
 def test_tasks_that_are_ended_with_the_step_are_victims() -> None:

@@ -50,6 +50,18 @@ def parts(text: str) -> dict[str, Any]:
         ("job-worker-0 pytorch ", {"node": "job-worker-0"}),
         ("worker-1  | ", {"node": "worker-1"}),
         ("worker1 | ", {"node": "worker1"}),
+        ("pod/worker-1 | ", {"node": "worker-1"}),
+        ("stderr: ", {}),
+        ("  |   |   | 2026-11-20 12:00:18 | ", {"time_s": NOON}),
+        ("(worker1, rank=1, pid=2685, ip=10.0.0.2) ", {"node": "10.0.0.2"}),
+        ("[7]:", {"local_rank": 7}),
+        ("(EngineCore_DP0 pid=2685) ERROR 11-20 12:00:18 [core.py:842] ", {}),
+        ("(VllmWorker rank=3 pid=2685) ERROR 11-20 12:00:18 multiproc_worker_utils.py:240] ", {}),
+        ("2026-11-20T12:00:18Z pod/worker-1 | ", {"outer_time_s": NOON, "node": "worker-1"}),
+        ("2026-11-20 12:00:18 pod/worker-1 | ", {"time_s": NOON, "node": "worker-1"}),
+        ("12:00:18 pod/worker-1 | ", {"time_s": NOON, "node": "worker-1"}),
+        ("ERROR   2026-11-20 12:00:18 +0000       workerpool0-0   ", {"outer_time_s": NOON, "node": "workerpool0-0"}),
+        ("INFO\t2026-11-20 12:00:18 +0000\tservice\t\t", {"outer_time_s": NOON, "node": "service"}),
         ("ip-10-0-0-2: ", {"node": "ip-10-0-0-2"}),
         ("Nov 20 12:00:18 gpu7 python[2685]: ", {"outer_time_s": NOON}),
         ("2026-11-20T12:00:18+0100 gpu7 python[2685]: ", {"outer_time_s": NOON}),
@@ -209,6 +221,18 @@ def test_the_indentation_of_a_traceback_stays() -> None:
     assert parse('[rank2]:   File "x.py", line 1, in f', CLOCK).rest == '  File "x.py", line 1, in f'
     assert parse('[default2]:  File "x.py", line 1, in f', CLOCK).rest == '  File "x.py", line 1, in f'
     assert parse('3:   File "x.py", line 1, in f', CLOCK).rest == '  File "x.py", line 1, in f'
+
+
+def test_a_number_alone_begins_an_entry_of_a_table() -> None:
+    assert parse("[1]:", CLOCK).rest == "[1]:"
+
+
+def test_the_indentation_behind_a_column_stays() -> None:
+    for front in (
+        "ERROR   2026-11-20 12:00:18 +0000       service         ",
+        "INFO\t2026-11-20 12:00:18 +0000\tw0-0\t",
+    ):
+        assert parse(f'{front}  File "a.py", line 3, in f', CLOCK).rest == '  File "a.py", line 3, in f'
 
 
 def test_the_rank_in_the_text_is_not_the_global_rank() -> None:

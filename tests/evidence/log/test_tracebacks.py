@@ -559,3 +559,58 @@ def test_where_an_exceptions_words_are_below_its_line_they_are_said(text: str, s
     found = read_text(f'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\n    main()\n{text}')
     assert found is not None
     assert found.text == said
+
+
+ESCAPED = PLAIN.strip().replace('"', '\\"').replace("\n", "\\n")
+FLAT = " ".join(line.strip() for line in PLAIN.splitlines() if "^^" not in line)
+CHAINED_FLAT = (
+    'Traceback (most recent call last): File "/home/user/data.py", line 8, in read return self.index[i] KeyError: 17 '
+    "During handling of the above exception, another exception occurred: "
+    f"{FLAT}"
+)
+
+
+@cases(
+    ("line", "text", "site"),
+    [
+        (f'message: "The replica w0 ended. \\n{ESCAPED}\\n"', "ValueError: bad sample in shard 17", SITE),
+        (f"The replica master 0 ended. Termination reason: Error. {FLAT}", "ValueError: bad sample in shard 17", SITE),
+        (FLAT.replace("): File", "): [...] File"), "ValueError: bad sample in shard 17", SITE),
+        (f"{FLAT} To find out more about why your job exited see x", "ValueError: bad sample in shard 17", SITE),
+        (CHAINED_FLAT, "KeyError: 17", "/home/user/data.py:8 read"),
+    ],
+)  # fmt: skip
+def test_a_traceback_in_one_line_is_read_as_lines(line: str, text: str, site: str) -> None:
+    found = death(line)
+    assert (found.kind, found.text, str(found.site)) == ("exception", text, site)
+
+
+def test_words_below_the_name_of_an_exception_that_stands_alone_are_its_words() -> None:
+    for below in (
+        "    The closure hasn't been executed.\n",
+        "Mixed precision is not supported here.\nUse another one.\n",
+    ):
+        found = death(f"lightning.fabric.utilities.exceptions.MisconfigurationException: \n{below}")
+        assert below.strip().split("\n")[0] in found.text
+    assert not read("ValueError:\nstep 1\nOSError: no\n  here\nstep 2\n").deaths
+
+
+def test_what_led_to_an_exception_counts_where_only_its_last_line_is_left() -> None:
+    cut = "KeyError: 'backbone.weight'\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    assert death(cut + PLAIN).text == "KeyError: 'backbone.weight'"
+    assert death("step 9\n\nDuring handling of the above exception, another exception occurred:\n\n" + PLAIN).text == (
+        "ValueError: bad sample in shard 17"
+    )
+
+
+LAUNCHED = """\
+Traceback (most recent call last):
+  File "/opt/cli.py", line 9, in <module>
+    subprocess.run(cmd, check=True)
+subprocess.CalledProcessError: Command '['accelerate', 'launch']' returned non-zero exit status 1.
+"""
+
+
+def test_a_failed_command_s_own_exception_is_the_cause() -> None:
+    assert death(PLAIN + LAUNCHED).text == "ValueError: bad sample in shard 17"
+    assert "CalledProcessError" in death(LAUNCHED).text

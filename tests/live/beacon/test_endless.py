@@ -5,8 +5,10 @@ import dis
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
@@ -79,6 +81,37 @@ def is_limited() -> None:
 def walks() -> None:
     for _ in iter(int, 1):
         pass
+
+
+def looks_at_the_clock(number: Any = 1) -> None:
+    while True:
+        time.monotonic()
+        number = number is monotonic()
+
+
+def measures(number: Any = 1, step: Any = ()) -> None:
+    while True:
+        number = len(step) + number
+
+
+def calls_what_is_given(measure: Any = max) -> None:
+    while True:
+        measure(())
+
+
+def sleeps() -> None:
+    while True:
+        time.sleep(3600)
+
+
+def appends(step: Any = ()) -> None:
+    while True:
+        step.append(1)
+
+
+def measures_a_result(step: Any = ()) -> None:
+    while True:
+        len(step.copy())
 
 
 def calls() -> None:
@@ -170,7 +203,9 @@ def stands(loop: Callable[..., None], **values: object) -> list[FrameType]:
         (waits_for_a_flag, False),
         (is_limited, False),
         (walks, False),
-        (calls, False),
+        (looks_at_the_clock, True),
+        (calls, True),
+        (sleeps, False),  # another thread may have the work
         (breaks, False),
         (ends_with_a_list, False),
         (catches_what_computing_raises, False),
@@ -204,6 +239,14 @@ class Whole(int):
         (nested, {"flag": Whole(1)}, False),  # whether it is true is asked of it
         (divides, {"number": 1, "step": 7}, False),
         (shifts, {"number": 1, "step": 7}, False),
+        (looks_at_the_clock, {"number": object()}, False),  # whose end may run code
+        (measures, {"number": 1, "step": [Whole(1)]}, True),
+        (measures, {"number": 1, "step": type("Rows", (list,), {})()}, False),
+        (measures, {"number": 1, "step": 7}, False),  # raises
+        (calls_what_is_given, {"measure": max}, False),
+        (calls_what_is_given, {"measure": len}, True),
+        (appends, {"step": []}, False),
+        (measures_a_result, {"step": []}, False),
     ],
 )
 def test_operators_are_pythons_own(loop: Callable[..., None], values: dict[str, object], expected: bool) -> None:

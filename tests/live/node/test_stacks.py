@@ -148,10 +148,13 @@ NATIVE_CALLS = {
 @pytest.mark.parametrize(
     ("call", "library", "is_readable"),
     [
-        *((call, "ctypes.PyDLL", True) for call in sorted(NATIVE_CALLS)),
-        *((call, "ctypes.PyDLL", False) for call in ("usleep", "poll")),
-        ("nanosleep", "ctypes.CDLL", True),
+        ("usleep", "ctypes.PyDLL", True),
+        ("read", "ctypes.PyDLL", True),
+        ("poll", "ctypes.PyDLL", False),
         ("select", "ctypes.CDLL", False),
+        *(pytest.param(call, "ctypes.PyDLL", True, marks=pytest.mark.slow) for call in ("nanosleep", "poll", "select")),
+        pytest.param("usleep", "ctypes.PyDLL", False, marks=pytest.mark.slow),
+        pytest.param("nanosleep", "ctypes.CDLL", True, marks=pytest.mark.slow),
     ],
 )
 def test_no_native_call_is_interrupted(

@@ -151,6 +151,7 @@ async def test_a_switch_that_passes_cut_up_packets_but_no_single_long_one_is_a_b
         assert received(reach, *way) == (92, 576, 1280, 1400, 1428, 1450, 1500)
 
 
+@pytest.mark.slow
 async def test_random_loss_shows_in_bursts_of_its_direction_and_a_full_queue_does_not() -> None:
     def lossy(net: Net) -> None:
         net.drop(1, "numgen random mod 100 < 15 drop")

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allready.judging.loading import load
 from allready.model import RankStatus
-from allready.model.fill import fill
+from allready.model.fill import fill, in_english
 from tests.fleets import check
 from tests.rules.live.made import NOW, ask, behind, ended, job, mark, waiting
 
@@ -147,3 +147,16 @@ def test_ranks_that_all_compute_without_an_operation_are_told_after_very_long(
         said = fill(load()["LIV014"].message, hit.values)
         assert said.startswith("no rank has begun an operation for 640 s, 11 times --hang-after, though all compute: ")
         assert (hit.severity, bool(hit.culprits)) == (None, False)
+
+
+def test_ranks_that_all_wait_for_one_key_of_a_store_are_told_sooner_and_with_the_key() -> None:
+    since = NOW - 12.0
+    still: dict[str, Any] = {"site_since_s": since, "groups": (mark(63, pending=False, moved_s=since),)}
+    rested = {"rested_s": dict.fromkeys(range(4), since)}
+    ranks = [idle(r, awaits=("tokenizer/ready", ""), **still) for r in range(4)]
+    [hit] = ask("LIV014", *ranks, live=rested).hits
+    assert (hit.fault_class, hit.culprits.ranks) == ("DESYNC-FLOW", ())
+    said = fill(load()["LIV014"].message, {**hit.values, "awaited": in_english(hit.values["awaited"])})
+    assert said.endswith("; each waits for the key 'tokenizer/ready' of a store")
+    others = [idle(r, awaits=("a" if r else "b", ""), **still) for r in range(4)]
+    assert ask("LIV014", *others, live=rested).state == "clear"

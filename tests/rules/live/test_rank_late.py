@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, FaultClass, Frame, ProcessState, Severity
+from allready.model.fill import in_english
 from allready.model.process import ON_DESCRIPTORS
 from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, mark, stack, waiting
@@ -129,3 +130,17 @@ def test_what_a_read_without_a_frame_waits_for_is_said(seen: dict[str, str], doi
     [hit] = ask("LIV006", behind(2), seen={2: seen}, stacks=(stack(2, "user_code"),)).hits
     assert (hit.culprits.ranks, hit.confidence, hit.fault_class) == ((2,), "likely", fault_class)
     assert doing in str(hit.values["doing"])
+
+
+@cases(
+    ("line", "doing"),
+    [
+        ("", "waits for the key 'best' of a store"),
+        ("train.py:12", "waits for the key 'best' of a store, which train.py:12 sets"),
+    ],
+)
+def test_who_waits_for_a_key_of_a_store_is_told_with_the_key_and_the_line_that_sets_it(line: str, doing: str) -> None:
+    late = behind(2, awaits=("best", line))
+    [hit] = ask("LIV006", late, stacks=(stack(2, "network_wait"),)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((2,), "DESYNC-FLOW")
+    assert in_english(hit.values["doing"]) == doing

@@ -25,6 +25,13 @@ def test_a_person_who_interrupts_the_job_makes_no_rank_guilty() -> None:
     assert not hit.culprits
 
 
+def test_a_person_at_the_keyboard_is_known_whichever_order_a_launcher_tells_of_first() -> None:
+    [hit] = ask("DTH006", events=(ORDER,), deaths=(death(None, text="KeyboardInterrupt"),)).hits
+    assert hit.values["by"] == "keyboard"
+    [hit] = ask("DTH006", events=(ORDER,)).hits
+    assert hit.values["by"] == "launcher"
+
+
 def test_a_shell_that_saw_its_command_ended_says_so() -> None:
     [hit] = ask(
         "DTH006",

@@ -18,7 +18,7 @@ def _told(lines: list[str]) -> str | None:
 
 def test_the_last_words_are_told_where_nothing_else_is_known() -> None:
     [hit] = ask("DTH008", closings=(ERROR,)).hits
-    assert (hit.values["text"], hit.confidence) == ("ERROR: Lost atoms (thermo.cpp:441)", Confidence.LIKELY)
+    assert (hit.values["text"], hit.confidence) == ("ERROR: Lost atoms (thermo.cpp:441)", Confidence.POSSIBLE)
     assert not hit.culprits
 
 
@@ -28,6 +28,28 @@ def test_a_good_end_a_known_end_and_a_wait_say_more() -> None:
     assert ask("DTH008", closings=(ERROR,), deaths=(death(2),)).state == "clear"
     assert ask("DTH008", closings=(ERROR,), events=(event("torch.watchdog_timeout", 0),)).state == "clear"
     assert ask("DTH008").state == "clear"
+
+
+def test_a_shell_s_reason_behind_the_error_is_the_one_that_is_told() -> None:
+    lines = [
+        "Error: failed to run torchrun on worker-1",
+        "",
+        "Command:",
+        "Stderr:",
+        "bash: torchrun: command not found",
+    ]
+    assert _told(lines) == "LCH066"
+    assert _told(["bash: module: command not found", *STEPS, "Error: the shards end at 17"]) == "DTH008"
+
+
+def test_an_error_whose_words_go_on_in_the_next_line_is_told_with_its_end() -> None:
+    words = [
+        "CalledProcessError: Command '['python.exe', 'train.py',",
+        "'--config=a.toml']' returned non-zero exit status 3.",
+    ]
+    report = judge_readings([read_lines(words, "job.out")], Question(), started=datetime.now(UTC))[0]
+    assert report.verdict is not None
+    assert report.verdict.sentence.endswith("returned non-zero exit status 3.")
 
 
 def test_errors_in_the_words_of_programs() -> None:

@@ -101,3 +101,18 @@ def test_a_crash_right_behind_its_reason_is_a_consequence() -> None:
     ):
         [hit] = ask("DTH002", deaths=(end,), events=(above,)).hits
         assert hit.culprits.ranks == (2,)
+
+
+def test_a_library_that_gives_up_has_said_why_in_the_same_process() -> None:
+    """UCX aborts its process when a peer does not acknowledge: the network is the reason, whatever it lost."""
+    aborted = death(None, "abort", signal="SIGABRT", pid=31150)
+    lost = event("nccl.ucx_retry_exceeded", role=Role.ROOT)
+    mine, other = (replace(lost, origin=replace(lost.origin, pid=pid)) for pid in (31150, 31151))
+    assert ask("DTH002", deaths=(aborted,), events=(mine,)).state == "clear"
+    assert ask("DTH002", deaths=(aborted,), events=(other,)).state == "hit"
+    assert ask("DTH002", deaths=(death(None, "signal", signal="SIGKILL", pid=31150),), events=(mine,)).state == "hit"
+
+
+def test_what_ended_a_process_of_windows_is_looked_for_there() -> None:
+    [hit] = ask("DTH002", deaths=(death(0, "signal", signal="access violation (0xC0000005)"),)).hits
+    assert (hit.values["signal"], "Get-WinEvent" in str(hit.values["hint"])) == ("access violation (0xC0000005)", True)

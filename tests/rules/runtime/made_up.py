@@ -5,7 +5,7 @@ from typing import Any
 from allready.model import CallPosition, FailureCause, Fleet, MemberState, RankAtFailure, RuntimeFailure
 from tests.fleets import fleet
 
-CODES = ["RTM001", "RTM002", "RTM003", "RTM004", "RTM005", "RTM006", "RTM007", "RTM008"]
+CODES = ["RTM001", "RTM002", "RTM003", "RTM004", "RTM005", "RTM006", "RTM007", "RTM008", "RTM009"]
 
 
 def rank(

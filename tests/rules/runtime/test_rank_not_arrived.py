@@ -3,7 +3,7 @@ from typing import Any
 from allready.judging.engine import judge
 from allready.judging.loading import load_area
 from allready.judging.places import num_ranks
-from allready.model import Begun, CallPosition, Confidence, FailureCause, Fleet, MemberState
+from allready.model import MAKINGS, Begun, CallPosition, Confidence, FailureCause, Fleet, MemberState
 from allready.model.fill import in_english
 from allready.text.catalog import say
 from tests.cases import cases
@@ -117,3 +117,31 @@ def test_a_deadline_of_less_than_a_second_names_who_is_late_for_a_plain_operatio
     ahead = Begun(group="0", counts={0: 22, 1: 23, 2: 22, 3: 23})
     at_once = failed(timed_out, *inside, rank(2, 6, 6, still_s=0.4), begun=(ahead,), cause=FailureCause.DEADLINE)
     assert not check("RTM005", at_once).hits
+
+
+def making(late: Any, **of_waiting: Any) -> Fleet:
+    """Ranks that wait in torch for `late` to make the second group with them."""
+    waiting = [rank(r, 1, 1, still_s=5.0, is_inside=True, **{"is_making": True, **of_waiting}) for r in (0, 2)]
+    counts = Begun(group=MAKINGS, counts={0: 2, 1: 1, 2: 2})
+    return failed(waiting[0], late, waiting[1], begun=(counts,))
+
+
+def test_names_a_rank_that_does_not_come_to_make_a_group() -> None:
+    case = making(rank(1, 1, 1, still_s=5.0))
+    [hit] = check("RTM005", case).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((1,), Confidence.LIKELY)
+    [finding] = judge(case, load_area("runtime"))[0]
+    assert "did not enter the making of group #2 in time; waiting: 2 ranks" in finding.message
+    assert "没有按时进入以下调用：第 2 个组的创建；" in say(finding, "message", "zh")
+    assert [e.text.rpartition("; ")[2] for e in finding.evidence] == [f"began to make {n} groups" for n in (2, 1, 2)]
+
+
+@cases(
+    "case",
+    [
+        making(rank(1, 1, 1, still_s=5.0, is_inside=True)),  # it waits for others in something else
+        making(rank(1, 1, 1, still_s=5.0), is_making=False),  # who wait in another operation do not wait for it there
+    ],
+)
+def test_who_has_made_fewer_groups_is_not_late_where_nobody_waits_for_it_to_make_one(case: Fleet) -> None:
+    assert not check("RTM005", case).hits

@@ -5,24 +5,24 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from allready.evidence.flight.groups import Group, by_rank, groups_of
-from allready.evidence.flight.pairs import pairs_of
+from allready.evidence.flight.pairs import Pair, pairs_of
 from allready.evidence.flight.progress import progress_of
 from allready.evidence.flight.tracks import Track, tracks_of
 from allready.evidence.reading import FlightDump
-from allready.model import GroupProgress, Mismatch, Phrase
+from allready.model import GroupProgress, Phrase
 
 
 class FlightJoin(Struct, frozen=True, kw_only=True):
     """What the dumps of a run hold together.
 
     `groups`: each with the collectives of its members.  `progress`: one per group with collectives, and one per
-    direction between two ranks in which a send or receive is pending.  `unmet`: sends whose receive expects another
-    size or type.  `notes`: dumps that could not be used.
+    direction between two ranks in which a send or receive is pending.  `pairs`: sends and receives between two ranks,
+    by group.  `notes`: dumps that could not be used.
     """
 
     groups: list[tuple[Group, Mapping[int, Track]]] = []
     progress: list[GroupProgress] = []
-    unmet: dict[str, list[Mismatch]] = {}
+    pairs: dict[str, list[Pair]] = {}
     notes: tuple[Phrase, ...] = ()
 
 
@@ -31,13 +31,13 @@ def join_dumps(dumps: Sequence[FlightDump]) -> FlightJoin:
     chosen, notes = by_rank(dumps)
     groups: list[tuple[Group, Mapping[int, Track]]] = []
     progress: list[GroupProgress] = []
-    unmet: dict[str, list[Mismatch]] = {}
+    pairs: dict[str, list[Pair]] = {}
     for group in groups_of(chosen):
         tracks, _ = tracks_of(group)
         groups.append((group, tracks))
         whole = progress_of(group, tracks)
         if whole is not None:
             progress.append(whole)
-        pairs, unmet[group.title] = pairs_of(group, tracks)
-        progress += pairs
-    return FlightJoin(groups=groups, progress=progress, unmet=unmet, notes=tuple(notes))
+        of_pairs, pairs[group.title] = pairs_of(group, tracks)
+        progress += of_pairs
+    return FlightJoin(groups=groups, progress=progress, pairs=pairs, notes=tuple(notes))

@@ -38,9 +38,6 @@ DTYPES = {
 
 _BYTES_BY_NAME = dict(DTYPES.values())
 
-SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
-"""Operations that no rank leaves before all have entered."""
-
 
 def operation_name(recorded: str) -> tuple[str, str, int | None, int | None]:
     """`nccl:send 1->2` -> (send, nccl, 1, 2): canonical name, backend, source and destination in the group."""

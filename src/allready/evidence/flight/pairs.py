@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import COMPLETED, UNKNOWN, Track, operation
-from allready.model import Absence, GroupProgress, Mismatch, Operation, Position, Recorder
+from allready.model import Absence, GroupProgress, Operation, Position, Recorder
 
 MAX_PAIRS = 4_096
 _OTHER = {"send": "recv", "recv": "send"}
 
 
-class _End(Struct):
+class End(Struct):
     """One rank's side of one direction: entries in order, and the entry that holds each one's state."""
 
     track: Track
@@ -32,27 +32,43 @@ class _End(Struct):
         return [i for i in range(done + 1, len(self.states)) if self.states[i] != UNKNOWN]
 
 
-def pairs_of(group: Group, tracks: Mapping[int, Track]) -> tuple[list[GroupProgress], list[Mismatch]]:
-    """Of each direction in which something is pending: how far both ends came; and the first pair that does not fit."""
+class Pair(Struct, frozen=True):
+    """Both sides of one direction."""
+
+    src: int
+    dst: int
+    send: End
+    receive: End
+
+    def halves(self) -> tuple[list[tuple[Track, int]], list[tuple[Track, int]]]:
+        """The entries of sends, and of the receives that belong to them, as far as it is known that they do."""
+        ends = self.send, self.receive
+        is_whole = all(end.track.dump.is_whole for end in ends)
+        places = (range(len(end.entries)) if is_whole else end.pending() for end in ends)
+        sends, receives = ([(end.track, end.entries[i]) for i in at] for end, at in zip(ends, places, strict=True))
+        return sends, receives
+
+
+def pairs_of(group: Group, tracks: Mapping[int, Track]) -> tuple[list[GroupProgress], list[Pair]]:
+    """Of each direction in which something is pending: how far both ends came; and the directions of which both ends
+    are recorded."""
     ends = _ends(group, tracks)
     open_ranks = {r for r, track in tracks.items() if _takes_from_any(track)}
     progress: list[GroupProgress] = []
-    mismatches: list[Mismatch] = []
+    pairs: list[Pair] = []
     for src, dst in sorted({key[:2] for key in ends if key[1] not in open_ranks})[:MAX_PAIRS]:
         send, receive = ends.get((src, dst, "send")), ends.get((src, dst, "recv"))
         found = _progress(group, tracks, src, dst, send, receive)
         if found is not None:
             progress.append(found)
         if send is not None and receive is not None:
-            wrong = _mismatch(group, src, dst, send, receive)
-            if wrong is not None:
-                mismatches.append(wrong)
-    return progress, mismatches
+            pairs.append(Pair(src, dst, send, receive))
+    return progress, pairs
 
 
-def _ends(group: Group, tracks: Mapping[int, Track]) -> dict[tuple[int, int, str], _End]:
+def _ends(group: Group, tracks: Mapping[int, Track]) -> dict[tuple[int, int, str], End]:
     """(source, destination, "send" or "recv") in global ranks -> that side's operations."""
-    ends: dict[tuple[int, int, str], _End] = {}
+    ends: dict[tuple[int, int, str], End] = {}
     for rank, track in tracks.items():
         shapes = track.dump.shapes
         for first, last in track.p2p:
@@ -63,7 +79,7 @@ def _ends(group: Group, tracks: Mapping[int, Track]) -> dict[tuple[int, int, str
                     continue
                 if rank != (src if shape.name == "send" else dst):
                     continue  # the name does not fit the rank: nothing is built on it
-                end = ends.setdefault((src, dst, shape.name), _End(track))
+                end = ends.setdefault((src, dst, shape.name), End(track))
                 end.entries.append(entry)
                 # In a batch only the last entry, "coalesced", is recorded when it ends.
                 state = track.state(last if shapes[track.ring.shape[last]].name == "coalesced" else entry)
@@ -80,7 +96,7 @@ def _takes_from_any(track: Track) -> bool:
 
 
 def _progress(
-    group: Group, tracks: Mapping[int, Track], src: int, dst: int, send: _End | None, receive: _End | None
+    group: Group, tracks: Mapping[int, Track], src: int, dst: int, send: End | None, receive: End | None
 ) -> GroupProgress | None:
     pending = {r: e.pending() for r, e in ((src, send), (dst, receive)) if e is not None}
     if not any(pending.values()):
@@ -118,12 +134,12 @@ def _progress(
     )
 
 
-def _number(end: _End, pending: Sequence[int] | None) -> int:
+def _number(end: End, pending: Sequence[int] | None) -> int:
     """How many of this side's operations are behind it, as far as the ring goes back."""
     return len(end.entries) - len(pending or ())
 
 
-def _position(group: Group, end: _End, pending: Sequence[int], base: int) -> Position:
+def _position(group: Group, end: End, pending: Sequence[int], base: int) -> Position:
     operations = [operation(group, end.track, end.entries[i]) for i in (*pending[:1], len(end.entries) - 1)]
     stuck: Operation | None = None
     if pending:
@@ -137,38 +153,3 @@ def _position(group: Group, end: _End, pending: Sequence[int], base: int) -> Pos
         time_s=last.created_s,
         origin=end.track.dump.origin,
     )
-
-
-def _mismatch(group: Group, src: int, dst: int, send: _End, receive: _End) -> Mismatch | None:
-    """The first send whose receive expects another size or dtype."""
-    whole = send.track.dump.is_whole and receive.track.dump.is_whole
-    sent, received = send.entries, receive.entries
-    if not whole:
-        sent = [send.entries[i] for i in send.pending()]
-        received = [receive.entries[i] for i in receive.pending()]
-    for number, (a, b) in enumerate(zip(sent, received, strict=False), 1):
-        what, wanted = _what(send.track, a), _what(receive.track, b)
-        kind = "size" if min(what[0], wanted[0]) >= 0 and what[0] != wanted[0] else ""
-        if not kind and what[1] and wanted[1] and what[1] != wanted[1]:
-            kind = "dtype"
-        if kind:
-            ours, theirs = operation(group, send.track, a), operation(group, receive.track, b)
-            return Mismatch(
-                group=f"{group.title} send {src}->{dst}",
-                base_name=group.name,
-                pair=(src, dst),
-                source=Recorder.FLIGHT,
-                kind=kind,
-                seq=number,
-                by_rank={src: replace(ours, seq=number), dst: replace(theirs, seq=number)},
-                label=f"{group.label or group.name} send {src}->{dst}",
-                origins={src: send.track.dump.origin, dst: receive.track.dump.origin},
-            )
-    return None
-
-
-def _what(track: Track, entry: int) -> tuple[int, tuple[str, ...]]:
-    """Elements and dtypes that an entry sends or receives; the recorder writes the tensor as input, output or both."""
-    num_in, num_out = track.numels(entry)
-    shape = track.dump.shapes[track.ring.shape[entry]]
-    return (num_out, shape.out_dtypes) if shape.name == "recv" and not shape.in_sizes else (num_in, shape.in_dtypes)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.names import SYNCHRONISING
 from allready.evidence.flight.tracks import COMPLETED, STARTED, UNKNOWN, Track, operation
+from allready.evidence.operation_names import SYNCHRONISING
 from allready.evidence.reading import FlightDump
 from allready.model import Absence, GroupProgress, Operation, Position, Recorder
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from allready.evidence.flight.columns import RETIRED
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import element_bytes
+from allready.evidence.operation_names import ANY
 from allready.evidence.reading import FlightDump, FlightRing, FlightShape
 from allready.model import Operation
 
@@ -23,8 +24,6 @@ COMPARED_INPUT = frozenset({"all_reduce", "all_gather", "reduce_scatter", "reduc
 COMPARED_OUTPUT = frozenset({"broadcast", "scatter"})  # operations of which all members must give (or get) equally much
 MAX_HOLES = 4
 """A track may be so many times longer than its entries: numbers may be missing, but not most of them."""
-
-ANY = 0  # code of an operation of which not enough is recorded to compare it
 
 
 class Codes:

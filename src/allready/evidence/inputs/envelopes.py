@@ -10,8 +10,6 @@ import functools
 import io
 import os
 import re
-from array import array
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
@@ -21,8 +19,10 @@ import msgspec
 from msgspec import Struct
 
 from allready.evidence import sniff
+from allready.evidence.inputs.backwards import Backwards, is_backwards, is_newest_first
 from allready.evidence.inputs.codecs import CHUNK, Feed
 from allready.evidence.inputs.intake import Guarded, Intake
+from allready.evidence.inputs.moves import Moves, Places
 
 if TYPE_CHECKING:
     from allready.evidence.lines.native import Native
@@ -31,8 +31,8 @@ MAX_LAYERS = 4
 """Envelopes in envelopes: Loki keeps Docker's records, and their text has colours."""
 
 _MAX_LINE_BYTES = 1 << 20  # a longer one passes as it is
+_MAX_DOCUMENT_BYTES = 1 << 24  # of a document in one line
 _MAX_JOINED = 1 << 16  # characters of a line that came in pieces; as much as is examined of one
-_MAX_MOVES = 1 << 20
 _SAMPLE = 100
 _MIN_AT_ONCE, _MAX_SINGLE = 8, 16
 """So often in a row the compiled part may stop within fewer lines; Python then takes what is left of the piece."""
@@ -42,40 +42,17 @@ _LOGGERS = "msg"  # of loggers that write JSON themselves; beside one of these i
 _OF_LOGGERS = frozenset({"level", "ts", "time", "severity"})
 _TEXT_KEYS = ("log", "message", "textPayload", "line", "jsonPayload.message", "MESSAGE", _LOGGERS)
 _TIME_KEYS = ("time", "timestamp", "@timestamp", "ts")
+_TIMES = rb"timestamp|receiveTimestamp|ingestionTime|__REALTIME_TIMESTAMP"
 _FIELD = re.compile(rb'[ \t]+"(message|textPayload|MESSAGE|log)": ("(?:[^"\\]++|\\.)*+"),?\s*')
-_TIME_FIELD = re.compile(rb'[ \t]+"(?:timestamp|receiveTimestamp|ingestionTime|__REALTIME_TIMESTAMP)": ')
+_TIME_FIELD = re.compile(rb'[ \t]+"(' + _TIMES + rb')": "?([\dT:.Z-]{1,40})')
+_INNER_FIELD = re.compile(rb'"(?:message|textPayload|MESSAGE|log)": ?"(?:[^"\\]++|\\.)*+"')
+_INNER_TIME = re.compile(rb'"(?:' + _TIMES + rb')": ?["\d]')
 _MIN_FIELDS = 2
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
 _CRI = re.compile(rb"(\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP])(?::[^ \n]{0,40})? ")
 _PIECES = (b" stdout P", b" stderr P")
 _COLOUR = re.compile(rb"\x1b\[[\d;:]{0,40}m")
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
-
-
-class Moves:
-    """Which lines of the file the lines of its text are, where a record has several."""
-
-    def __init__(self) -> None:
-        self.num_lines = 0  # of the file, so far
-        self.num_added = 0
-        self._starts, self._sources, self._added = array("q"), array("q"), array("q")
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no further record with several lines can be noted."""
-        return len(self._starts) >= _MAX_MOVES
-
-    def note(self, num_more: int) -> None:
-        """The file's next line has so many more lines of text than one."""
-        self._starts.append(self.num_lines + 1 + self.num_added)
-        self._sources.append(self.num_lines + 1)
-        self.num_added += num_more
-        self._added.append(self.num_added)
-
-    def line_of(self, number: int) -> int:
-        """The number in the file of a line of the text."""
-        at = bisect_right(self._starts, number) - 1
-        return number if at < 0 else max(self._sources[at], number - self._added[at])
 
 
 class Envelope(Protocol):
@@ -104,17 +81,24 @@ def envelope_of(head: bytes) -> Envelope | None:
     """What nearly all of the first lines are in; None for text as it is."""
     first = head.lstrip(b"\r\n\t ")[:1]
     if first not in (b"{", b"[") and not first.isdigit():
-        return _Colours() if is_coloured(head) else None
+        return _last_of(head)
     lines = [line for line in _whole_lines(head) if line.strip()][:_SAMPLE]
     if not lines:
         return None
     if sum(_CRI.match(line) is not None for line in lines) >= _MIN_SHARE * len(lines):
         return _Cri(has_stamps=_is_log(_CRI.sub(b"", line, 1) for line in lines))
     if sniff.kind_of(head) in {sniff.LOG, sniff.ELASTIC_ERROR}:
-        found = _records_of(lines) or (_Document() if _is_document(lines) else None)
+        found = _records_of(lines) or _document_of(lines)
         if found is not None:
             return found
-    return _Colours() if is_coloured(head) else None
+    return _last_of(head)
+
+
+def _last_of(head: bytes) -> "Envelope | None":
+    """What text may have that is in nothing else."""
+    if is_coloured(head):
+        return _Colours()
+    return Backwards() if is_backwards(head) else None
 
 
 def is_coloured(head: bytes) -> bool:
@@ -125,12 +109,19 @@ def is_coloured(head: bytes) -> bool:
     return sum(_COLOUR.search(line) is not None for line in lines) >= _MIN_COLOURED * max(len(lines), 1)
 
 
-def _is_document(lines: Sequence[bytes]) -> bool:
-    """Whether these are the first lines of many records, of which each has a text and a time on lines of their own."""
-    if lines[0].strip() not in (b"{", b"["):
-        return False
-    texts = sum(_FIELD.fullmatch(line) is not None for line in lines)
-    return texts >= _MIN_FIELDS and sum(_TIME_FIELD.match(line) is not None for line in lines) >= _MIN_FIELDS
+def _document_of(lines: Sequence[bytes]) -> "_Document | _OneLine | None":
+    """A document whose first lines have many records, each with a text and a time, on lines of their own or in one."""
+    first = lines[0].strip()
+    if first in (b"{", b"["):
+        times = [found for line in lines if (found := _TIME_FIELD.match(line)) is not None]
+        if min(sum(_FIELD.fullmatch(line) is not None for line in lines), len(times)) < _MIN_FIELDS:
+            return None
+        same = [found[2] for found in times if found[1] == times[-1][1]]  # there is another one of when it was taken in
+        return _Document(is_backwards=is_newest_first(same))
+    if not first.startswith((b"{", b"[")):
+        return None
+    fields = (len(pattern.findall(first)) for pattern in (_INNER_FIELD, _INNER_TIME))
+    return _OneLine() if min(fields) >= _MIN_FIELDS else None
 
 
 def _whole_lines(head: bytes) -> Sequence[bytes]:
@@ -354,14 +345,18 @@ class _Document:
 
     is_optional = False
 
-    def __init__(self) -> None:
-        self.moves: Moves | None = Moves()
+    def __init__(self, *, is_backwards: bool) -> None:
+        self._held: list[tuple[int, str]] | None = [] if is_backwards else None  # lines of the file, and their texts
+        self._num_held = 0
+        self.moves: Moves | None = Places() if is_backwards else Moves()
 
     def again(self) -> "_Document":
-        return _Document()
+        return _Document(is_backwards=self._held is not None)
 
     def opened(self, lines: bytes) -> bytes:
         assert self.moves is not None
+        if self._held is not None:
+            return self._kept(lines)
         out = []
         for line in _lines(lines):
             text = self._text(line)
@@ -381,6 +376,72 @@ class _Document:
             return None if field is None else msgspec.json.decode(field[2], type=str).removesuffix("\n")
         except (msgspec.DecodeError, UnicodeError):
             return None
+
+    def _kept(self, lines: bytes) -> bytes:
+        """Nothing before the end: the last text is the first one."""
+        assert self.moves is not None
+        assert self._held is not None
+        for line in _lines(lines):
+            self.moves.num_lines += 1
+            if (text := self._text(line)) is not None:
+                self._held.append((self.moves.num_lines, text))
+                self._num_held += len(text)
+        return self.rest() if self._num_held > _MAX_DOCUMENT_BYTES else b""
+
+    def rest(self) -> bytes:
+        held, self._num_held = self._held or [], 0
+        out = []
+        for number, text in reversed(held):
+            assert isinstance(self.moves, Places)
+            self.moves.put(number, text.count("\n") + 1)
+            out.append(f"{text}\n".encode("utf-8", "replace"))
+        held.clear()
+        return b"".join(out)
+
+
+class _OneLine:
+    """JSON documents of many records, each in one line: what was the newest is the last line of its text."""
+
+    is_optional = False
+
+    def __init__(self) -> None:
+        self.moves: Moves | None = Moves()
+
+    def again(self) -> "_OneLine":
+        return _OneLine()
+
+    def opened(self, lines: bytes) -> bytes:
+        return b"".join(map(self._one, _lines(lines)))
+
+    def _one(self, line: bytes) -> bytes:
+        assert self.moves is not None
+        texts = self._texts(line)
+        text = line.removesuffix(b"\n") if texts is None else "\n".join(texts).encode("utf-8", "replace")
+        if num_more := text.count(b"\n"):
+            if self.moves.is_full:
+                text = text.replace(b"\n", b" ")
+            else:
+                self.moves.note(num_more)
+        self.moves.num_lines += 1
+        return text + b"\n"
+
+    @staticmethod
+    def _texts(line: bytes) -> list[str] | None:
+        """What the records say, the oldest first; None where the line is no such document."""
+        try:
+            document = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        lists = document.values() if isinstance(document, dict) else [document]
+        records = next((one for one in lists if isinstance(one, list) and one and isinstance(one[0], dict)), [])
+        texts, times = list[str](), list[bytes]()
+        for record in records:
+            found = (_text_of(record, key) for key in _TEXT_KEYS) if isinstance(record, dict) else ()
+            if (text := next((one for one in found if one is not None), None)) is None:
+                continue
+            texts.append(text.removesuffix("\n"))
+            times += [str(record[key]).encode("utf-8", "replace") for key in _TIME_KEYS if key in record][:1]
+        return (texts[::-1] if is_newest_first(times) else texts) or None
 
     def rest(self) -> bytes:
         return b""
@@ -451,6 +512,7 @@ class Opened:
     def __init__(self, feed: Feed, envelope: Envelope) -> None:
         self._feed = feed
         self._envelope = envelope
+        self._most = _MAX_DOCUMENT_BYTES if isinstance(envelope, _OneLine) else _MAX_LINE_BYTES
         self._parts: list[bytes] = []  # of a line whose end is not read
         self._num_held = 0
         self._is_long = False  # the beginning of the line has passed
@@ -489,7 +551,7 @@ class Opened:
         if data:
             self._parts.append(data)
             self._num_held += len(data)
-        if self._num_held <= _MAX_LINE_BYTES:
+        if self._num_held <= self._most:
             return b""
         rest = self._envelope.rest()
         out = (rest and rest + b"\n") + b"".join(self._parts)
@@ -515,12 +577,18 @@ def opened(intake: Intake, head: bytes) -> tuple[Intake, list[Envelope]]:
     """
     envelopes: list[Envelope] = []
     while len(envelopes) < MAX_LAYERS and (envelope := envelope_of(head)) is not None:
-        if any(type(one) is type(envelope) for one in envelopes) and envelope.moves is None:
+        if any(type(one) is type(envelope) for one in envelopes) and isinstance(envelope, _Colours | Backwards):
             break
         envelopes.append(envelope)
         intake = Intake(Opened(intake, envelope))
         head = intake.peek(len(head))
     return intake, envelopes
+
+
+def opened_text(text: bytes) -> bytes:
+    """A piece of a log, out of all its envelopes."""
+    lines, _ = opened(Intake(io.BytesIO(text)), text[: sniff.HEAD_BYTES])
+    return b"".join(iter(lambda: lines.read(CHUNK), b""))
 
 
 def opened_part(file: io.FileIO, start: int, stop: int, envelopes: Sequence[Envelope]) -> BinaryIO:

@@ -31,6 +31,6 @@ LINE_ANCHORS: tuple[str, ...] = (
     "returned non-zero exit status", "OpType=", "NumelIn=", "NumelOut=", "Timeout(ms)=", "before timing out",
     "detected by watchdog", "last completed", "Exited with signal termination", "# Ended (code ", '  File "',
     "with exit code", "exited with code", " died, exit code: ", "eturn code", "xit code: ", "ob failed: exit",
-    "non-zero status",
+    "non-zero status", "status failed cmd", "During handling of the above", "exception was the direct cause",
 )  # fmt: skip
 """Lines that say something alone."""

@@ -17,6 +17,23 @@ HYDRA = "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
 """How MPICH's and Intel MPI's launcher begins what it says of each process that ended badly."""
 
 _KILLS = ("SIGKILL", "SIGTERM")
+_WINDOWS_ERROR, _WINDOWS_INTERRUPT = 0xC, 0xC000013A
+_WINDOWS_FAULTS = {
+    0xC0000005: "access violation",
+    0xC0000006: "in-page error",
+    0xC0000017: "out of memory",
+    0xC000001D: "illegal instruction",
+    0xC0000094: "division by zero",
+    0xC00000FD: "stack overflow",
+    0xC000012D: "out of memory and paging file",
+    0xC0000135: "DLL not found",
+    0xC0000139: "entry point of a DLL not found",
+    0xC0000142: "DLL initialization failed",
+    0xC0000374: "heap corruption",
+    0xC0000409: "fail fast, or stack buffer overrun",
+    0xC06D007E: "module not found",
+}
+"""NTSTATUS, in Windows' own words."""
 _NEAR_LINES = 200
 _MAX_CANDIDATES = 64
 
@@ -27,6 +44,18 @@ def signal_name(number: int) -> str | None:
         return signal.Signals(number).name
     except ValueError:
         return None
+
+
+def windows_fault(code: int) -> str | None:
+    """What ended a process of Windows, by its exit code, which some print as a negative number: `access violation
+    (0xC0000005)`; None of an ordinary code.  Control-C is the signal of the same name."""
+    status = code + (1 << 32) if code < 0 else code
+    if status >> 28 != _WINDOWS_ERROR:
+        return None
+    if status == _WINDOWS_INTERRUPT:
+        return "SIGINT"
+    name = _WINDOWS_FAULTS.get(status)
+    return f"{name} (0x{status:08X})" if name else f"0x{status:08X}"
 
 
 class DeathDraft(Struct, kw_only=True):
@@ -64,9 +93,9 @@ class DeathDraft(Struct, kw_only=True):
     is_handlers: bool = False  # of a handler of signals, which knows the process and not the reason
 
     def set_exit(self, code: int) -> None:
-        """Exit code as a launcher prints it: negative for a signal, a shell's 128 + signal too."""
+        """Exit code as a launcher prints it: negative for a signal, a shell's 128 + signal too; Windows' of a crash."""
         number = -code if code < 0 else code - 128 if 128 < code < 160 else 0
-        self.signal = (signal_name(number) if number else None) or self.signal
+        self.signal = (signal_name(number) if number else None) or windows_fault(code) or self.signal
         self.exit_code = code
         if self.kind == "exit" and self.signal is not None:
             self.kind = "abort" if self.signal == "SIGABRT" else "signal"

@@ -52,6 +52,7 @@ _GOOD_END = (
 """Words of an end that was meant; epochs and runs are completed all the time."""
 _OF_A_PIPE = ("EOFError", "ConnectionResetError", "BrokenPipeError")
 _PIPES = ("multiprocessing/connection.py", "multiprocessing/queues.py", "multiprocessing/managers.py")
+_NEAR_A_CHILD = 400
 _NEAR_A_PIPE = 60
 """Lines between an exception that ended a process and that of another one, which finds the pipe to it closed."""
 
@@ -66,7 +67,7 @@ _ECHO = (
 
 _COMMAND = (
     r"Command .{0,4000}?(?:died with <Signals\.(?P<name>SIG\w{2,8}): \d{1,3}>|"
-    r"died with unknown signal (?P<signal>\d{1,3})|returned non-zero exit status (?P<code>-?\d{1,6}))"
+    r"died with unknown signal (?P<signal>\d{1,3})|returned non-zero exit status (?P<code>-?\d{1,10}))"
 )
 _STEP_ENDS = ("srun: Job step aborted", "srun: Terminating", "CANCELLED AT")
 
@@ -126,6 +127,8 @@ def _raised(log: LogContext, last_exit_at: int) -> list[tuple[int, DeathDraft]]:
     for block, behind in itertools.zip_longest(log.blocks.tracebacks, log.blocks.tracebacks[1:]):
         if _ends_nothing(block) or (behind is not None and block.root.name.endswith(_OF_NOTEBOOKS)):
             continue
+        if found and _is_report(log, block, found[-1]):
+            continue
         goes_on = progress > log.lines[block.error_lines[-1]].number
         if block.is_deadly:
             survived = goes_on and log.lines[block.start].prefix.rank is None and block.spawned is None
@@ -159,6 +162,13 @@ def _ends_nothing(block: Traceback) -> bool:
         for failure in block.failures
         for file, _, function in failure.frames
     )
+
+
+def _is_report(log: LogContext, block: Traceback, before: tuple[int, DeathDraft]) -> bool:
+    """Whether it only says that a command failed, whose own exception stands right above."""
+    at, draft = before
+    is_near = log.lines[block.start].number - log.lines[at].number <= _NEAR_A_CHILD
+    return block.root.name.endswith("CalledProcessError") and is_near and not draft.text.startswith(block.root.name)
 
 
 def _is_of_a_pipe(block: Traceback) -> bool:

@@ -66,6 +66,8 @@ class _Extraction:
             found = self._finder.find(line.rest, line.text) or self._in_two(line)
             if found is not None or line.prefix.kind != "nccl":
                 self._line(at, line, found)
+            if tracebacks.HEADER in line.rest:
+                self._flattened(at, line)
         self._add_repeats()
         if self._last_stall and _went_on(log, self._last_stall):
             for place, event in enumerate(self.collector):
@@ -92,6 +94,25 @@ class _Extraction:
     def _rows(self) -> list[str]:
         scanned = self._log.scanned
         return decode_all(scanned.head.split(b"\n")) if scanned.num_bytes <= _MAX_SHORT else []
+
+    def _flattened(self, at: int, line: Line) -> None:
+        """What is known of the exceptions of a traceback that stands in its header's line."""
+        block = self._log.blocks.of_error.get(at)
+        for failure in () if block is None else block.failures:
+            text = f"{failure.name}: {failure.message}"
+            if (found := self._finder.find(text, text)) is not None:
+                signature, match = found
+                site = {} if failure.site is None else {"site": str(failure.site)}
+                self.collector.add(
+                    Event(
+                        signature=signature.id,
+                        origin=self._origin(line),
+                        text=_text(text),
+                        time_s=line.time_s,
+                        values=site | values_of(match),
+                        role=signature.role,
+                    )
+                )
 
     def _line(self, at: int, line: Line, found: SignatureMatch | None) -> None:
         log = self._log

@@ -13,6 +13,7 @@ _NAME = (
     r"(?:Error|Exception|Interrupt|Exit|Iteration|Timeout|Expired|Failure|Died)"
 )
 _EXCEPTION = re.compile(rf"(?P<name>{_NAME}): (?P<message>\S.*)$")
+_WORDLESS = re.compile(rf"(?P<name>{_NAME}):(?P<message>)\s*$")  # its words stand below
 _NAMED = re.compile(rf"{_NAME}$")
 
 
@@ -32,23 +33,24 @@ def last_words(lines: Sequence[Line], taken: set[int]) -> Traceback | None:
 
     It is taken only at the end of the log; what a program prints of an exception that it caught looks the same.
     """
+    is_indented = True  # all that stands below, as further words of an exception mostly are
     for at in range(len(lines) - 1, max(-1, len(lines) - 1 - tracebacks.MAX_MESSAGE_LINES), -1):
         line = lines[at]
         if not line.rest.strip() or line.prefix.kind == "nccl":
             continue
         if at in taken or line.prefix.kind:
             return None
-        match = _EXCEPTION.match(line.rest)
+        match = (_EXCEPTION.match(line.rest) if is_indented else None) or _WORDLESS.match(line.rest)
         if match is not None:
             return None if _are_several(lines, at) else _alone(lines, at, match)
-        if line.rest[0] not in " \t":
-            return None
+        is_indented = is_indented and line.rest[0] in " \t"
     return None
 
 
 def _are_several(lines: Sequence[Line], at: int) -> bool:
     """Whether others stand above: then it is not known which came first, and signatures know what they mean."""
-    return any(_EXCEPTION.match(line.rest) is not None for line in lines[:at] if not line.is_understood)
+    above = (line.rest for line in lines[:at] if not line.is_understood)
+    return any(_EXCEPTION.match(text) is not None or _WORDLESS.match(text) is not None for text in above)
 
 
 def _alone(lines: Sequence[Line], at: int, match: re.Match[str]) -> Traceback:

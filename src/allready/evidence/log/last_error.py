@@ -7,7 +7,7 @@ from allready.evidence.log.tracebacks import HEADER
 from allready.evidence.log.trouble import is_bad, is_overcome
 
 _MAX_LINES, _MAX_ALL = 6, 16
-_MAX_LETTERS = 300
+_MAX_LETTERS, _MAX_ENDING = 300, 100
 _MAX_TRACEBACK = 60
 _ERROR = re.compile(
     r"(?:^|[\]|>-] {1,2}|\d {1,2}|: )\W{0,3}(?i:(?:fatal |internal |runtime )?error|fatal|critical)\b"
@@ -55,8 +55,26 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
             is_thread = header is not None and _is_of_a_thread(lines, header)
             is_error = not has_begun and raised is not None and is_thread
         if is_error and not is_overcome(text):
-            found = at, (raised or text.strip())[:_MAX_LETTERS]
+            found = at, _shortened(raised + _rest_of(lines, at) if raised else text.strip())
     return found
+
+
+def _rest_of(lines: Sequence[str], at: int) -> str:
+    """What the next lines say of an exception whose brackets and quotes are open where its line ends."""
+    text, rest = lines[at].strip(), ""
+    for line in lines[at + 1 : at + 1 + _MAX_ALL]:
+        if all(text.count(one) == text.count(two) for one, two in ("[]", "()")) and text.count("'") % 2 == 0:
+            break
+        text += line
+        rest += f" {line.strip()}"
+    return rest
+
+
+def _shortened(text: str) -> str:
+    """Its beginning and its end, where it is long: what a command was called with says less than how it ended."""
+    if len(text) <= _MAX_LETTERS:
+        return text
+    return f"{text[: _MAX_LETTERS - _MAX_ENDING]} ... {text[-_MAX_ENDING:]}"
 
 
 def _is_of_a_thread(lines: Sequence[str], header: int) -> bool:

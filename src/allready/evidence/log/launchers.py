@@ -37,10 +37,12 @@ _CLOSING = (
     r"(?:Sending|Closing) process (?P<pid>\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(?P<signal>SIG\w{2,8})"
 )
 _FORCED = r"Unable to shutdown process (?P<pid>\d{1,9}) via \S{1,30}, forcefully exiting via (?P<signal>SIG\S{0,17})?"
-_FAILED = r"failed \(exitcode: (?P<exit_code>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
-_CHILD = r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit_code>-?\d{1,6})"
-_WORKER = r"\bWorker \w{1,40} pid (?P<pid>\d{1,9}) died, exit code: (?P<exit_code>(?!-15\b|0\b)-?\d{1,6})"
-_RETURNED = r"exits with return code = (?P<exit_code>-?\d{1,6})"
+_FAILED = (
+    r"failed \(exitcode: (?P<exit_code>-?\d{1,10})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
+)
+_CHILD = r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit_code>-?\d{1,10})"
+_WORKER = r"\bWorker \w{1,40} pid (?P<pid>\d{1,9}) died, exit code: (?P<exit_code>(?!-15\b|0\b)-?\d{1,10})"
+_RETURNED = r"exits with return code = (?P<exit_code>-?\d{1,10})"
 _ENDED = r"^# Ended \(code (?P<exit_code>[1-9]\d{0,2})\)"
 _LSF = r"^Exited with (?:exit code (?P<exit_code>\d{1,3})|signal termination: (?:\d{1,3}|(?P<how>[\w ]{1,40})))\."
 _SAID_CODE = (
@@ -49,7 +51,8 @@ _SAID_CODE = (
     r"[Cc]ommand (?:failed|terminated|exited) with (?:exit|non-zero) (?:code|status)(?! 137)|"
     r"[Jj]ob failed: exit (?:code|status)|(?:script|Bash|[Cc]ommand) (?:returned exit code|exited with code))|"
     r"(?:^|[\]:]) {0,3}(?:\w{1,20} ){0,3}(?:[Rr]eturn|[Ee]xit)[ _]?(?:code|status) ?(?:was|is|[:=])) ?"
-    r"[\[(']?(?P<exit_code>-?\d{1,10})[\])']?\.?(?: \(interrupted by signal \d{1,3}: SIG\w{2,8}\))?\s*$"
+    r"[\[(']?(?P<exit_code>-?\d{1,10})[\])']?\.?"
+    r"(?: \((?:interrupted by signal \d{1,3}: SIG\w{2,8}|0x[\dA-Fa-f]{8})\))?\s*$"
 )
 """What a shell's wrapper, an editor, docker compose or a runner of CI writes last."""
 _MAX_BEHIND_CODE = 3
@@ -58,7 +61,7 @@ _LOCAL_RANK = r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})"
 _SRUN = r"error: (?P<node>[\w.\-]{1,255}): tasks? (?P<tasks>[\d,\- ]{1,2000}): (?P<words>.{1,200})"
 _SPAWNED = (
     r"process (?P<local_rank>\d{1,5}) terminated with "
-    r"(?:signal (?P<signal>SIG\w{2,8})|exit code (?P<exit_code>-?\d{1,6}))"
+    r"(?:signal (?P<signal>SIG\w{2,8})|exit code (?P<exit_code>-?\d{1,10}))"
 )
 _MPI = (
     r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (?P<task>\d{1,7}) with PID "
@@ -107,6 +110,7 @@ _PALS = (
     r"^(?P<node>[\w.\-]{1,255}): rank (?P<rank>\d{1,7}) "
     r"(?:died from signal (?P<number>\d{1,3})|exited with code (?P<exit_code>\d{1,3}))"
 )
+_PADDLE = r"^Container rank (?P<rank>\d{1,7}) status failed cmd .{0,4000}\] code (?P<exit_code>-?\d{1,10}) log "
 _DUMPING = "Terminating the process after attempting to dump debug info"
 _JAX_ENDS = ("JAX distributed service detected", "coordinator detected missing heartbeats")
 _ENDING = "taking the entire process down"
@@ -465,6 +469,14 @@ def _lost_a_peer(words: str) -> bool:
     return tracebacks.Failure("RuntimeError", words).is_collective_error
 
 
+def _paddle(here: _Here) -> Iterable[DeathDraft]:
+    """Paddle's launcher, below the last lines of the first rank's log."""
+    match = re.search(_PADDLE, here.text)
+    if match is not None:
+        is_lost = any(_lost_a_peer(other.rest) for other in here.preceding(MAX_LINES_NEAR))
+        yield _made(here, match, is_collective_error=is_lost)
+
+
 def _own_end(here: _Here) -> Iterable[DeathDraft]:
     is_library = _ENDING in here.text or _DUMPING in here.text or any(mark in here.text for mark in _JAX_ENDS)
     if is_library or (here.line.prefix.kind == "glog" and here.line.prefix.level == "FATAL"):
@@ -507,6 +519,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("terminate called after throwing",), _terminate),
     (("exit with status code",), _horovod),
     ((" died from signal ", " exited with code "), _pals),
+    (("status failed cmd",), _paddle),
     ((" code", " status", "_code"), _said_code),
     (("Exited with exit code", "Exited with signal termination", "# Ended (code "), _lsf),
     ((": line ", "Killed", "Terminated", "Segmentation fault", "Bus error", "Aborted"), _shell),

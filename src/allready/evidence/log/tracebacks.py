@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.evidence.log import flattened
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
 from allready.evidence.stacks.libraries import CALLS
@@ -17,6 +18,7 @@ MAX_SKIPPED = 3000
 MAX_MESSAGE_LINES = 30
 MAX_KEPT = 60
 _MAX_SAID_LINES = 2
+_MAX_CUT = 6  # lines above a header: an exception, and the words that it led to another one
 
 _FRAME = r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?'
 _RICH_FRAME = r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})"
@@ -358,27 +360,13 @@ def read(lines: Sequence[Line], start: int, *, has_header: bool = True) -> Trace
     reader.spawned = None if match is None else int(match[1])
     of_rank = compiled(_OF_RANK).search(opener.text)
     reader.of_ranks = [] if of_rank is None else [int(of_rank[1])]
-    taken, error_lines = [start], []
     if not has_header:
         reader.take(opener)
-    for at in range(start + 1, min(len(lines), start + MAX_SKIPPED)):
-        line = lines[at]
-        if line.prefix.writer != opener.prefix.writer or line.prefix.rank != opener.prefix.rank:
-            continue
-        if not line.continues(opener):
-            if reader.in_message and not reader.expects_header:
-                break
-            continue
-        before = len(reader.failures)
-        verdict = reader.take(line)
-        if verdict is False or len(taken) > MAX_LINES or (verdict is None and not has_header):
-            break
-        if verdict:
-            taken.append(at)
-            reader.last_number = line.number
-            if len(reader.failures) > before:
-                error_lines.append(at)
-    root = reader.rooted()
+    rows = flattened.rows_of(opener.rest) if has_header else []
+    taken, error_lines = (
+        _of_one_line(reader, start, opener, rows) if rows else _followed(lines, start, reader, has_header)
+    )
+    root = (_cut_above(lines, start) if has_header else None) or reader.rooted()
     if root is None:
         return None
     while len(taken) > 1 and not lines[taken[-1]].rest.strip():
@@ -403,6 +391,54 @@ def read(lines: Sequence[Line], start: int, *, has_header: bool = True) -> Trace
         spawned=reader.spawned,
         of_ranks=tuple(reader.of_ranks),
     )
+
+
+def _followed(lines: Sequence[Line], start: int, reader: _Reader, has_header: bool) -> tuple[list[int], list[int]]:
+    """Read the lines below the opener: which of them belong to it, and which of those name an exception."""
+    opener = lines[start]
+    taken, error_lines = [start], list[int]()
+    for at in range(start + 1, min(len(lines), start + MAX_SKIPPED)):
+        line = lines[at]
+        if line.prefix.writer != opener.prefix.writer or line.prefix.rank != opener.prefix.rank:
+            continue
+        if not line.continues(opener):
+            if reader.in_message and not reader.expects_header:
+                break
+            continue
+        before = len(reader.failures)
+        verdict = reader.take(line)
+        if verdict is False or len(taken) > MAX_LINES or (verdict is None and not has_header):
+            break
+        if verdict:
+            taken.append(at)
+            reader.last_number = line.number
+            if len(reader.failures) > before:
+                error_lines.append(at)
+    return taken, error_lines
+
+
+def _of_one_line(reader: _Reader, start: int, opener: Line, rows: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The same of a traceback that stands in its opener's line."""
+    for row in rows:
+        if reader.take(Line(opener.number, row, opener.prefix._replace(rest=row))) is False:
+            break
+    return [start], [start] * len(reader.failures)
+
+
+def _cut_above(lines: Sequence[Line], start: int) -> Failure | None:
+    """The exception that led to this one, where its own traceback is cut and only its last line is left."""
+    opener = lines[start]
+    near = (line for line in lines[max(0, start - _MAX_CUT) : start] if line.number >= opener.number - _MAX_CUT)
+    of_it = (
+        line for line in near if (line.prefix.writer, line.prefix.rank) == (opener.prefix.writer, opener.prefix.rank)
+    )
+    words = [text for line in of_it if (text := line.rest.strip())]
+    if len(words) < 2 or not words[-1].startswith(_CHAIN):
+        return None
+    error = compiled(_ERROR).match(words[-2])
+    if error is None or not error[2] or compiled(_EXCEPTION).search(error[1]) is None:
+        return None
+    return Failure(error[1], error[2][:2000])
 
 
 def _line_before(lines: Sequence[Line], start: int) -> Line | None:

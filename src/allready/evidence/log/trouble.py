@@ -30,7 +30,7 @@ def _bad() -> re.Pattern[str]:
         r"too many|"
         r"ctrl[ -]?\+?[ -]?c|not all|only \d{1,9} of|is lost|has been lost|lost (?:contact|connection|communication)|"
         r"connection (?:reset|refused|closed|lost|aborted)|with errors?|with failures?)\b|"
-        r"\bNVRM: Xid|\^C\s*$|"
+        r"\bNVRM: Xid|\^C\s*$|\bWTERMSIG [1-9]|\bWEXITSTATUS [1-9]|"
         r"\bError \d{1,6}\s*$|\b[1-9]\d{0,8} (?:\w{1,20} )?(?:errors?|failures?|failed|errored)\b|"
         r"\b(?:errors?|failed|failures?|errored)['\"]?\s{0,4}=\s{0,4}[1-9]\d{0,8}\b(?!\.\d)|"
         rf"{_STATUS}\(?-?[1-9]\d{{0,9}}\b(?!\.\d)|\bnon-?zero\b(?!\()"

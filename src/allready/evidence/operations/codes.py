@@ -1,7 +1,7 @@
 """Reading the compressed operations of a stream again, a portion at a time."""
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -11,8 +11,6 @@ from msgspec.structs import replace
 from allready.evidence.flight.names import element_bytes
 from allready.evidence.reading import OpShape, OpStream
 from allready.model import Operation, Origin
-
-Ids = npt.NDArray[np.int32]
 
 CHUNK = 4_096
 POINT_TO_POINT = {"send", "recv"}
@@ -35,62 +33,6 @@ def raw_codes(stream: OpStream) -> Iterator[npt.NDArray[np.uint16]]:
                 yield np.frombuffer(part[:whole], "<u2")
             elif not rest or inflate.eof:
                 break
-
-
-class Table:
-    """One number for every operation that occurs in any of the streams.
-
-    Where a stream had too many different operations to keep their arguments, all are kept apart by name only.
-    """
-
-    def __init__(self, streams: Iterable[OpStream]) -> None:
-        self.shapes: list[OpShape] = []
-        self._numbers: dict[OpShape, int] = {}
-        streams = list(streams)
-        self.by_name = any(s.count < 0 for stream in streams for s in stream.shapes)
-        for stream in streams:
-            for shape in stream.shapes:
-                self._number(shape)
-
-    def _number(self, shape: OpShape) -> int:
-        if self.by_name:
-            shape = OpShape(name=shape.name, count=-1, dtype="", redop="", root=-1)
-        number = self._numbers.get(shape)
-        if number is None:
-            number = self._numbers[shape] = len(self.shapes)
-            self.shapes.append(shape)
-        return number
-
-    def numbers(self, stream: OpStream) -> Ids:
-        """Code of the stream -> number."""
-        return np.array([self._number(s) for s in stream.shapes], dtype=np.int32)
-
-
-class Cursor:
-    """The numbers of one stream's collectives, taken a few at a time."""
-
-    def __init__(self, stream: OpStream, table: Table) -> None:
-        self._numbers = table.numbers(stream)
-        self._is_p2p = np.array([s.name in POINT_TO_POINT for s in stream.shapes], dtype=bool)
-        self._has_p2p = bool(self._is_p2p.any())
-        self._source = raw_codes(stream)
-        self._held: Ids = np.empty(0, dtype=np.int32)
-
-    def take(self, most: int) -> Ids:
-        """The next ones; fewer than `most` at the end only."""
-        parts, num = [self._held], len(self._held)
-        while num < most:
-            codes = next(self._source, None)
-            if codes is None:
-                break
-            codes = codes[codes < len(self._numbers)]
-            if self._has_p2p:
-                codes = codes[~self._is_p2p[codes]]
-            parts.append(self._numbers[codes])
-            num += len(codes)
-        together = np.concatenate(parts) if len(parts) > 1 else parts[0]
-        self._held = together[most:].copy()
-        return together[:most]
 
 
 def num_collectives(stream: OpStream) -> int:

@@ -47,11 +47,15 @@ def encode(
     handling: str = "",
     joins_as: "tuple[int, int] | None" = None,
     waits_otherwise: bool = False,
+    joins_at: "tuple[str, int, bool] | None" = None,
+    awaits: "tuple[str, str] | None" = None,
+    made: "Sequence[GroupCounters]" = (),
 ) -> bytes:
     """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is added.
 
-    `formed`: see `names.FORMED`; `handling`: see `handlers.handled`; `joins_as`: see `joining`;
-    `waits_otherwise`: in a call that waits for something else than other ranks.
+    `formed`: see `names.FORMED`; `handling`: see `handlers.handled`; `joins_as`, `joins_at`: see `joining`; `awaits`:
+    see `store_wait`; `waits_otherwise`: in a call that waits for something else than other ranks; `made`: the
+    collectives of each group, once the script is through, of so many groups as an eighth of the cell has room for.
     """
     problem_list = ",".join(quoted(_cut(p)) for p in problems[:MAX_PROBLEMS])
     ring = "null" if ring_s is None else f"{ring_s:.3f}"
@@ -60,7 +64,9 @@ def encode(
         problem_list = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MAX_PROBLEMS])
     head = (
         f'{{"at_s":{at_s:.3f},"phase":{quoted(phase)},"site":{quoted(_cut(site))},"site_since_s":{site_since_s:.3f},'
-        f'{_formed(*formed)}{_handling(handling)}{_joins(joins_as)}{_otherwise(waits_otherwise)}"visit_since_s":{visit_since_s:.3f},"stack_id":{stack_id},"framework":{quoted(framework)},"ring_s":{ring},'
+        f"{_formed(*formed)}{_handling(handling)}{_joins(joins_as)}{_at(joins_at)}{_awaited(awaits)}{_otherwise(waits_otherwise)}"
+        f'{_made(made, most_bytes // 8)}"visit_since_s":{visit_since_s:.3f},"stack_id":{stack_id},'
+        f'"framework":{quoted(framework)},"ring_s":{ring},'
         f'"problems":[{problem_list}],"groups":{{'
     )
     room = most_bytes - len(head) - len('},"left_out":1000000}')
@@ -96,6 +102,28 @@ def _otherwise(is_so: bool) -> str:
 
 def _joins(joins_as: "tuple[int, int] | None") -> str:
     return "" if joins_as is None else f'"joins_as":[{joins_as[0]},{joins_as[1]}],'
+
+
+def _at(joins_at: "tuple[str, int, bool] | None") -> str:
+    if joins_at is None:
+        return ""
+    host, port, is_given = joins_at
+    return f'"joins_at":[{quoted(_cut(host, 100))},{port},{"true" if is_given else "false"}],'
+
+
+def _awaited(awaits: "tuple[str, str] | None") -> str:
+    return "" if awaits is None else f'"awaits":[{quoted(_cut(awaits[0], 120))},{quoted(_cut(awaits[1], 80))}],'
+
+
+def _made(groups: "Sequence[GroupCounters]", room: int) -> str:
+    parts: list[str] = []
+    for group in groups:
+        part = _group(group)
+        room -= len(part) + 1
+        if room < 0:
+            break
+        parts.append(part)
+    return f'"made":{{{",".join(parts)}}},' if parts else ""
 
 
 def _group(group: "GroupCounters") -> str:

@@ -22,11 +22,11 @@ class CellState(Struct, frozen=True, kw_only=True):
     """What one rank reports.
 
     `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`, `epoch`, `handling`, `joins_as`,
-    `waits_otherwise`: as in `RankStatus`.
+    `joins_at`, `awaits`, `waits_otherwise`: as in `RankStatus`.
     `stack_id`: equal as long as the main thread stands at the same instruction with the same callers; equal on ranks
-    that stand at the same place of the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for
-    which the cell had no room.  `ring_s`: wall clock of the ring's last writing.  `is_whole` False: no payload could be
-    read yet, only the heartbeat is known.
+    that stand at the same place of the same program.  `groups`: `waiting_s` is filled in.  `made`: as in `RankStatus`.
+    `num_left_out`: groups for which the cell had no room.  `ring_s`: wall clock of the ring's last writing.  `is_whole`
+    False: no payload could be read yet, only the heartbeat is known.
     """
 
     pid: int
@@ -41,8 +41,11 @@ class CellState(Struct, frozen=True, kw_only=True):
     epoch: int = 0
     handling: str = ""
     joins_as: tuple[int, int] | None = None
+    joins_at: tuple[str, int, bool] | None = None
+    awaits: tuple[str, str] | None = None
     waits_otherwise: bool = False
     groups: tuple[GroupMark, ...] = ()
+    made: tuple[GroupMark, ...] = ()
     num_left_out: int = 0
     ring_s: float | None = None
     written_s: float | None = None  # wall clock of the payload
@@ -69,9 +72,12 @@ class _Payload(msgspec.Struct):
     epoch: int = 0
     handling: str = ""
     joins_as: tuple[int, int] | None = None
+    joins_at: tuple[str, int, bool] | None = None
+    awaits: tuple[str, str] | None = None
     waits_otherwise: bool = False
     world: str = ""
     groups: dict[str, _Group] = {}
+    made: dict[str, _Group] = {}
     left_out: int = 0
     ring_s: float | None = None
     at_s: float | None = None
@@ -88,7 +94,7 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         return bare
     try:
         decoded = _DECODER.decode(payload)
-        groups = _marks(decoded)
+        groups, made = _marks(decoded, decoded.groups), _marks(decoded, decoded.made)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
         return bare
     return CellState(
@@ -103,9 +109,12 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
         handling=decoded.handling if decoded.handling in ENDING_SIGNALS else "",
         joins_as=decoded.joins_as if all(0 <= n < _MAX_COUNT for n in decoded.joins_as or ()) else None,
+        joins_at=decoded.joins_at if decoded.joins_at is not None and 0 < decoded.joins_at[1] < 1 << 16 else None,
+        awaits=decoded.awaits,
         waits_otherwise=decoded.waits_otherwise,
         epoch=decoded.epoch if 0 <= decoded.epoch < _MAX_COUNT else 0,
         groups=groups,
+        made=made,
         num_left_out=max(0, decoded.left_out),
         ring_s=decoded.ring_s,
         written_s=decoded.at_s,
@@ -113,11 +122,11 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
     )
 
 
-def _marks(decoded: _Payload) -> tuple[GroupMark, ...]:
+def _marks(decoded: _Payload, groups: dict[str, _Group]) -> tuple[GroupMark, ...]:
     left = MAX_MEMBERS
     marks = []
     world = expand(decoded.world)
-    for name, group in decoded.groups.items():
+    for name, group in groups.items():
         if not 0 <= group.e < _MAX_COUNT:
             continue
         members = _as_at_the_start(expand(group.m), group.d, world) if decoded.epoch else expand(group.m)

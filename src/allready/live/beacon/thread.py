@@ -17,7 +17,7 @@ from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
 from allready.live.beacon.faults import FaultFiles, append, dump
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.handlers import handled
-from allready.live.beacon.joining import joins_as
+from allready.live.beacon.joining import joins_as, joins_at
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
 from allready.live.beacon.recorder import Recorder
@@ -33,6 +33,8 @@ SAMPLE_SHARE = 0.001
 IDLE_SHARE = 0.2
 """Of one CPU, below which a thread counts as waiting."""
 _MAX_SAMPLE_GAP_S = 2.0
+KEY_S = 2.0
+"""A call of the script's that has lasted for so long may wait for a key of a store, which is worth a look."""
 _HURRY = 4.0
 """Times the share where an operation was pending at the last sample: whether it still is should be known soon."""
 _FORK_WAIT_S = 0.05
@@ -154,9 +156,14 @@ class Beacon:
         self._formed: tuple[int, tuple[int, ...]] = (0, ())
         self._is_ending = self._is_fetching = self._is_over = False
         self._wanted_ring = self._wanted_dump = 0
+        self._made: Sequence[GroupCounters] = ()
         self._sight: Sight | None = None
         self._handling = ""
         self._joins_as: tuple[int, int] | None = None
+        self._joins_at: tuple[str, int, bool] | None = None
+        self._awaits: tuple[str, str] | None = None
+        self._awaits_id = 0  # of the stack that was searched for it
+        self._given = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
         self._waits_otherwise = False
         self._since_s = self._visit_since_s = time.time()
         self._knows_user = False
@@ -242,6 +249,7 @@ class Beacon:
             try:
                 self._recorder.write_ring()
                 self._recorder.write_dump()
+                self._made = self._recorder.made()
                 if self._heartbeats.is_there:
                     self._fetches.begin(self._fetch, -1)
             except Exception as error:  # noqa: BLE001 - torch may be half gone by now; the script's end counts
@@ -312,6 +320,7 @@ class Beacon:
             self._since_s = now_s
             if self._sight is None or sight.visit_id != self._sight.visit_id or sight.phase != self._sight.phase:
                 self._visit_since_s = now_s
+        self._look_for_key(sight, now_s)
         self._sight = sight
         phase = sight.phase
         if self._is_ending:
@@ -341,8 +350,22 @@ class Beacon:
         if not self._is_ending:  # who leaves the script out of a handler leaves because of that signal
             self._handling = handled(stack)
         sight = self._frames.classify(stack, has_groups=self._recorder.has_groups)
-        self._joins_as = joins_as(stack) if sight.phase == "joining" else None
+        is_joining = sight.phase == "joining"
+        self._joins_as = joins_as(stack) if is_joining else None
+        at = joins_at(stack) if is_joining else None
+        self._joins_at = None if at is None else (*at, (at[0], str(at[1])) == self._given)
         return sight
+
+    def _look_for_key(self, sight: Sight, now_s: float) -> None:
+        """Once for each place at which the script stands: what it waits for, if it waits in a store."""
+        if self._awaits_id != sight.stack_id:
+            self._awaits, self._awaits_id = None, 0
+        if sight.call is None or self._awaits_id or now_s - self._since_s < KEY_S:
+            return
+        self._awaits_id = sight.stack_id
+        from allready.live.beacon.store_wait import awaited_key  # no start needs it
+
+        self._awaits = awaited_key(sys._current_frames().get(self._main))  # noqa: SLF001 - as above
 
     def _ask(self, ring: int, dump: int) -> None:
         """Have the other thread fetch what is wanted, or what is due by itself."""
@@ -408,7 +431,10 @@ class Beacon:
                 formed=self._formed,
                 handling=self._handling,
                 joins_as=self._joins_as,
+                joins_at=self._joins_at,
+                awaits=self._awaits,
                 waits_otherwise=self._waits_otherwise,
+                made=self._made,
                 most_bytes=PAYLOAD_BYTES,
             )
         )

@@ -15,6 +15,7 @@ from allready.judging.layers import Layer
 from allready.judging.loading import load
 from allready.judging.mismatch import awaits_lines
 from allready.judging.report_builder import ReportBuilder, status_of_job
+from allready.judging.slow_spans import SlowSpans
 from allready.live.monitor.course import CourseBook
 from allready.live.monitor.job_state import LATE_LOG_S, JobState
 from allready.live.monitor.pace import PaceBook
@@ -87,6 +88,7 @@ class Monitor:
         self._board = JobState()
         self._pace = PaceBook()
         self._course = CourseBook()
+        self._slow = SlowSpans()
         self._standing = VerdictLatch(load())
         self._suspicion: Suspicion | None = None
         self._since_s: float | None = None  # wall clock
@@ -153,6 +155,7 @@ class Monitor:
         self._stopping = None
         self._epoch = 0
         self._course = CourseBook()
+        self._slow = SlowSpans()
 
     def _forget(self) -> None:
         """What was suspected and found holds no more."""
@@ -350,7 +353,7 @@ class Monitor:
         self.fleet = model.Fleet(world=world, run_evidence=run, live=live, runtime=agreed, inapplicable=INAPPLICABLE)
         findings, unchecked = ask(self.fleet)
         self._keep_mismatches(run, findings)
-        done = self._settle(findings, run, wall_s, is_over=is_over)
+        done = self._settle(findings, run, wall_s, is_over=is_over, is_moving=not live.is_starting)
         standing = self._standing
         silent = self._silent_nodes(live) if not is_over else ()
         return self._reports.build(
@@ -407,7 +410,13 @@ class Monitor:
                 self._kept[mismatch.group] = mismatch
 
     def _settle(
-        self, findings: Sequence[model.Finding], run: model.RunEvidence, wall_s: float, *, is_over: bool
+        self,
+        findings: Sequence[model.Finding],
+        run: model.RunEvidence,
+        wall_s: float,
+        *,
+        is_over: bool,
+        is_moving: bool,
     ) -> Conclusion:
         standing = self._standing
         may_be_over = self._suspicion is None and standing.is_fault and not standing.lasts
@@ -415,9 +424,24 @@ class Monitor:
         note = self._end_of(wall_s, "went on") if is_over_it else None
         running = Running(standing=standing, wall_s=wall_s, visible_s=visible_of(run), is_over_it=is_over_it)
         done = conclude(findings, Known(rules=standing.rules, running=running))
+        if not is_over:
+            self._slow.take(done.findings, standing, wall_s, is_moving=is_moving)
+        elif standing.finding is None and self._goes_on(is_over=True):
+            done, is_kept = self._with_pace(done)
+            note = None if is_kept else note
         if note is not None and not standing.is_fault:
             self._notes.append(note)
         return done
+
+    def _with_pace(self, done: Conclusion) -> tuple[Conclusion, bool]:
+        """What slowed a job that came to a good end for much of its time; and whether that is its verdict now."""
+        most, known = self._slow.most(), {f.code for f in done.findings}
+        besides = tuple(f for f in self._slow.besides() if f.code not in known)
+        if most is None:
+            return replace(done, findings=(*done.findings, *besides)), False
+        finding, verdict = most
+        self._standing.bring_back(finding, verdict)
+        return replace(done, verdict=verdict, findings=(finding, *done.findings, *besides)), True
 
     def _end_of(self, wall_s: float, how: str) -> model.RunNote:
         """What stands, as a note on what is over."""

@@ -11,9 +11,11 @@ from statistics import median
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
+from allready.judging.group_calls import GroupCalls
 from allready.judging.lateness import Times, is_awaited, lateness, period_of
-from allready.judging.sequence import KnownCalls, first_difference
+from allready.judging.sequence import numbered
 from allready.judging.shifts import call_shift
 from allready.live.digests import UNKNOWN, call_of, differ, is_same_operation, name_of, root_of
 from allready.live.monitor.own_work import MAX_OTHERS, own_shares
@@ -190,7 +192,7 @@ class PaceBook:
         """
         found = []
         for name, group in sorted(self._groups.items()):
-            if group.first_odd is not None and not _is_mixed(group):
+            if group.first_odd is not None and not _is_mixed(group) and not _is_told_by_all(group):
                 fresh = _mismatch(name, group, group.first_odd)
                 if fresh is not None and (group.mismatch is None or len(fresh.by_rank) >= len(group.mismatch.by_rank)):
                     group.mismatch = fresh
@@ -338,6 +340,12 @@ def _is_mixed(group: _Group) -> bool:
     return any(line.is_mixed for line in group.lines.values())
 
 
+def _is_told_by_all(group: _Group) -> bool:
+    """Whether the mismatch has the call of every member, so that there is no more to know of it."""
+    known = group.mismatch
+    return known is not None and known.seq == group.first_odd and len(known.by_rank) >= len(group.members) > 0
+
+
 def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
     """What all members tell of one number, if two of them differ there: in the call, or in its root alone."""
     digests, sizes = {}, {}
@@ -347,43 +355,31 @@ def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
             digests[rank] = line.digests[at]
             if line.sizes[at] >= 0:
                 sizes[rank] = line.sizes[at]
-    roots: dict[int, int] = {}
-    found = first_difference({r: _one_call(seq, call_of(d)) for r, d in digests.items()}, group.members)
-    if found is None:
-        roots = {r: root for r, d in digests.items() if (root := root_of(d)) is not None}
-        found = first_difference({r: _one_call(seq, digests[r]) for r in roots}, group.members)
-    if found is None:
-        return None
-    first = next(iter(digests.values()))
-    is_one_operation = all(is_same_operation(first, digest) for digest in digests.values())
+    roots = {r: root for r, d in digests.items() if (root := root_of(d)) is not None}
+    is_one_operation = all(is_same_operation(a, b) for a, b in pairwise(digests.values()))
     of_arguments = "size" if len(set(sizes.values())) > 1 else "dtype"
-    kind = "root" if roots else of_arguments if is_one_operation else "name"
-    # More of what they were no ring holds any longer.
-    operations = {
-        r: Operation(
-            seq=seq,
-            name=name_of(digest) or "?",
-            size_bytes=sizes.get(r),
-            root=roots.get(r),
-            redop=f"digest {call_of(digest):08x}",
-        )
-        for r, digest in found.codes.items()
-    }
-    return Mismatch(
+    compared = GroupCalls(
         group=name,
-        source=Recorder.FLIGHT,
-        kind=kind,
-        seq=seq,
-        by_rank=operations,
         label=group.label,
-        missing=tuple(r for r in group.members if r not in found.codes),
-        odd=found.odd,
-        is_by_digest=True,
-    )
-
-
-def _one_call(seq: int, digest: int) -> KnownCalls:
-    return KnownCalls(seq, np.array([digest], dtype=np.int64))
+        source=Recorder.FLIGHT,
+        calls=numbered({r: (seq, [call_of(digest)]) for r, digest in digests.items()}),
+        roots=numbered({r: (seq, [root]) for r, root in roots.items()}),
+        # More of what they were no ring holds any longer.
+        operation=lambda rank, _: Operation(
+            seq=seq,
+            name=name_of(digests[rank]) or "?",
+            size_bytes=sizes.get(rank),
+            root=roots.get(rank),
+            redop=f"digest {call_of(digests[rank]):08x}",
+        ),
+        kind=of_arguments if is_one_operation else "name",
+        members=group.members,
+    ).compare()
+    if compared is None:
+        return None
+    mismatch, _ = compared
+    missing = tuple(rank for rank in group.members if rank not in mismatch.by_rank)
+    return replace(mismatch, missing=missing, is_by_digest=True)
 
 
 def _period_s(line: PaceLine) -> float | None:

@@ -21,7 +21,7 @@ from allready.live.node.pauses import Pauses, was_continued
 from allready.live.node.rings import MAX_BYTES, Pace
 from allready.live.node.tails import newest
 from allready.model import ENDING_SIGNALS, EndKind, ProcessEnd, ProcessState
-from allready.model.live import PaceSample, RankStatus
+from allready.model.live import GroupMark, PaceSample, RankStatus
 from allready.proc.cgroup import Mounts, cgroup_files, throttled_s
 from allready.proc.clocks import age_s
 from allready.proc.process import Stat, ended_child, identify, main_thread_s, outlived_signals, read_regular, read_stat
@@ -66,6 +66,7 @@ class RankWatch:
         self._read_s = 0.0
         self._cpu, self._queued = Window(), Window()
         self._outlives: tuple[str, ...] = ()
+        self._made: tuple[GroupMark, ...] | None = None
         self._unhandled_s: float | None = None
         self._throttled: list[tuple[float, tuple[float, ...]]] = []
         self._ring_marks: dict[Path, tuple[int, int]] = {}
@@ -107,6 +108,9 @@ class RankWatch:
             self.state, self._read_s = state, now_s
             if not state.handling and state.written_s is not None:
                 self._unhandled_s = state.written_s
+        if self.end is not None and self._made is None:
+            last = self.cell.state()
+            self._made = last.made if last is not None and last.pid == self.handle.pid else ()
         self.status = self._status(stat, now_s, pauses=shared.pauses, gpu=gpu)
         after = self.status.process_state
         has_changed = before != after and not {before, after}.isdisjoint(_NEWS)
@@ -192,6 +196,9 @@ class RankWatch:
             outlives=self._outlives,
             waits_otherwise=own is not None and own.waits_otherwise,
             joins_as=own.joins_as if own is not None and is_alive else None,
+            joins_at=own.joins_at if own is not None and is_alive else None,
+            awaits=own.awaits if own is not None and is_alive else None,
+            made=self._made or (),
         )
 
     def _process_state(self, stat: Stat | None) -> ProcessState:

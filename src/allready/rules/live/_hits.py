@@ -1,6 +1,6 @@
 """What the rules about running jobs share: hits of one kind of stall, the values of their messages, and evidence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from allready.judging.analysis import Analysis
@@ -8,11 +8,11 @@ from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.live_status import named, status_of
 from allready.judging.places import num_ranks
 from allready.judging.stall import StallCause, StallKind
-from allready.judging.stated import doing_words, stated
+from allready.judging.stated import doing_words, said, stated
 from allready.judging.values import shared
 from allready.judging.wait_words import call_of, waited_s
 from allready.judging.waits import WaitSnapshot, positions
-from allready.model import Culprits, Evidence, Hit, Live, clock_time, wall_clock
+from allready.model import Culprits, Evidence, Hit, Live, Phrase, clock_time, wall_clock
 from allready.model.fill import UNKNOWN
 
 MIN_WAIT_S = 1.2
@@ -85,6 +85,16 @@ def common(case: Analysis, found: HangBlame, causes: Sequence[StallCause]) -> di
         "waited": waited_s(case, found) or UNKNOWN,
         "operation": call_of(case.run, found.wait) if found.wait is not None else _place(live, found),
     }
+
+
+def key_phrase(live: Live, ranks: Iterable[int]) -> Phrase | None:
+    """The key of a store that all of these wait for, and the line that sets it; None where they wait for none."""
+    found = shared(None if (status := status_of(live, r)) is None else status.awaits for r in ranks)
+    if found is None:
+        return None
+    key, line = found
+    form = "waits for the key {key} of a store, which {line} sets"
+    return said(form if line else "waits for the key {key} of a store", key=repr(key), line=line)
 
 
 def shown(live: Live, found: HangBlame, causes: Sequence[StallCause]) -> tuple[Evidence, ...]:

@@ -8,8 +8,11 @@ from allready.judging.stated import stated
 from allready.judging.values import grouped
 from allready.model import FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, World, clock_time
 from allready.model.fill import UNKNOWN
+from allready.rules.live._hits import key_phrase
 
 STILL_S = 40.0
+NO_KEY_S = 10.0
+"""The same where all wait for one key of a store: none of them is left to set it."""
 RARE = 10.0
 """Ranks that go from line to line may compute: so many times --hang-after without an operation is reported."""
 TELL_WHY = {"evaluating", "saving", "loading", "compiling", "importing"}
@@ -28,7 +31,8 @@ MAX_PLACES = 3
     layer=Layer.STALL,
     title="No rank has made progress for 40 s",
     message="[[no rank has made progress for {seconds} s|no rank has begun an operation for {quiet} s, {times} times "
-    "--hang-after, though all compute|no rank has made progress]]: {places}[[; {ended} had ended with exit code 0]]",
+    "--hang-after, though all compute|no rank has made progress]]: {places}[[; each {awaited}]][[; {ended} had ended "
+    "with exit code 0]]",
     remedy=(
         RemedyStep(
             explanation="compare their stacks in the report folder with new ones: frames that change are work; GPUs "
@@ -45,7 +49,8 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     shows who is missing: all ranks sleep, spin, wait for a GPU that does not answer, or are in the same call.  At the
     start, where imports and compilers take long, only ranks that use no processor count.  Of ranks that are
     ending others may have ended with exit code 0: JAX waits for them for minutes.  Ranks that go from line to line are
-    reported after ten times --hang-after without any operation, unless one of them evaluates, saves, loads or compiles.
+    reported after ten times --hang-after without any operation, unless one of them evaluates, saves, loads or compiles;
+    ranks that all wait for one key of a store after 10 s.
     ## Why it matters
     A job that stands on all ranks at once has no late rank that could be named, and no time-out notices it as long as
     no rank waits in a collective.
@@ -69,18 +74,21 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     still_s = min(same_place_s(live, r) for r in living)
     quiet_s = min(since_operation_s(live, r) for r in living)
     is_rare = quiet_s >= RARE * live.hang_after_s and all(_computes(s) for s in living.values())
-    if still_s < STILL_S and not is_rare:
+    awaited = key_phrase(live, living)
+    is_still = still_s >= (STILL_S if awaited is None else NO_KEY_S)
+    if not is_still and not is_rare:
         return
-    is_still = still_s >= STILL_S
     places = grouped((s.site or "?", r) for r, s in living.items())
     shown = sorted(places.items(), key=lambda place: (-len(place[1]), place[1]))
     texts = [f"{named(live, world, members)} @ {site}" for site, members in shown[:MAX_PLACES]]
     yield Hit(
+        fault_class=None if awaited is None else FaultClass.DESYNC_FLOW,
         values={
             "seconds": f"{still_s:.0f}" if is_still else UNKNOWN,
             "quiet": UNKNOWN if is_still else f"{quiet_s:.0f}",
             "times": UNKNOWN if is_still else f"{quiet_s / live.hang_after_s:.0f}",
             "places": "; ".join(texts) + ("; …" if len(shown) > MAX_PLACES else ""),
+            "awaited": awaited or UNKNOWN,
             "ended": named(live, world, ended) if ended else UNKNOWN,
         },
         evidence=tuple(

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.judging.analysis import Analysis
+from allready.judging.exchanges import circle_in, halves_of
 from allready.judging.hang import HangBlame, HangKind, blame_hang, may_await_results
 from allready.judging.last_calls import P2P, RECEIVES
 from allready.judging.majority import is_majority, is_minority
@@ -38,7 +39,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     Each side waits for the other, so no rank's timeout shows which one is wrong. The minority is named; none on a tie,
     and none where those that are late stand in a send or recv that has worked before and a peer may have left out its
     side: where all others kept to the calls of their loop, theirs is one too many, and so is the first one that a rank
-    makes, also in a job of two. Of ranks that receive in a chain the one is named that waits for none of the others.
+    makes, also in a job of two. Of ranks that receive in a chain the one is named that waits for none of the others;
+    those that receive from each other are left to LIV018.
     ## Check by hand
     `py-spy dump` of all ranks, and compare the innermost lines of your own program.
     ## When it is harmless
@@ -55,6 +57,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     if found.kind not in {HangKind.LATE, HangKind.JOINING} or not causes or len(causes) < len(found.causes):
         return
     late = tuple(sorted(r.rank for r in causes))
+    if set(circle_in(halves_of(case.run))) & set(late):
+        return  # LIV018: they wait for each other, whatever the others do
     both = len(late) + len(found.waiting)
     if is_minority(len(late), both):
         accused = late

@@ -7,7 +7,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.values import shared
 from allready.model import PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
-from allready.rules.live._hits import hit_of
+from allready.rules.live._hits import hit_of, key_phrase
 
 SURE_AFTER_S = 5.0
 NOT_LATE = {StallKind.SILENT, StallKind.STOPPED, StallKind.TRACED, StallKind.DIED, StallKind.LEFT}
@@ -45,8 +45,8 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     ## Why it matters
     All of this may end by itself, and then it was no fault.  Until --hang-after the job is reported as waiting, with
     the rank and the line of the program; after it the wait counts as a hang.  A loop of Python's that has no way out
-    and calls nothing counts at once, by its instructions, where the process handles no signal and has no timer that
-    could end it.
+    and calls nothing, or only Python's clocks, `len`, `abs`, `hash` and `id`, counts at once, by its instructions,
+    where the process handles no signal and has no timer that could end it.
     ## Check by hand
     `py-spy dump --pid PID` twice: frames that change are work.
     ## When it is harmless
@@ -68,8 +68,14 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
         severity=Severity.ERROR if too_long else None,
         fault_class=shared(c.fault_class for c in causes) or FaultClass.CPU_BUSY,
         confidence=_confidence(causes, for_s, too_long=too_long),
-        values={"kind": " ".join(sorted({c.kind for c in causes}))},
+        values={"kind": " ".join(sorted({c.kind for c in causes})), **_awaited_key(live, causes)},
     )
+
+
+def _awaited_key(live: Live, causes: tuple[StallCause, ...]) -> dict[str, object]:
+    """What they do, where they wait for a key of a store: which one, and who would set it."""
+    phrase = key_phrase(live, [c.rank for c in causes])
+    return {} if phrase is None else {"doing": phrase}
 
 
 def _stands_s(live: Live, rank: int, for_s: float) -> float:

@@ -71,11 +71,16 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
         return
     first = min(reported, key=lambda order: (order.time_s is None, order.time_s or 0.0))
     yield Hit(
-        values={"text": _words(first.text), "by": first.by},
+        values={"text": _words(first.text), "by": _sender(first, reported)},
         confidence=Confidence.LIKELY,
         evidence=tuple(evidence(order.origin, order.text, order.time_s) for order in reported[:4]),
         fault_time=clock_time(first.time_s),
     )
+
+
+def _sender(first: "_Order", reported: "list[_Order]") -> Ender:
+    """Who ended it: the keyboard, where a process says so, whichever order its launcher tells of first."""
+    return Ender.KEYBOARD if any(order.by is Ender.KEYBOARD for order in reported) else first.by
 
 
 def _words(text: str) -> str:

@@ -3,7 +3,8 @@ from collections.abc import Iterator
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
-from allready.model import Confidence, FaultClass, Hit, RemedyStep, RunEvidence, Severity
+from allready.model import Confidence, Event, FaultClass, Hit, Origin, RemedyStep, Role, RunEvidence, Severity
+from allready.signatures import load
 
 
 @Rule(
@@ -37,8 +38,19 @@ def last_error(run: RunEvidence) -> Iterator[Hit]:
     ended = [c for c in run.closings if c.error and not c.is_good]
     if not ended or any(not d.earlier for d in run.deaths) or any(e.signature in WAITED for e in run.events):
         return
+    if any(_says_why(e) and _stands_behind(e.origin, ended[0].origin) for e in run.events):
+        return  # a shell, which says why the command failed of which the program complains
     yield Hit(
         values={"text": ended[0].error},
-        confidence=Confidence.LIKELY,
+        confidence=Confidence.POSSIBLE,
         evidence=tuple(evidence(c.origin, c.error, None) for c in ended[:4]),
     )
+
+
+def _says_why(event: Event) -> bool:
+    signature = load().get(event.signature)
+    return event.role is not Role.HARMLESS and signature is not None and signature.role is Role.ROOT
+
+
+def _stands_behind(one: Origin, other: Origin) -> bool:
+    return one.source == other.source and (one.line or 0) > (other.line or 0)

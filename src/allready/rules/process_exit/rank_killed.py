@@ -16,6 +16,9 @@ HINTS = {
     "SIGFPE": "coredumpctl info",
 }
 
+_WINDOWS, _WINDOWS_HINT = "(0xC", "Get-WinEvent -LogName Application -MaxEvents 20"
+"""In the name of what ended a process of Windows; and where it keeps crashes."""
+
 _CPP = re.compile(r"\w{1,80}(?:::\w{1,80}){1,8}(?:: |$)")
 MAX_LETTERS = 300
 
@@ -59,12 +62,16 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     yield hit_of(
         deaths,
         run,
-        values={"signal": signal, "words": last or "?", "hint": HINTS.get(signal, "dmesg -T | tail -50")},
+        values={"signal": signal, "words": last or "?", "hint": _hint(signal)},
         # Libraries abort a process that has lost another one: without its own message that may be all.
         confidence=Confidence.CERTAIN
         if deaths[0].rank is not None and (signal != "SIGABRT" or last)
         else Confidence.LIKELY,
     )
+
+
+def _hint(signal: str) -> str:
+    return HINTS.get(signal) or (_WINDOWS_HINT if _WINDOWS in signal else "dmesg -T | tail -50")
 
 
 def _thrown(death: Death) -> str:

@@ -8,6 +8,7 @@ from allready.judging.overdue import missed
 from allready.judging.places import Place, num_ranks, ranks_at
 from allready.judging.stated import stated
 from allready.model import (
+    MAKINGS,
     Begun,
     CallArguments,
     Confidence,
@@ -24,8 +25,9 @@ from allready.model import (
 
 
 def raised(failure: RuntimeFailure) -> list[RankAtFailure]:
-    """Ranks whose own code raised."""
-    return [r for r in failure.ranks if r.cause is FailureCause.RAISED]
+    """Ranks whose own code raised; not one that went to recover without an error, where another has one."""
+    found = [r for r in failure.ranks if r.cause is FailureCause.RAISED]
+    return [r for r in found if r.error] or found
 
 
 def in_state(failure: RuntimeFailure, state: MemberState) -> list[RankAtFailure]:
@@ -129,18 +131,21 @@ def hit_of(
 def _text(rank: RankAtFailure, group: Begun | None) -> Evidence:
     call = rank.call
     begun = None if group is None else group.counts.get(rank.rank)
+    is_making = group is not None and group.group == MAKINGS
     return stated(
         f"rank {rank.rank}",
         "{state}[[; entered {entered}, completed {completed}]][[; {seconds} s in {call}]][[; began {begun} "
-        "operations of group {group}, none for {still} s]][[; called {called}]][[; {error}]]",
+        "operations of group {group}, none for {still} s]][[; began to make {making} groups]][[; called {called}]]"
+        "[[; {error}]]",
         state=rank.state.value,
         entered=None if call is None else call.entered,
         completed=None if call is None else call.completed,
         seconds=None if call is None or call.waited_s is None else f"{call.waited_s:.3f}",
         call=None if call is None else call.operation,
-        begun=begun,
-        group=None if begun is None or group is None else group.group,
-        still=None if begun is None else f"{rank.still_s:.3f}",
+        begun=None if is_making else begun,
+        group=None if is_making or begun is None or group is None else group.group,
+        still=None if is_making or begun is None else f"{rank.still_s:.3f}",
+        making=begun if is_making else None,
         called=None if rank.called is None else call_text(rank.called),
         error=rank.error or None,
     )

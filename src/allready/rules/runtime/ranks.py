@@ -6,7 +6,7 @@ from allready.judging.overdue import late, missed
 from allready.judging.places import num_ranks
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
-from allready.model import Confidence, FaultClass, Hit, MemberState, RemedyStep, RuntimeFailure, Severity
+from allready.model import MAKINGS, Confidence, FaultClass, Hit, MemberState, RemedyStep, RuntimeFailure, Severity
 from allready.rules.runtime._seen import hit_of, in_state, raised
 
 
@@ -145,8 +145,9 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     ## What it checks
     Ranks that answer, and have entered fewer calls than the others when the deadline passed, or when the backend gave
     an error after the others had waited for a second.  Of plain collectives (DDP's among them), which the library does
-    not see: ranks that have begun fewer operations of a group, by torch's own count, and are inside of none.  Sends and
-    receives count too, so that is likely and not certain.
+    not see: ranks that have begun fewer operations of a group, or fewer makings of groups (`dist.new_group`, a device
+    mesh), by torch's own count, and are inside of none.  Sends and receives count too, so that is likely and not
+    certain.
     ## Why it matters
     It is busy with something else, blocked, or skipped the call; the others cannot tell.
     ## Check by hand
@@ -160,10 +161,45 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     if plain is None:
         yield hit_of(runtime, ranks)
         return
+    is_making = plain.begun.group == MAKINGS
+    form = "the making of group #{number}" if is_making else "plain collective #{number} of group {group}"
     yield hit_of(
         runtime,
         ranks,
         confidence=Confidence.LIKELY,
-        call=said("plain collective #{number} of group {group}", number=plain.number, group=plain.begun.group),
+        call=said(form, number=plain.number, group=plain.begun.group),
         waiting=num_ranks(plain.waiting),
     )
+
+
+@Rule(
+    code="RTM009",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.START_ABSENT,
+    layer=Layer.ABSENCE,
+    title="A rank did not come to form the group",
+    message="{who} did not come to form the group[[; waiting: {waiting}]]",
+    remedy=(
+        RemedyStep(
+            explanation="read the log of {who}: was it started, did its imports or its data take long, does it reach "
+            "MASTER_ADDR and MASTER_PORT of the others"
+        ),
+        RemedyStep(shared="stack"),
+    ),
+)
+def rank_absent(runtime: RuntimeFailure) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks that did not come to `allready.init_process_group` within `start_timeout`, or are alive and did not come to
+    `allready.recover`, where the others cannot form a group without them.
+    ## Why it matters
+    torch's own start waits for up to half an hour, and does not say for whom.
+    ## Check by hand
+    `ps -fC python` on its node; the launcher's log; `nc -vz MASTER_ADDR MASTER_PORT` from its node.
+    ## When it is harmless
+    When it would have come a little later; then `start_timeout`, or the timeout of `recover`, is too short.
+    """
+    absent = [*in_state(runtime, MemberState.ABSENT), *in_state(runtime, MemberState.AWAY)]
+    if absent:
+        here = runtime.survivors
+        yield hit_of(runtime, absent, waiting=num_ranks(here) if here else "?")

@@ -33,6 +33,9 @@ from allready.rules.slow._traffic import BadPath, bulk, flows, lossy_path, slow_
 THROTTLED = 0.05
 PAUSED = 0.04
 LOADING = 0.3
+MORE_LOADING = 2.0
+EXPLAINS_LATE = 0.5
+"""So much of what the others wait for a rank must lie in what it loads longer than they do."""
 OWN_WORK = 0.3
 """Share of samples at which a rank that saves, evaluates or compiles does that: it is late by design."""
 OWN_PHASES = ("evaluating", "saving", "compiling", "importing", "starting", "joining", "ending")
@@ -51,21 +54,24 @@ BUSY_PATHS = 0.4
 """Where data is in flight for so much of the time, ranks may be late only because they left an operation late."""
 WORST_LOSS = 0.008
 """A path that loses one segment of a hundred and twenty is broken however little the job sends at the moment."""
+NO_CHANCE = 1e-6
 MAX_SHOWN = 4
 
 
 class SlowBlame(Struct, frozen=True, kw_only=True):
     """`ranks`: slow by themselves, with the cause in `causes`.
 
-    Causes: "throttled", "paused", "loading", "queued", "contention", "".
+    Causes: "throttled", "paused", "loading", "queued", "contention", "input" (all wait for their data), "".
     `heavier`: ranks with more work in every iteration, which is no fault.  `crowd`: ranks that are late where all wait
-    for a CPU, and that no finding accuses.  `path`, `lossy`: slow and lossy links.
+    for a CPU, and that no finding accuses; `input`: the same where all wait for their data.  `path`, `lossy`: slow and
+    lossy links.
     """
 
     ranks: tuple[Slow, ...] = ()
     causes: dict[int, str] = {}
     heavier: tuple[Slow, ...] = ()
     crowd: tuple[Slow, ...] = ()
+    input: tuple[Slow, ...] = ()
     path: BadPath | None = None
     lossy: BadPath | None = None
 
@@ -99,6 +105,7 @@ def blame(case: Analysis) -> SlowBlame:
     ranks: list[Slow] = []
     heavier: list[Slow] = []
     crowd: list[Slow] = []
+    waits_for_data: list[Slow] = []
     for slow in late:
         cause = causes[slow.rank]
         explains = slow.computes_longer or cause == "queued"  # a rank that only waits for data does neither
@@ -110,6 +117,8 @@ def blame(case: Analysis) -> SlowBlame:
             heavier.append(slow)
         elif _is_lost_in_a_crowd(live, slow):
             crowd.append(slow)
+        elif cause == "input":
+            waits_for_data.append(slow)
         elif slow.share >= HEAVY and (share_in(live, slow.rank, *OWN_PHASES) or 0.0) < OWN_WORK:
             ranks.append(slow)
         elif not is_network_slow:
@@ -117,7 +126,13 @@ def blame(case: Analysis) -> SlowBlame:
     if lossy is not None and {live.node_of_rank().get(s.rank) for s in ranks} & lossy.ends:
         lossy = None  # the same: a rank without a free CPU answers late, and its peers retransmit
     return SlowBlame(
-        ranks=tuple(ranks), causes=causes, heavier=tuple(heavier), crowd=tuple(crowd), path=path, lossy=lossy
+        ranks=tuple(ranks),
+        causes=causes,
+        heavier=tuple(heavier),
+        crowd=tuple(crowd),
+        input=tuple(waits_for_data),
+        path=path,
+        lossy=lossy,
     )
 
 
@@ -126,14 +141,16 @@ def _cause(live: Live, slow: Slow, late: set[int]) -> str:
         return "throttled"
     if paused_share(live, slow.rank) >= PAUSED:
         return "paused"
-    own = share_in(live, slow.rank, "loading")
-    if own is not None and own >= LOADING:
-        rest = [s for r in live.ranks() if r not in late and (s := share_in(live, r, "loading")) is not None]
-        if not rest or own >= 2 * median(rest):
-            return "loading"
+    own = share_in(live, slow.rank, "loading") or 0.0
+    rest = [s for r in live.ranks() if r not in late and (s := share_in(live, r, "loading")) is not None]
+    others = median(rest) if rest else 0.0
+    if own >= LOADING and own >= MORE_LOADING * others:
+        return "loading"
     if _is_queued(live, slow.rank, late):
         return "queued"
-    return "contention" if _has_contention(live, slow.rank) else ""
+    if _has_contention(live, slow.rank):
+        return "contention"
+    return "input" if own >= LOADING and own - others >= EXPLAINS_LATE * slow.share else ""
 
 
 def _is_held(live: Live, rank: int) -> bool:
@@ -170,6 +187,12 @@ def _has_contention(live: Live, rank: int) -> bool:
     pressure = {n: s.cpu_pressure_share for n, s in live.statuses.items() if s.cpu_pressure_share is not None}
     rest = [p for n, p in pressure.items() if n != node]
     return node in pressure and bool(rest) and pressure[node] >= max(PRESSED, MORE_PRESSED * median(rest))
+
+
+def is_no_chance(slow: Iterable[Slow]) -> bool:
+    """Whether it cannot be chance that these are late, however long the job runs and is looked at: with a few slow
+    steps in sight, one of two ranks is the later one in all of them now and then."""
+    return all(s.chance <= NO_CHANCE for s in slow)
 
 
 def ranks_of(slow: Iterable[Slow]) -> tuple[int, ...]:

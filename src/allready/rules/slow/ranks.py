@@ -9,7 +9,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.model import HOSTS, PROCESSES, Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
-from allready.rules.slow._blame import blame, rank_hit, ranks_of
+from allready.rules.slow._blame import blame, is_no_chance, rank_hit, ranks_of
 from allready.rules.slow._pace import (
     others_queued,
     paused_share,
@@ -59,7 +59,8 @@ def rank_slow(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     slow = case.of(blame).because("")
     if slow:
-        confidence = Confidence.CERTAIN if slow[0].computes_longer else Confidence.LIKELY
+        is_sure = slow[0].computes_longer and is_no_chance(slow)
+        confidence = Confidence.CERTAIN if is_sure else Confidence.LIKELY
         yield rank_hit(case, slow, confidence, site=usual_site(live, ranks_of(slow)))
 
 
@@ -102,7 +103,7 @@ def rank_loading(case: Analysis, live: Live) -> Iterator[Hit]:
         yield rank_hit(
             case,
             slow,
-            Confidence.CERTAIN if len(share) == 1 else Confidence.LIKELY,
+            Confidence.CERTAIN if len(share) == 1 and is_no_chance(slow) else Confidence.LIKELY,
             form="in data loading in {share} of samples",
             shares=share,
             loading=percents(share.values()),

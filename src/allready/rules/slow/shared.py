@@ -7,11 +7,24 @@ from statistics import median
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
+from allready.judging.live_status import named
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said, stated
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, NodeStatus, RemedyStep, RunEvidence, Severity
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    NodeStatus,
+    RemedyStep,
+    RunEvidence,
+    Severity,
+    World,
+)
+from allready.model.fill import UNKNOWN
 from allready.rules.slow._blame import blame, rank_hit
-from allready.rules.slow._pace import has_stopped, percent
+from allready.rules.slow._pace import has_stopped, percent, share_in
 from allready.rules.slow._traffic import flow_evidence
 
 
@@ -97,6 +110,63 @@ def imbalance_rotates(case: Analysis, live: Live, run: RunEvidence) -> Iterator[
                 ),
             )
             return
+
+
+INPUT = 0.5
+"""Share of the samples in which ranks wait for their data, at the median, from which on that is why the job is slow."""
+
+
+@Rule(
+    code="SLW015",
+    severity=Severity.INFO,
+    fault_class=FaultClass.SLOW_NOCULPRIT,
+    layer=Layer.PACE,
+    title="All ranks wait for their data",
+    message="ranks are in data loading in {loading} of samples at the median: the input slows the job, and no rank is "
+    "at fault[[; the others wait for {who} longest]]",
+    remedy=(
+        RemedyStep(
+            explanation="load faster on all ranks: more workers (num_workers), persistent_workers, prefetch_factor, "
+            "cheaper transforms, a faster disk or format"
+        ),
+        RemedyStep(
+            explanation="see whether the disk or the CPUs are the limit",
+            where="every node",
+            command="iostat -x 1 5; cat /proc/pressure/io /proc/pressure/cpu",
+        ),
+    ),
+)
+def all_load(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    At what share of the last samples the main thread of each rank was waiting for its DataLoader; and whether a rank
+    that the others wait for is late by nothing else, while they load nearly as long as it does.
+    ## Why it matters
+    Then every rank takes its turn in being last, and looks slow for a moment; replacing one would not help.
+    ## Check by hand
+    `py-spy dump --pid PID` of several ranks, a few times each.
+    ## When it is harmless
+    When the job's speed is accepted.
+    """
+    found = case.of(blame)
+    if live.is_starting or has_stopped(live) or found.any_at_fault:
+        return
+    shares = [share for rank in live.ranks() if (share := share_in(live, rank, "loading")) is not None]
+    if len(shares) < max(2, len(live.ranks())) or not (median(shares) >= INPUT or found.input):
+        return
+    yield Hit(
+        culprits=Culprits(),
+        confidence=Confidence.LIKELY,
+        values={
+            "loading": percent(median(shares)),
+            "who": named(live, world, (s.rank for s in found.input)) if found.input else UNKNOWN,
+        },
+        evidence=tuple(
+            stated(f"rank {rank}", "in data loading in {share} of samples", share=percent(share))
+            for rank in sorted(live.ranks())[:8]
+            if (share := share_in(live, rank, "loading")) is not None
+        ),
+    )
 
 
 FACTOR = 1.6

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from allready.evidence.event_log import SYNCHRONISING
+from allready.evidence.operation_names import SYNCHRONISING
 from allready.model import (
     CallFailed,
     CallWaits,
@@ -20,7 +20,7 @@ from allready.model import (
     RankOut,
     RuntimeCounts,
 )
-from allready.runtime.failures import CollectiveFailed
+from allready.runtime.failures import CollectiveFailed, RecoveryRefused
 from allready.runtime.member import Member
 from allready.runtime.messages import Ranks
 from allready.runtime.metrics.counts import Operation, Waits
@@ -111,7 +111,7 @@ class Recorder:
 
     def failed(self, failure: CollectiveFailed, operation: str) -> None:
         now_s = time.time()
-        if failure.failure is None:
+        if failure.failure is None or isinstance(failure, RecoveryRefused):
             if not self._is_out and type(failure) is not CollectiveFailed:
                 self._is_out = True
                 self._publish(RankOut(time_s=now_s, kind=type(failure).__name__, text=str(failure)[:500]))

@@ -1,0 +1,113 @@
+"""Which key of a store the main thread waits for, as its call stands in the source: torch's store reports none.
+
+Nothing is called and nothing of the program is run: the call's arguments are constants, or variables of the frame.
+"""
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Iterator
+    from types import FrameType
+
+WAITS = {"get", "wait", "multi_get", "queue_pop"}
+SETS = ("set", "add", "append", "compare_set", "multi_set", "queue_push")
+MAX_KEY = 120
+_MAX_LINES = 20_000
+
+
+def awaited_key(frame: "FrameType | None") -> "tuple[str, str] | None":
+    """The key that the call in which this frame stands waits for, and the line that sets it (`train.py:12`; "" where
+    none of the frame's file does); None where the call is no wait for a key of a store."""
+    if frame is None or sys.version_info < (3, 11):
+        return None
+    import linecache
+
+    code = frame.f_code
+    place = list(code.co_positions())[frame.f_lasti // 2]
+    first, last, begin, end = place
+    if first is None or last is None or begin is None or end is None or last - first > 20:
+        return None
+    lines = [line.encode() for line in linecache.getlines(code.co_filename, frame.f_globals)[first - 1 : last]]
+    if len(lines) != last - first + 1:
+        return None
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]
+    call = _call(b"".join(lines).decode("utf-8", "replace"))
+    if call is None or not _is_store(call.func.value, frame):  # type: ignore[attr-defined]
+        return None
+    key = ", ".join(_keys(call, frame))[:MAX_KEY]
+    return (key, _set_at(key, code.co_filename, frame)) if key else None
+
+
+def _call(text: str) -> "ast.Call | None":
+    import ast
+
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    is_wait = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WAITS
+    return node if is_wait else None  # type: ignore[return-value]
+
+
+def _is_store(node: "ast.expr", frame: "FrameType") -> bool:
+    import ast
+
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).rpartition(".")[2] == "_get_default_store"
+    found = _value(node, frame)
+    return any(kind.__name__ == "Store" and kind.__module__.startswith("torch.") for kind in type(found).__mro__)
+
+
+def _value(node: "ast.expr", frame: "FrameType") -> object:
+    """What a constant, a variable, or an attribute in an object's own dictionary holds; None for all else."""
+    import ast
+
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, frame)
+        try:
+            return object.__getattribute__(owner, "__dict__").get(node.attr)
+        except AttributeError:
+            return None
+    return None
+
+
+def _keys(call: "ast.Call", frame: "FrameType") -> "Iterator[str]":
+    import ast
+
+    given = [*call.args[:1], *(k.value for k in call.keywords if k.arg in {"key", "keys"})]
+    for node in given:
+        for part in node.elts if isinstance(node, ast.List | ast.Tuple) else [node]:
+            text = _text(part, frame)
+            if text:
+                yield text
+
+
+def _text(node: "ast.expr", frame: "FrameType") -> str:
+    import ast
+
+    if isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
+        found = [_value(part, frame) for part in parts]
+        return "".join(map(str, found)) if all(type(value) in {str, int} for value in found) else ""
+    value = _value(node, frame)
+    if isinstance(value, list | tuple):
+        return ", ".join(v for v in value[:8] if type(v) is str)
+    return value if type(value) is str else ""
+
+
+def _set_at(key: str, file: str, frame: "FrameType") -> str:
+    """The first line of the frame's file in which the key is given to a call that sets one."""
+    import linecache
+
+    lines = linecache.getlines(file, frame.f_globals)[:_MAX_LINES]
+    for number, line in enumerate(lines, 1):
+        if any(f".{name}(" in line and (f'"{key}"' in line or f"'{key}'" in line) for name in SETS):
+            return f"{file.rpartition('/')[2]}:{number}"
+    return ""

@@ -1,0 +1,92 @@
+"""Which key of a store a call waits for, by its source and its variables."""
+
+import linecache
+import sys
+from typing import Any
+
+import pytest
+
+from allready.live.beacon.store_wait import awaited_key
+from tests.cases import cases
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="no columns of calls in the code")
+
+Store = type("Store", (), {"__module__": "torch._C._distributed_c10d"})
+
+
+class TCPStore(Store):  # type: ignore[misc,valid-type]
+    """As torch's, it answers nothing: the call is where the key is read."""
+
+    found: Any = None
+
+    def get(self, *keys: object, **named: object) -> None:
+        """A call into C in torch: the caller's frame is the innermost one."""
+        TCPStore.found = awaited_key(sys._getframe(1))
+
+    wait = get
+
+
+def key_of(call: str, **names: Any) -> tuple[str, str] | None:
+    text = f"store.set('ready', b'1')\n{call}\n"
+    file = f"/home/u/train{abs(hash(call))}.py"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    TCPStore.found = "not called"
+    space: dict[str, Any] = {"store": Quiet(), "np": Other(), **names}
+    exec(compile(text, file, "exec"), space)
+    found: tuple[str, str] | None = TCPStore.found
+    return found
+
+
+class Quiet(TCPStore):
+    """Whose keys may be set."""
+
+    def set(self, *_: object) -> None:
+        """Nothing."""
+
+
+class Other:
+    """No store of torch's."""
+
+    def get(self, *_: object) -> None:
+        """The same of another object."""
+        TCPStore.found = awaited_key(sys._getframe(1))
+
+
+class Trainer:
+    """An object that has a store."""
+
+    def __init__(self) -> None:
+        self.store = Quiet()
+
+
+@cases(
+    ("call", "key"),
+    [
+        ("store.get('best')", "best"),
+        ("x = store.wait(['a', 'b'])", "a, b"),
+        ("if True:\n    y = [1, store.get(key=name)]", "epoch_3"),
+        ("store.get(f'{name}/{number}')", "epoch_3/7"),
+        ("trainer.store.get('best')", "best"),
+        ("store.get(\n    'best',\n)", "best"),
+    ],
+)
+def test_the_key_is_read_from_constants_and_variables(call: str, key: str) -> None:
+    assert key_of(call, name="epoch_3", number=7, trainer=Trainer()) == (key, "")
+
+
+def test_the_line_that_sets_it_is_found() -> None:
+    found = key_of("store.get('ready')")
+    assert found is not None
+    assert found[1].endswith(".py:1")
+
+
+@cases("call", ["np.get('best')", "store.get(name + 'x')", "store.get(make())", "store.get(number)"])
+def test_no_store_and_no_text_is_no_key(call: str) -> None:
+    assert key_of(call, name="a", number=7, make=lambda: "called") is None
+
+
+def test_no_frame_and_no_source_is_no_key() -> None:
+    assert awaited_key(None) is None
+    space: dict[str, Any] = {"store": Quiet()}
+    exec(compile("store.get('best')", "<no source>", "exec"), space)
+    assert TCPStore.found is None
