@@ -79,7 +79,7 @@ class OwnNccl:
         from sweep_against_plain_loop import Side
 
         from allready.preflight.collectives.gpu_driver import GpuDriver
-        from allready.preflight.collectives.nccl_calls import Place
+        from allready.preflight.collectives.nccl_calls import NcclStream
         from allready.preflight.collectives.nccl_library import NcclLibrary
         from allready.preflight.collectives.nccl_operations import NcclOperation
         from allready.preflight.collectives.operations import Buffers, Pattern
@@ -96,7 +96,7 @@ class OwnNccl:
         self.buffers = buffers = Buffers(torch, loops.device, "float32", MAX_BYTES, needs_two=False)
         self.stream = stream = int(torch.cuda.current_stream(loops.device).cuda_stream)
         pattern = Pattern(torch, rank, world_size, loops.device)
-        place = Place(communicator, GpuDriver.loaded(), stream)
+        place = NcclStream(communicator, GpuDriver.loaded(), stream)
         one = NcclOperation("all_reduce", place, pattern, rank, world_size, buffers, in_place=True)
         self.side = Side(rank, world_size, CellWriter(anonymous_cell("nccl")), POSITION.pack, path="nccl")
         self.sweep = Sweep(self.side, "sweep", one, loops.greatest, torch.cuda)  # type: ignore[arg-type]

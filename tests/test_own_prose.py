@@ -13,6 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from allready.text.catalog import words
+from allready.text.forms import evidence_forms
 from tests.text.sources import nodes, trees
 
 PARTS = {
@@ -258,6 +260,56 @@ def test_nothing_that_decides_looks_into_a_text() -> None:
             used.add(entry)
     assert not wrong, "\n".join(wrong)
     assert set(FOREIGN) == used - {None}, "not needed any more"
+
+
+@cache
+def phrases() -> frozenset[str]:
+    """Texts of ours that readers see, and that no name has: they have a blank or a bracket."""
+    known = {*evidence_forms("zh"), *(text for section in words("zh").values() for text in section)}
+    return frozenset(text for text in known if any(mark in text.strip() for mark in " (")) - READ
+
+
+READ = {"timed out"}
+"""Of these, what other programs write as well."""
+
+
+def constants(tree: ast.Module) -> dict[str, str]:
+    """The texts that a module gives a name."""
+    return {
+        target.id: str(node.value.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def compared(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of every place that compares something with a phrase of ours, by its name or as it is."""
+    named = constants(tree)
+    for node in nodes(tree, ast.Compare, ast.Call):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOOKING:
+            sides = [node.func.value, *node.args]
+        else:
+            continue
+        parts = [one for side in sides for one in (side.elts if isinstance(side, ast.Set | ast.Tuple) else [side])]
+        texts = (one.value if isinstance(one, ast.Constant) else named.get(getattr(one, "id", "")) for one in parts)
+        yield from ((node.lineno, text) for text in texts if isinstance(text, str) and text in phrases())
+
+
+def test_no_value_is_compared_with_a_phrase_of_ours() -> None:
+    """What is absent is None, why it is has an enumeration: a value may be the very text, and the text may change."""
+    wrong = [f"{path}:{line}: {text}" for path, tree in trees().items() for line, text in compared(tree)]
+    assert not wrong, "\n".join(wrong)
+    old = """
+UNSET = "(not set)"
+is_absent = value == UNSET
+is_off = pair.p2p == "disabled by the driver's settings" or pair.level == "PIX"
+is_known = why not in {"no data", "died"} and text.endswith("(not set)")
+"""
+    assert [line for line, _ in compared(ast.parse(old))] == [3, 4, 5, 5]
 
 
 def test_what_the_old_code_did_is_found() -> None:

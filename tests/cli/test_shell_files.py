@@ -1,5 +1,6 @@
 """What is made from the parsers: completion of shells, the manual page; and short and whole help."""
 
+import argparse
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from allready.cli.completion import WRITERS, all_commands
 from allready.cli.main import COMMANDS, main
 from allready.cli.man import page
 from allready.launch.flag_table import FLAGS
+from allready.text import usage
 from tests.cases import cases
 
 LIMIT_S = 60.0
@@ -166,3 +168,17 @@ def test_a_mistyped_word_is_suggested(
         code = int(end.code or 0)
     assert code == 2
     assert f"did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_the_page_and_the_completion_are_in_the_language_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(argparse, "_", argparse._)  # type: ignore[attr-defined]
+    usage.speak("zh")
+    try:
+        chinese, completion = "\n".join(page()), WRITERS["fish"](list(all_commands()))
+    finally:
+        usage.speak("en")
+    assert ".SH 命令" in chinese
+    assert "有故障" in chinese
+    for english in ("show this help message", "check this machine alone", "Exit codes", "start a job in place"):
+        assert english not in chinese
+        assert english not in completion

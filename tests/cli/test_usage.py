@@ -171,6 +171,8 @@ def test_help_of_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixtu
     assert out == ""
     assert "no command 'diagnos'" in err
     assert "did you mean diagnose?" in err
+    assert ended("env", "lint", "--strickt") == 2
+    assert "did you mean --strict?" in capsys.readouterr().err
     assert main(["help", "nonsense"]) == 2
     assert "did you mean" not in capsys.readouterr().err
 

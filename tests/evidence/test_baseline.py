@@ -1,7 +1,10 @@
 from typing import Any
 
+import msgspec
+
 from allready.judging.baseline import compare
 from allready.model import CommRecord, Difference, ProcessRecord, RunEvidence, Transport
+from allready.text.catalog import label_of, say_text
 
 
 def process(rank: int, **changes: Any) -> ProcessRecord:
@@ -43,6 +46,53 @@ def test_a_setting_that_one_rank_lost_names_that_rank() -> None:
         "Ring (1 rank); (not set) (1 rank)",
         (1,),
     )
+
+
+def test_what_a_run_lacks_is_no_text_and_is_said_in_the_readers_language() -> None:
+    lost = only(compare(GOOD, run(process(0), process(1, env={}))))
+    assert say_text(lost, "bad", "zh") == "Ring（1 个 rank）；（未设置）（1 个 rank）"
+    assert say_text(lost, "good", "zh") == "Ring"
+    same = only(compare(GOOD, run(process(0), process(1, env={"NCCL_ALGO": "(not set)"}))))
+    assert (same.bad, say_text(same, "bad", "zh")) == (lost.bad, "Ring（1 个 rank）；(not set)（1 个 rank）")
+
+
+def test_what_differs_has_a_chinese_name() -> None:
+    """But for HCAs and what the run itself has named: variables, libraries, operations, parts of NCCL's timings."""
+    comm = CommRecord(comm="0x1", rank=0, nranks=2, init_completed=True, started_s=0.0, completed_s=1.0)
+    bad = run(
+        *(
+            process(
+                rank,
+                interfaces=(("eth1", "10.1.0.1<0>"),),
+                oob=("eth1", "10.1.0.1<0>"),
+                plugins=("libnccl-net.so",),
+                algorithms=("Ring",),
+                num_nodes=2,
+                num_channels=dict.fromkeys(("coll", "collnet", "nvls", "p2p", "p2p per peer"), rank),
+                network="Socket",
+                phases_s={"init total": 9.0, "bootstrap total": 9.0},
+                comms=(msgspec.structs.replace(comm, completed_s=9.0),),
+                first_time_s=0.0,
+                last_time_s=90.0,
+            )
+            for rank in range(3)
+        )
+    )
+    good = run(
+        *(
+            process(
+                r,
+                phases_s={"init total": 1.0, "bootstrap total": 1.0},
+                comms=(comm,),
+                first_time_s=0.0,
+                last_time_s=9.0,
+            )
+            for r in range(2)
+        )
+    )
+    names = {difference.what for difference in compare(good, bad)}
+    assert len(names) >= 14, names
+    assert not [name for name in names if label_of("what", name, "zh") == name]
 
 
 def test_another_version_everywhere_names_no_rank() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from allready.judging.shifts import call_shift
-from allready.live.monitor.pace_lines import Line
+from allready.live.monitor.pace_lines import PaceLine
 from allready.model import CallShift, PaceSample
 from tests.cases import cases
 
@@ -19,10 +19,10 @@ def shift(*texts: str, groups: Mapping[int, Mapping[str, str]] = GROUPS) -> Call
     for rank, text in enumerate(texts):
         for at, letter in enumerate(text):
             made.setdefault(groups[rank][letter], {}).setdefault(rank, []).append(float(at))
-    lines: dict[str, dict[int, Line]] = {}
+    lines: dict[str, dict[int, PaceLine]] = {}
     for name, times in made.items():
         for rank, created in times.items():
-            line = lines.setdefault(name, {}).setdefault(rank, Line())
+            line = lines.setdefault(name, {}).setdefault(rank, PaceLine())
             seqs = tuple(range(1, len(created) + 1))
             line.add(PaceSample(rank=rank, group=name, seqs=seqs, created_s=tuple(created)), 999)
     return call_shift(lines, LABELS)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allready.launch.ranks import Entry, Place, RanksError, assign
+from allready.launch.ranks import Assignment, Entry, RanksError, assign
 from tests.cases import cases
 
 
@@ -16,7 +16,7 @@ def roll(*nprocs: int, **columns: Any) -> list[Entry]:
     ]
 
 
-def shape(places: tuple[Place, ...]) -> list[tuple[str, tuple[int, ...]]]:
+def shape(places: tuple[Assignment, ...]) -> list[tuple[str, tuple[int, ...]]]:
     return [(place.name, place.ranks) for place in places]
 
 
@@ -72,7 +72,7 @@ def test_contradictions_name_both_parties(entries: list[Entry], words: str, node
 NPROCS = st.lists(st.integers(1, 16), min_size=1, max_size=12)
 
 
-def is_whole(places: tuple[Place, ...], entries: list[Entry]) -> None:
+def is_whole(places: tuple[Assignment, ...], entries: list[Entry]) -> None:
     assert [place.node_rank for place in places] == list(range(len(entries)))
     assert sorted(place.entry for place in places) == list(range(len(entries)))
     assert sorted(rank for place in places for rank in place.ranks) == list(range(sum(e.nproc for e in entries)))

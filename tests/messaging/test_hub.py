@@ -15,14 +15,15 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging import wire
-from allready.messaging.channel import LOST
+from allready.messaging.channel import LOST, loss_of
 from allready.messaging.contact import Contact
-from allready.messaging.datagram import Call, Caller
+from allready.messaging.datagram import Caller, UdpCall
 from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.sockets import listening_socket
-from allready.messaging.wire import GREETING, Hello, encode
+from allready.messaging.wire import GREETING, Hello, encode, read_frame
 from allready.model import GAVE_UP, Loss, LossReason, PortHolder
+from allready.text.catalog import say_phrase
 from tests.cases import cases
 from tests.ports import free_port
 
@@ -395,7 +396,7 @@ async def test_a_silent_client_is_noted_and_cut_off() -> None:
 async def test_a_call_by_datagram_is_heard_and_answered() -> None:
     async with open_hub() as (hub, port):
         caller = Caller()
-        call = Call(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
+        call = UdpCall(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
         assert await caller.call("127.0.0.1", port, call, timeout_s=20.0) is True
         async with asyncio.timeout(20.0):  # node 0 learns that its answer came, not only that it was called
             while [c.hears_us for c in hub.roll(finished=False).callers] != [True]:
@@ -408,7 +409,7 @@ async def test_a_call_by_datagram_is_heard_and_answered() -> None:
 
 async def test_no_answer_to_a_call_is_said_and_not_raised() -> None:
     caller = Caller()
-    call = Call(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
+    call = UdpCall(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
     assert await caller.call("127.0.0.1", free_port(), call, timeout_s=0.3) is False
     caller.close()
 
@@ -532,3 +533,20 @@ async def test_a_node_cannot_say_that_another_connection_is_lost() -> None:
         await link.send("word", 1)
         assert await hub.receive(timeout_s=20) == (1, "word", 1)
         await stopped(link)
+
+
+def test_that_the_other_end_closed_a_connection_is_a_reason_of_its_own() -> None:
+    async def read_what_is_closed() -> Loss:
+        reader = asyncio.StreamReader()
+        reader.feed_eof()
+        try:
+            await read_frame(reader)
+        except ExchangeError as error:
+            return loss_of(error)
+        raise AssertionError
+
+    loss = asyncio.run(read_what_is_closed())
+    assert (loss.reason, loss.text) == (LossReason.PEER_CLOSED, "")
+    assert str(loss) == "the other side closed the connection"
+    assert say_phrase(loss.phrase, "zh") == "对方关闭了连接"
+    assert loss_of(ExchangeError("too long")).reason is LossReason.CLOSED

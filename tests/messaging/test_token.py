@@ -14,7 +14,7 @@ from allready.messaging import hub as hub_module
 from allready.messaging import link as link_module
 from allready.messaging import wire
 from allready.messaging.contact import Contact
-from allready.messaging.datagram import Call
+from allready.messaging.datagram import UdpCall
 from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.token import Token, secret_from, token_from
@@ -165,7 +165,7 @@ async def test_a_false_node_0_is_not_obeyed() -> None:
 
 
 def test_a_call_by_datagram_has_a_proof_as_well() -> None:
-    call = Call(job_id="none", node_rank=1, num_nodes=3, name="gpu1", contact="silent", hears_us=None)
+    call = UdpCall(job_id="none", node_rank=1, num_nodes=3, name="gpu1", contact="silent", hears_us=None)
     assert call.with_proof(token()).has_proof(token())
     assert call.has_proof(None)
     assert not call.has_proof(token())

@@ -94,7 +94,7 @@ def test_a_new_store_that_was_not_reached_is_tried_again(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=torchs))
     monkeypatch.setitem(sys.modules, "torch.distributed", torchs)
     first = JobStore("the first", {})
-    found = group.Group("gloo", first, rank=2, store_rank=0, timeout=timedelta(seconds=5))
+    found = group.WorldGroup("gloo", first, rank=2, store_rank=0, timeout=timedelta(seconds=5))
     with pytest.raises(RuntimeError):
         found.use_store("127.0.0.1 4000 1")
     assert (found._job, found.store_text) == (first, "")
@@ -162,7 +162,7 @@ def test_torch_waits_for_ranks_of_groups_in_a_connection_that_ends_with_the_epoc
 
     table["default"] = "gloo", "the group"
     monkeypatch.setattr(group, "own", lend)
-    found = group.Group("gloo", JobStore("the job's", {}), rank=0, store_rank=0, timeout=timedelta(seconds=5))
+    found = group.WorldGroup("gloo", JobStore("the job's", {}), rank=0, store_rank=0, timeout=timedelta(seconds=5))
     found._lend_store()
     assert table["default"] == ("gloo", "another connection to that of the group")
     assert made[0].ended == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from allready.runtime import meshes
-from allready.runtime.group import Group
+from allready.runtime.group import WorldGroup
 from allready.runtime.job_store import JobStore
 
 pytestmark = [pytest.mark.torch, pytest.mark.newest]
@@ -80,5 +80,5 @@ def test_the_default_groups_meshes_are_retired_with_it(monkeypatch: pytest.Monke
     """A mesh of all ranks is made without a new group, so outside of `subgroups()`."""
     retired: list[bool] = []
     monkeypatch.setattr(meshes, "retire", lambda: retired.append(True))
-    Group("gloo", JobStore(None, {}), rank=0, store_rank=None, timeout=timedelta(seconds=1)).leave()
+    WorldGroup("gloo", JobStore(None, {}), rank=0, store_rank=None, timeout=timedelta(seconds=1)).leave()
     assert retired == [True]

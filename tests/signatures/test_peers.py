@@ -2,7 +2,7 @@
 
 import pytest
 
-from allready.signatures.peers import has_lost_or_missed_peer, has_lost_peer, is_closed_by_peer
+from allready.signatures.peers import has_lost_or_missed_peer, is_closed_by_peer
 from tests.cases import cases
 from tests.clock import cpu_s
 
@@ -34,15 +34,12 @@ OWN = (
 
 
 def test_each_kind_of_words_is_known() -> None:
-    said = {
-        text: (is_closed_by_peer(text), has_lost_peer(text), has_lost_or_missed_peer(text))
-        for text in (*CLOSED, *LOST, *MISSED, *OWN)
-    }
+    said = {text: (is_closed_by_peer(text), has_lost_or_missed_peer(text)) for text in (*CLOSED, *LOST, *MISSED, *OWN)}
     assert said == {
-        **dict.fromkeys(CLOSED, (True, True, True)),
-        **dict.fromkeys(LOST, (False, True, True)),
-        **dict.fromkeys(MISSED, (False, False, True)),
-        **dict.fromkeys(OWN, (False, False, False)),
+        **dict.fromkeys(CLOSED, (True, True)),
+        **dict.fromkeys(LOST, (False, True)),
+        **dict.fromkeys(MISSED, (False, True)),
+        **dict.fromkeys(OWN, (False, False)),
     }
 
 

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from functools import cache
 
 from allready.cli.main import COMMANDS, INTERNAL_ERROR, USAGE
+from allready.cli.man import EXIT_CODES, VARIABLES
 from allready.cli.parser import HELP_ALL
 from tests.text.sources import nodes, trees
 
 ARGPARSE = (
     "usage: ",
+    "%(heading)s:",
     "positional arguments",
     "options",
     "show this help message and exit",
@@ -32,6 +34,7 @@ def templates() -> dict[str, str]:
     """Every text by its English form, with the place where it stands."""
     found = dict.fromkeys(ARGPARSE, "argparse")
     found |= {USAGE: "allready --help", INTERNAL_ERROR: "cli/main.py", HELP_ALL: "--help-all"}
+    found |= dict.fromkeys((text for _, text in (*EXIT_CODES, *VARIABLES)), "allready man")
     for name, (module, text) in COMMANDS.items():
         command = importlib.import_module(module)
         epilog = getattr(command, "EPILOG", None)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from allready.variables import table
 from allready.variables.table import Type
-from allready.variables.values import Kind, check, is_debug_value, is_on, number
+from allready.variables.values import ProblemKind, check, is_debug_value, is_on, number
 from tests.cases import cases
 
 ROWS = sorted(table.load().values(), key=lambda row: row.name)
@@ -24,22 +24,22 @@ def test_a_number_is_its_leading_digits(text: str, expected: int | None) -> None
 @cases(
     "name, value, kind, better",
     [
-        ("NCCL_IB_DISABLE", "true", Kind.READ_AS_ZERO, "1"),
-        ("NCCL_BUFFSIZE", "8M", Kind.CUT_OFF, "8388608"),
-        ("NCCL_BUFFSIZE", "4k", Kind.CUT_OFF, "4096"),
-        ("TORCH_NCCL_BLOCKING_WAIT", "on", Kind.STOPS, "1"),
-        ("TORCH_NCCL_BLOCKING_WAIT", "off", Kind.STOPS, "0"),
-        ("TORCH_SHOW_CPP_STACKTRACES", "true", Kind.WITHOUT_EFFECT, "1"),
-        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "0", Kind.STILL_ON, ""),
-        ("NCCL_IB_TIMEOUT", "99", Kind.OUT_OF_RANGE, "1..31"),
-        ("NCCL_P2P_LEVEL", "nvl", Kind.WRONG_CASE, "NVL"),
-        ("NCCL_SOCKET_IFNAME", '"eth0"', Kind.LITERAL_QUOTES, "eth0"),
-        ("NCCL_TOPO_FILE", "~/a.xml", Kind.LITERAL_TILDE, "/home/USER/a.xml"),
-        ("MASTER_PORT", "http", Kind.STOPS, ""),
-        ("NCCL_COMM_ID", "host", Kind.MALFORMED, "HOST:PORT"),
+        ("NCCL_IB_DISABLE", "true", ProblemKind.READ_AS_ZERO, "1"),
+        ("NCCL_BUFFSIZE", "8M", ProblemKind.CUT_OFF, "8388608"),
+        ("NCCL_BUFFSIZE", "4k", ProblemKind.CUT_OFF, "4096"),
+        ("TORCH_NCCL_BLOCKING_WAIT", "on", ProblemKind.STOPS, "1"),
+        ("TORCH_NCCL_BLOCKING_WAIT", "off", ProblemKind.STOPS, "0"),
+        ("TORCH_SHOW_CPP_STACKTRACES", "true", ProblemKind.WITHOUT_EFFECT, "1"),
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "0", ProblemKind.STILL_ON, ""),
+        ("NCCL_IB_TIMEOUT", "99", ProblemKind.OUT_OF_RANGE, "1..31"),
+        ("NCCL_P2P_LEVEL", "nvl", ProblemKind.WRONG_CASE, "NVL"),
+        ("NCCL_SOCKET_IFNAME", '"eth0"', ProblemKind.LITERAL_QUOTES, "eth0"),
+        ("NCCL_TOPO_FILE", "~/a.xml", ProblemKind.LITERAL_TILDE, "/home/USER/a.xml"),
+        ("MASTER_PORT", "http", ProblemKind.STOPS, ""),
+        ("NCCL_COMM_ID", "host", ProblemKind.MALFORMED, "HOST:PORT"),
     ],
 )
-def test_what_is_wrong_and_what_is_meant(name: str, value: str, kind: Kind, better: str) -> None:
+def test_what_is_wrong_and_what_is_meant(name: str, value: str, kind: ProblemKind, better: str) -> None:
     [problem] = check(table.load()[name], value)
     assert (problem.kind, problem.better) == (kind, better)
 
@@ -65,7 +65,7 @@ def test_defaults_that_are_plain_values_are_right() -> None:
     for row in ROWS:
         is_plain = row.default[:1].isalnum() and not set(row.default) & set(" ,") and row.default != "auto"
         if is_plain and row.type in {Type.BOOL, Type.INT, Type.SIZE, Type.ENUM}:
-            assert [p for p in check(row, row.default) if p.kind is Kind.STOPS] == [], row.name
+            assert [p for p in check(row, row.default) if p.kind is ProblemKind.STOPS] == [], row.name
 
 
 @pytest.mark.thorough
@@ -73,7 +73,7 @@ def test_defaults_that_are_plain_values_are_right() -> None:
 @settings(max_examples=1000, deadline=None)
 def test_any_value_has_an_answer(row: table.Variable, value: str) -> None:
     for problem in check(row, value):
-        assert problem.kind in Kind
+        assert problem.kind in ProblemKind
     assert is_on(row, value) in {True, False}
     assert is_debug_value(row, value) in {True, False}
 
@@ -81,7 +81,7 @@ def test_any_value_has_an_answer(row: table.Variable, value: str) -> None:
 def test_only_readers_that_know_it_leave_out_what_a_list_names() -> None:
     """JAX takes `^cpu` for a platform of that name."""
     [problem] = check(table.load()["JAX_PLATFORMS"], "^cpu")
-    assert problem.kind is Kind.UNKNOWN_WORD
+    assert problem.kind is ProblemKind.UNKNOWN_WORD
     for name, value in (("UCX_TLS", "^tcp"), ("FI_PROVIDER", "^tcp"), ("NCCL_DEBUG_SUBSYS", "^NET")):
         assert not list(check(table.load()[name], value)), name
 

@@ -135,7 +135,7 @@ class JobCoordinator:
         try:
             await self._gather_offers()
             end = self._without_nodes() or self._without_script() or await self._attempts(local)
-            await self._roll.hub.send(None, messages.VERDICT, messages.Verdict(report=end.report, is_final=True))
+            await self._roll.hub.send(None, messages.VERDICT, messages.ReportUpdate(report=end.report, is_final=True))
             await self._finish(end.job, end.why)
             with contextlib.suppress(ExchangeError):
                 await asyncio.wait({local}, timeout=3.0)

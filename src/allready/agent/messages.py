@@ -88,7 +88,7 @@ class Request(Struct, frozen=True, kw_only=True):
     gather: bool = False
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class ReportUpdate(Struct, frozen=True, kw_only=True):
     """The report as it stands.  `is_final`: that of a job that is over, or of the moment before it was interrupted."""
 
     report: Report

@@ -106,7 +106,7 @@ class NodeAgent:
             self._gathers.add(task)
             task.add_done_callback(self._gathers.discard)
         elif kind == messages.VERDICT:
-            verdict = convert(body, messages.Verdict)
+            verdict = convert(body, messages.ReportUpdate)
             self._hang_mark.show(verdict.report)
             state.reports.publish(verdict.report, is_final=verdict.is_final)
         elif kind == messages.MEETING and self._ranks is not None:

@@ -250,7 +250,7 @@ class Supervisor:
             report = replace(report, roll=hub.roll(finished=True) if self._plan.num_nodes > 1 else None)
             self._history.add(report, time.time())
         self._report, self._is_final = report, is_final
-        await hub.send(None, messages.VERDICT, messages.Verdict(report=report, is_final=is_final))
+        await hub.send(None, messages.VERDICT, messages.ReportUpdate(report=report, is_final=is_final))
 
     async def _share(self, now: float) -> None:
         """JAX processes get the list of those present; nodes that are watched get the statuses of all nodes."""

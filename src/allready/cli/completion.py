@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from allready.cli.main import COMMANDS, EXIT_HEALTHY
 from allready.cli.parser import commands_of, parser_of
+from allready.text.usage import usage_text
 
 EPILOG = """\
   bash   allready completion bash > ~/.local/share/bash-completion/completions/allready
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 def all_commands() -> Iterator[Command]:
     """Every command, and the commands of commands."""
     for name, (module, text) in COMMANDS.items():
-        yield from _of(parser_of(name, module, text), (name,), text)
+        yield from _of(parser_of(name, module, text), (name,), usage_text(text))
 
 
 def _of(parser: argparse.ArgumentParser, words: tuple[str, ...], text: str) -> Iterator[Command]:

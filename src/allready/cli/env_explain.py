@@ -156,7 +156,7 @@ def _page(
     yield Line((Piece(f"{row.name} ", "bold"), Piece(row.text("what", language))))
     if value is not None:
         for meant in means:
-            style = "bad" if meant.key.startswith("problem_") else "code"
+            style = "code" if meant.problem is None else "bad"
             text = ui(f"env.means_{meant.key}", language, **meant.values)
             yield Line((Piece(text, style),), lead=Piece(f"{row.name}={value}", "dim"), indent=2)
         yield Gap()

@@ -101,7 +101,7 @@ def _main(argv: "Sequence[str] | None") -> int:
         text = usage_text("no command {name!r}; valid: {known}", name=name, known=", ".join(COMMANDS))
         sys.stderr.write(f"allready: {text}{did_you_mean(name, COMMANDS)}\n")
         return EXIT_USAGE
-    return _run(name, arguments[1:], language, asked)
+    return _run(name, arguments[1:], asked)
 
 
 def from_command(arguments: "Sequence[str]") -> list[str]:
@@ -110,17 +110,15 @@ def from_command(arguments: "Sequence[str]") -> list[str]:
     return list(arguments[2 if first == "--lang" else 1 if first.startswith("--lang=") else 0 :])
 
 
-def _run(name: str, arguments: list[str], language: str, asked: str | None) -> int:
+def _run(name: str, arguments: list[str], asked: str | None) -> int:
     """`asked`: the language that stood before the command, which holds as if it stood behind it."""
     import importlib
 
-    from allready.cli.parser import localize, parser_of
+    from allready.cli.parser import parser_of
     from allready.errors import AllreadyError, UsageError
     from allready.text.usage import choose_language, error_text, speak, usage_text
 
     parser = parser_of(name, *COMMANDS[name])
-    if language != "en":
-        localize(parser)
     parsed = parser.parse(arguments)
     parsed.lang = getattr(parsed, "lang", None) or asked
     speak(choose_language(parsed.lang))

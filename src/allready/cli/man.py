@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from allready import __version__
 from allready.cli.main import COMMANDS, EXIT_HEALTHY
 from allready.cli.parser import Formatter, commands_of, parser_of
+from allready.text.usage import is_translated, usage_text
 
 EPILOG = """\
   allready man | man -l -                     read it
@@ -40,27 +41,31 @@ def run(args: argparse.Namespace) -> int:
 def page() -> Iterator[str]:
     """The lines of the page."""
     yield f'.TH ALLREADY 1 "" "allready {__version__}" "User Commands"'
-    yield from (".SH NAME", "allready \\- find the rank at fault in distributed PyTorch and JAX jobs")
-    yield from (".SH SYNOPSIS", ".B allready", _text("COMMAND [OPTION ...]"), ".SH DESCRIPTION")
+    about = _text(usage_text("find the rank at fault in distributed PyTorch and JAX jobs"))
+    yield from (f".SH {usage_text('NAME')}", f"allready \\- {about}")
+    yield from (f".SH {usage_text('SYNOPSIS')}", ".B allready", _text("COMMAND [OPTION ...]"))
+    yield f".SH {usage_text('DESCRIPTION')}"
     yield _text(
-        "Finds the rank or node at fault, the cause and the fix when a distributed PyTorch or JAX job fails to start, "
-        "hangs, times out or runs slowly."
+        usage_text(
+            "Finds the rank or node at fault, the cause and the fix when a distributed PyTorch or JAX job fails to "
+            "start, hangs, times out or runs slowly."
+        )
     )
-    yield ".SH COMMANDS"
+    yield f".SH {usage_text('COMMANDS')}"
     for name, (_, text) in COMMANDS.items():
-        yield from (".TP", f".B {_text(name)}", _text(text))
+        yield from (".TP", f".B {_text(name)}", _text(usage_text(text)))
     for name, (module, text) in COMMANDS.items():
         yield f'.SH "{_text(f"ALLREADY {name.upper()}")}"'
         yield from _command(parser_of(name, module, text))
-    yield from _terms("EXIT STATUS", EXIT_CODES)
-    yield _text("Of allready run: that of the job.")
-    yield from _terms("ENVIRONMENT", VARIABLES)
+    yield from _terms(usage_text("EXIT STATUS"), EXIT_CODES)
+    yield _text(usage_text("Of allready run: that of the job."))
+    yield from _terms(usage_text("ENVIRONMENT"), VARIABLES)
 
 
 def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
     """Everything about a command and its commands; nothing is hidden here."""
-    yield _text((parser.description or "").strip() + ".")
-    yield from (".PP", f".B {_text(parser.format_usage().partition(': ')[2].strip())}")
+    yield _text((parser.description or "").strip() + ("" if is_translated() else "."))
+    yield from (".PP", f".B {_text(parser.format_usage().removeprefix(usage_text('usage: ')).strip())}")
     formatter = Formatter(prog=parser.prog)
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list
         if action.help in {None, argparse.SUPPRESS} or isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -77,7 +82,7 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
 def _terms(title: str, rows: tuple[tuple[str, str], ...]) -> Iterator[str]:
     yield f".SH {title}"
     for name, text in rows:
-        yield from (".TP", f".B {_text(name)}", _text(text))
+        yield from (".TP", f".B {_text(name)}", _text(usage_text(text)))
     yield ".PP"
 
 

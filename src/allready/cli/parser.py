@@ -4,24 +4,16 @@ import argparse
 import importlib
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
-from allready.text.usage import did_you_mean, usage_text
+from allready.text.usage import did_you_mean, is_translated, usage_text
 
 HELP_ALL = "show all options with all their spellings, also those that are seldom needed"
 
 
 class LineFormatter(argparse.RawDescriptionHelpFormatter):
-    """As argparse's, but lines end where the language allows it, and headings have its colon."""
-
-    class _Section(argparse.HelpFormatter._Section):  # noqa: SLF001 - argparse writes its own colon behind a heading
-        """A group of options under its heading, with the colon of the language."""
-
-        def format_help(self) -> str:
-            heading, self.heading = self.heading, None
-            body = super().format_help()
-            self.heading = heading
-            return f"\n{heading}{usage_text(':')}{body}" if heading and body else body
+    """As argparse's, but lines end where the language allows it."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         from allready.report.safe import wrapped  # only help needs it
@@ -51,8 +43,8 @@ class _HelpAll(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **kwargs)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        whole = argparse.ArgumentParser.format_help(parser).partition("\n\n")[2]
-        sys.stdout.write(f"{parser.format_usage()}\n{whole}")
+        assert isinstance(parser, Parser)
+        sys.stdout.write(parser.help_text(LineFormatter(prog=parser.prog), hidden=()))
         parser.exit()
 
 
@@ -65,7 +57,7 @@ class Parser(argparse.ArgumentParser):
     rare: Collection[str] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{**kwargs, "exit_on_error": False})
         if self.add_help:
             self.add_argument("--help-all", action=_HelpAll, help=HELP_ALL)
 
@@ -75,33 +67,45 @@ class Parser(argparse.ArgumentParser):
         return f"{usage_text('usage: ')}{' '.join([self.prog, '[OPTION ...]', *words])}\n"
 
     def format_help(self) -> str:
-        formatter = Formatter(prog=self.prog)
+        return self.help_text(Formatter(prog=self.prog), self.rare)
+
+    def help_text(self, formatter: argparse.HelpFormatter, hidden: Collection[str]) -> str:
+        """All help but the options in `hidden` (by dest), with the language's colon behind headings."""
         formatter.add_text(self.description)
+        headings = []
         for group in self._action_groups:
-            shown = [action for action in group._group_actions if action.dest not in self.rare]  # noqa: SLF001
+            shown = [action for action in group._group_actions if action.dest not in hidden]  # noqa: SLF001
             if shown:
+                headings.append(group.title)
                 formatter.start_section(group.title)
                 formatter.add_arguments(shown)
                 formatter.end_section()
         formatter.add_text(self.epilog)
-        return f"{self.format_usage()}\n{formatter.format_help()}"
+        text = formatter.format_help()
+        for heading in headings:  # before Python 3.13 the colon of argparse is not among the texts that it asks for
+            text = text.replace(f"\n{heading}:\n", f"\n{heading}{usage_text(':')}\n", 1)
+        return f"{self.format_usage()}\n{text}"
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """As `parse_args`; of what no option takes the nearest option is suggested."""
+        parsed: argparse.Namespace
         parsed, rest = self.parse_known_args(arguments)
         if rest:
-            known = [option for option in self._option_string_actions if option.startswith("--") and "_" not in option]
+            parsers = [self, *(command for _, _, command in commands_of(self))]
+            options = chain.from_iterable(one._option_string_actions for one in parsers)  # noqa: SLF001
+            known = [option for option in options if option.startswith("--") and "_" not in option]
             hint = did_you_mean(rest[0].partition("=")[0], known)
             self.error(usage_text("unknown arguments: {words}", words=" ".join(rest)) + hint)
         return parsed
 
-    def _parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
+    def parse_known_args(self, *args: Any, **kwargs: Any) -> tuple[Any, list[str]]:
+        """As argparse's, but an option has the spellings of help in an error."""
         try:
-            return super()._parse_known_args(*args, **kwargs)
+            return super().parse_known_args(*args, **kwargs)
         except argparse.ArgumentError as error:
             shown = {"/".join(action.option_strings): "/".join(_spellings(action)) for action in self._actions}
             error.argument_name = shown.get(error.argument_name or "", error.argument_name)
-            raise
+            self.error(str(error))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -125,7 +129,7 @@ def _words(action: argparse.Action) -> str:
 
 
 def parser_of(name: str, module: str, text: str) -> Parser:
-    """The parser of one command, whose module is imported for it."""
+    """The parser of one command, whose module is imported for it, in the language of this process."""
     command = importlib.import_module(module)
     parser = Parser(
         prog=f"allready {name}",
@@ -135,6 +139,8 @@ def parser_of(name: str, module: str, text: str) -> Parser:
         allow_abbrev=False,
     )
     command.add_arguments(parser)
+    if is_translated():
+        localize(parser)
     return parser
 
 

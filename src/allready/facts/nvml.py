@@ -144,7 +144,7 @@ P2P_NVLINK = 2
 REMOTE_POWER, REMOTE_SWITCH = 1, 2
 """Types of the device at the other end of an NVLink: a bridge to a POWER CPU, a switch; 0 is a GPU, 255 unknown."""
 SWITCH = "switch"
-P2P_STATUS = ("ok", "chipset", "gpu", "topology", "disabled by the driver's settings", "not supported")
+P2P_STATUS = ("ok", "chipset", "gpu", "topology", "disabled", "not_supported")
 LEVELS = {0: "", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 MAX_PAIRED = 16
 

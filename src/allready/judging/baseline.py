@@ -5,14 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
 
 from allready.judging.majority import majority
+from allready.judging.stated import Text, said
 from allready.model import Difference, ProcessRecord, RunEvidence
+from allready.model.fill import texts
 
 TIME_RATIO = 1.3
 """A phase that takes this much longer, and at least `MIN_TIME_S` more, is worth a word."""
 
 MIN_TIME_S = 0.5
 
-NOT_SET = "(not set)"
+NOT_SET = said("(not set)")
 
 OWN = {"NCCL_HOSTID", "NCCL_DEBUG_FILE"}
 """Settings that name a place or a file of the run."""
@@ -85,20 +87,22 @@ def _by_rank(
         return
     same_ranks = set(before) == set(now)
     for name in sorted({n for row in (*before.values(), *now.values()) for n in row}):
-        old = {r: row.get(name, NOT_SET) for r, row in before.items()}
-        new = {r: row.get(name, NOT_SET) for r, row in now.items()}
+        old = {r: row.get(name) for r, row in before.items()}
+        new = {r: row.get(name) for r, row in now.items()}
         if set(old.values()) == set(new.values()) and (not same_ranks or old == new):
             continue
         ranks = tuple(sorted(r for r in new if same_ranks and old[r] != new[r]))
         # A connection concerns its two ends only; everywhere else, not having a value is one.
-        skip = {NOT_SET} if area == "transport" else set()
+        is_everywhere = area != "transport"
         yield Difference(
             area=area,
             what=name,
             weight=weight,
             ranks=() if len(ranks) == len(new) else ranks,
-            good=_counted(v for v in old.values() if v not in skip) or NOT_SET,
-            bad=_counted(v for v in new.values() if v not in skip) or NOT_SET,
+            **texts(
+                good=_counted(v for v in old.values() if v is not None or is_everywhere),
+                bad=_counted(v for v in new.values() if v is not None or is_everywhere),
+            ),
         )
 
 
@@ -106,10 +110,13 @@ def _table(run: RunEvidence, read: Callable[[ProcessRecord], Mapping[str, str]])
     return {p.rank: read(p) for p in run.processes if p.rank is not None and p.comms}
 
 
-def _counted(values: Iterable[str]) -> str:
-    counts = Counter(values).most_common(4)
-    return "; ".join(
-        value if len(counts) == 1 else f"{value} ({n} {'rank' if n == 1 else 'ranks'})" for value, n in counts
+def _counted(values: Iterable[str | None]) -> Text:
+    """The values that most ranks have, and how many have each where they differ."""
+    counts = [(NOT_SET if value is None else value, num) for value, num in Counter(values).most_common(4)]
+    if len(counts) < 2:
+        return next((value for value, _ in counts), NOT_SET)
+    return tuple(
+        said("{value} (1 rank)" if num == 1 else "{value} ({num} ranks)", value=value, num=num) for value, num in counts
     )
 
 
@@ -127,8 +134,7 @@ def _operations(good: RunEvidence, bad: RunEvidence) -> Iterator[Difference]:
         yield Difference(
             area="operations",
             what=name,
-            good=_counted(map(str, old.values())),
-            bad=_counted(map(str, new.values())),
+            **texts(good=_counted(map(str, old.values())), bad=_counted(map(str, new.values()))),
             ranks=most.odd if most is not None else (),
             weight=2 if len(set(new.values())) > 1 else 1,
         )
@@ -145,8 +151,10 @@ def _times(good: RunEvidence, bad: RunEvidence) -> Iterator[Difference]:
             yield Difference(
                 area="time",
                 what=name,
-                good=f"{old:.3f} s",
-                bad=f"{new:.3f} s (largest {worst:.3f} s)",
+                **texts(
+                    good=f"{old:.3f} s",
+                    bad=said("{time} s (largest {largest} s)", time=f"{new:.3f}", largest=f"{worst:.3f}"),
+                ),
                 ranks=() if len(slow) == len(now[name]) else slow,
                 weight=1,
             )

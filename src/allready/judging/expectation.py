@@ -39,11 +39,7 @@ class LinkSpec(Struct, frozen=True, kw_only=True):
     gpu: str = ""
     name: str
     advertised: float
-
-    @property
-    def is_nvlink(self) -> bool:
-        """NVLink of NVIDIA, any generation."""
-        return self.name.startswith("NVLink")
+    is_nvlink: bool = False  # of NVIDIA, any generation
 
 
 class PcieSpec(Struct, frozen=True, kw_only=True):

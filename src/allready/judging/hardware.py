@@ -5,7 +5,18 @@ from collections.abc import Iterable, Mapping
 from math import comb
 
 from allready.judging.expectation import Hardware, LinkSpec, algorithm_of, link_of_gpu, network_spec, pcie_spec
-from allready.model import CollectiveRun, EnvFacts, Gpu, GpuFacts, NetFacts, RdmaFacts, RdmaPort, TransportFacts, World
+from allready.model import (
+    CollectiveRun,
+    EnvFacts,
+    Gpu,
+    GpuFacts,
+    NetFacts,
+    P2pStatus,
+    RdmaFacts,
+    RdmaPort,
+    TransportFacts,
+    World,
+)
 
 
 def hardware_of(
@@ -61,7 +72,7 @@ def _within(facts: GpuFacts) -> LinkSpec | None:
     rates = [(g.max_pcie_generation or 0, g.pcie_width or 0) for g in gpus]
     visible = set(facts.visible)
     pairs = [p for p in facts.pairs if {p.a, p.b} <= visible]
-    has_p2p = len(pairs) == comb(len(gpus), 2) and all(p.p2p == "ok" for p in pairs)
+    has_p2p = len(pairs) == comb(len(gpus), 2) and all(p.p2p is P2pStatus.OK for p in pairs)
     return pcie_spec(*min(rates), has_p2p=has_p2p) if rates else None
 
 

@@ -47,7 +47,7 @@ class Layer(StrEnum):
     LAUNCHER_EXIT = "launcher_exit"
     """A launcher reports which process exited, and not why."""
     VICTIM = "victim"
-    """A rank reports that it waited in vain."""
+    """A rank reports that it waited until a timeout."""
     CONSEQUENCE = "consequence"
     """An error that another failure brought about."""
     LAUNCHER = "launcher"

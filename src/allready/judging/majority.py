@@ -81,13 +81,16 @@ class Split(msgspec.Struct, frozen=True):
     `num_members`: how many members there are, those without a known value included, where that is known.
     """
 
-    groups: tuple[tuple[str, tuple[int, ...]], ...]
+    groups: tuple[tuple[str | None, tuple[int, ...]], ...]
     num_members: int = 0
 
     @classmethod
     def by(cls, values: Mapping[int, object], *, num_members: int = 0) -> Self:
-        """Group the members of `values` by `str` of their value; order: size of the group, then smallest member."""
-        members = grouped((str(value), member) for member, value in values.items())
+        """Group the members of `values` by `str` of their value; order: size of the group, then smallest member.
+
+        None is a value too: that of a member that has none.
+        """
+        members = grouped((None if value is None else str(value), member) for member, value in values.items())
         groups = sorted(((v, tuple(sorted(m))) for v, m in members.items()), key=lambda g: (-len(g[1]), g[1]))
         return cls(tuple(groups), num_members)
 

@@ -1,26 +1,59 @@
 """Splits, values and commands written short enough for one sentence, however many nodes differ."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from allready.judging.majority import Split
+from allready.judging.stated import Text, said
 from allready.judging.values import MAX_EVIDENCE, NodeCommand, seen
-from allready.model import Culprits, Hit, Severity, ranges, runs_of
+from allready.model import Culprits, Hit, Phrase, Severity, ranges, runs_of
+from allready.model.fill import joined, named_by
+
+Without = Callable[[str], Phrase]
 
 MAX_GROUPS = 4
 MAX_CHARS = 60
 MAX_SPANS = 6
 MAX_TYPED = 200
-UNSET = "(unset)"
-MISSING = "(missing)"
+REDACTED = "(redacted)"
+"""What `redaction` leaves of a secret."""
 
 
-def brief(split: Split, *, most_groups: int = MAX_GROUPS, most_chars: int = MAX_CHARS) -> str:
-    """`9000 [0,1,3], 1500 [2]` as `str(split)`; of many groups only the largest, long values cut where they differ."""
+def unset(members: str) -> Phrase:
+    """Members without a value, of a variable."""
+    return said("(unset) [{members}]", members=members)
+
+
+def missing(members: str) -> Phrase:
+    """The same of something that a node may lack."""
+    return said("(missing) [{members}]", members=members)
+
+
+def not_set(members: str) -> Phrase:
+    """The same of a setting that a log may not show."""
+    return said("(not set) [{members}]", members=members)
+
+
+def brief(
+    split: Split, *, most_groups: int = MAX_GROUPS, most_chars: int = MAX_CHARS, without: Without = missing
+) -> str:
+    """`9000 [0,1,3], 1500 [2]`; of many groups only the largest, long values cut where they differ.
+
+    without: says which members have no value (None).
+    """
     shown = split.groups[:most_groups]
-    values = cut([value for value, _ in shown], most_chars)
-    text = ", ".join(f"{value or '(empty)'} [{members(m)}]" for value, (_, m) in zip(values, shown, strict=True))
-    return f"{text}, … +{len(split) - most_groups}" if len(split) > most_groups else text
+    values = cut([value or "" for value, _ in shown], most_chars)
+    text = joined(
+        [
+            f"{value} [{members(group)}]"
+            if value
+            else named_by(
+                without(members(group)) if whole is None else said("(empty) [{members}]", members=members(group))
+            )
+            for value, (whole, group) in zip(values, shown, strict=True)
+        ]
+    )
+    return joined([text, f"… +{len(split) - most_groups}"]) if len(split) > most_groups else text
 
 
 def members(numbers: Iterable[int], *, most: int = MAX_SPANS) -> str:
@@ -55,21 +88,23 @@ def _window(value: str, start: int, most: int) -> str:
     return f"{head}{part}{'…' if start + most < len(value) else ''}"
 
 
-def assign(name: str, value: str) -> str:
+def assign(name: str, value: str | None) -> str:
     """The shell command that gives `name` the value of a group: `export N=V`, or `unset N`.
 
     A value that was cut, or had a secret in it, cannot be typed again: `export N=...`.
     """
-    if "(redacted)" in value or len(value) > MAX_TYPED:
+    if value is None:
+        return f"unset {name}"
+    if REDACTED in value or len(value) > MAX_TYPED:
         return f"export {name}=..."
-    return f"unset {name}" if value == UNSET else f"export {name}={shlex.quote(value)}"
+    return f"export {name}={shlex.quote(value)}"
 
 
 def exports(variable: str, names: Mapping[int, str], nodes: Iterable[int] = ()) -> list[NodeCommand]:
     """`export V=eth0` for each group of nodes that need the same value; for `nodes` where no value is known."""
     if not names:
         return [(f"export {variable}=IFNAME", tuple(nodes))]
-    return [(f"export {variable}={shlex.quote(value)}", members) for value, members in Split.by(names).groups]
+    return [(f"export {variable}={shlex.quote(value or '')}", members) for value, members in Split.by(names).groups]
 
 
 def some(items: Mapping[int, object], outliers: Iterable[int], *, most: int = MAX_EVIDENCE) -> list[int]:
@@ -83,9 +118,10 @@ def differing(
     source: str,
     *,
     num_nodes: int,
-    texts: Mapping[int, str] | None = None,
+    texts: Mapping[int, Text] | None = None,
     severity: Severity | None = None,
     variables: tuple[str, ...] = (),
+    without: Without = missing,
     **more: object,
 ) -> Iterator[Hit]:
     """The hit of a rule that compares one value between nodes; nothing where all agree.  The minority is the culprit.
@@ -94,6 +130,7 @@ def differing(
         num_nodes: how many nodes could have a value: those in `values`, and those of which the fact is not known.
         texts: evidence of each node; by default its value.
         variables: culprits beside the nodes.
+        without: as of `brief`.
         more: values of the message besides `split`.
     """
     split = Split.by(values, num_members=num_nodes)
@@ -102,6 +139,6 @@ def differing(
         yield Hit(
             severity=severity,
             culprits=Culprits(nodes=odd, variables=variables),
-            values={"split": brief(split), **more},
-            evidence=seen(source, {n: str((texts or values)[n]) for n in some(values, odd)}),
+            values={"split": brief(split, without=without), **more},
+            evidence=seen(source, {n: texts[n] if texts else str(values[n]) for n in some(values, odd)}),
         )

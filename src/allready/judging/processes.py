@@ -14,7 +14,8 @@ RENDEZVOUS = "elastic.rendezvous_complete"
 _TWICE = 2
 
 
-AT_START = frozenset(c for c in FaultClass if c.startswith(("START-", "ENV-")) and c is not FaultClass.ENV_LIMIT)
+OF_START = frozenset({FaultClass.START_ABSENT, FaultClass.START_NAME, FaultClass.START_PATH})
+AT_START = OF_START | {FaultClass.ENV_MISMATCH}
 """Classes of what is in the way of a start: who makes progress had nothing in its way.  Limits are met at any time."""
 
 

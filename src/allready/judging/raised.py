@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.arbiter import is_error
+from allready.judging.processes import OF_START
 from allready.judging.registry import Rule
 from allready.model import Confidence, Finding, RunEvidence, Severity, Situation
 
@@ -63,7 +64,7 @@ def _last_words(finding: Finding, rule: Rule, run: RunEvidence) -> bool:
 
     What is reported of a start stands at a job's end as well, when the first process has gone.
     """
-    if run.ended_well or (finding.fault_class.startswith("START") and _has_progress(run)):
+    if run.ended_well or (finding.fault_class in OF_START and _has_progress(run)):
         return False
     lines: dict[str, int] = {}
     for event in run.events:

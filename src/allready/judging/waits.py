@@ -34,7 +34,7 @@ class Wait(Struct, frozen=True, kw_only=True):
     behind: tuple[int, ...]  # known to be behind
     unseen: tuple[int, ...]  # nothing known
     elsewhere: Mapping[int, Operation] = {}  # gave up in an earlier operation of the group
-    why_unseen: Mapping[int, str] = {}
+    why_unseen: Mapping[int, Absence] = {}
 
     @property
     def source(self) -> Recorder:
@@ -241,7 +241,7 @@ def _wait_in(
         behind=tuple(sorted(behind)),
         unseen=unseen,
         elsewhere=elsewhere if is_latest else {},
-        why_unseen={r: group.absent.get(r, "no data") for r in unseen},
+        why_unseen={r: group.absent.get(r, Absence.NO_DATA) for r in unseen},
     )
 
 

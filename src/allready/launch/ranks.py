@@ -28,7 +28,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     is_master: bool = False
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class Assignment(Struct, frozen=True, kw_only=True):
     """What became of a node.  `entry` is its index in the roll that was given."""
 
     entry: int
@@ -49,7 +49,7 @@ def _english(value: object) -> object:
     return in_english(value) if isinstance(value, Phrase) else value
 
 
-def assign(roll: Sequence[Entry]) -> tuple[Place, ...]:
+def assign(roll: Sequence[Entry]) -> tuple[Assignment, ...]:
     """A place for every node, by node rank.
 
     Node ranks given by all hold; by none: the order of the start ranks if these are given, else the master's node,
@@ -70,7 +70,7 @@ def assign(roll: Sequence[Entry]) -> tuple[Place, ...]:
     order = _order(roll)
     starts = _starts(roll, order)
     return tuple(
-        Place(
+        Assignment(
             entry=index,
             name=roll[index].name,
             node_rank=place,

@@ -14,7 +14,7 @@ import msgspec
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.narrator import Narrator as Narrator
-from allready.messaging.wire import BrokenError
+from allready.messaging.wire import BrokenError, PeerClosedError
 from allready.model import Loss, LossReason
 
 T = TypeVar("T")
@@ -37,6 +37,8 @@ def loss_of(error: Exception) -> Loss:
         return error.loss
     if isinstance(error, BrokenError):
         return Loss(reason=LossReason.BROKEN, text=error.text)
+    if isinstance(error, PeerClosedError):
+        return Loss(reason=LossReason.PEER_CLOSED)
     return Loss(reason=LossReason.CLOSED, text=str(error))
 
 

@@ -204,7 +204,7 @@ class Contact:
 
     async def _call(self, address: str, contact: str, *, timeout_s: float) -> None:
         """Tell node 0 by datagram that we are here, and hear whether it answers."""
-        call = datagram.Call(
+        call = datagram.UdpCall(
             job_id=self._hello.job_id,
             node_rank=self._hello.node_rank,
             num_nodes=self._hello.num_nodes,

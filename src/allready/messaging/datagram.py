@@ -24,7 +24,7 @@ _PAD_BYTES = 400
 _PURPOSE = b"call by datagram"
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class UdpCall(Struct, frozen=True, kw_only=True):
     """A node's words.  `hears_us`: an answer to an earlier call arrived; None before one could have."""
 
     job_id: str
@@ -35,7 +35,7 @@ class Call(Struct, frozen=True, kw_only=True):
     hears_us: bool | None
     proof: str = ""  # of the shared token
 
-    def with_proof(self, token: Token | None) -> "Call":
+    def with_proof(self, token: Token | None) -> "UdpCall":
         """The same call with the proof that its sender has the token."""
         return self if token is None else replace(self, proof=token.proof(_PURPOSE, self._payload()).hex())
 
@@ -50,7 +50,7 @@ class Call(Struct, frozen=True, kw_only=True):
 class Listener(asyncio.DatagramProtocol):
     """Node 0's ear on the UDP port of the same number as the master port."""
 
-    def __init__(self, job_id: str, on_call: Callable[[Call, str], None], token: Token | None = None) -> None:
+    def __init__(self, job_id: str, on_call: Callable[[UdpCall, str], None], token: Token | None = None) -> None:
         self._token = token
         self._job_id = job_id
         self._on_call = on_call
@@ -63,7 +63,7 @@ class Listener(asyncio.DatagramProtocol):
         if not data.startswith(_CALL) or len(data) < _PAD_BYTES:
             return
         try:
-            call = msgspec.json.decode(data[len(_CALL) :].rstrip(b"\x00"), type=Call)
+            call = msgspec.json.decode(data[len(_CALL) :].rstrip(b"\x00"), type=UdpCall)
         except (msgspec.DecodeError, RecursionError):
             return
         if not call.has_proof(self._token):
@@ -77,7 +77,7 @@ class Listener(asyncio.DatagramProtocol):
 
 
 async def listen(
-    port: int, job_id: str, on_call: Callable[[Call, str], None], *, token: Token | None = None
+    port: int, job_id: str, on_call: Callable[[UdpCall, str], None], *, token: Token | None = None
 ) -> asyncio.DatagramTransport | None:
     """Open the UDP port; None when it cannot be opened (then there is simply no such evidence)."""
     loop = asyncio.get_running_loop()
@@ -115,7 +115,7 @@ class Caller:
         self._to: tuple[str, int] | None = None
         self.heard: bool | None = None  # None until a call had time to be answered
 
-    async def call(self, address: str, port: int, call: Call, *, timeout_s: float) -> bool | None:
+    async def call(self, address: str, port: int, call: UdpCall, *, timeout_s: float) -> bool | None:
         """Send the call three times within `timeout_s`; True once node 0 answered, and knows that it reached us."""
         with contextlib.suppress(OSError):
             if self.heard and self._transport is not None:
@@ -138,7 +138,7 @@ class Caller:
         self.heard = self._receiver.has_answer.is_set()
         return self.heard
 
-    def _send(self, call: Call) -> None:
+    def _send(self, call: UdpCall) -> None:
         assert self._transport is not None
         self._transport.sendto((_CALL + to_json(call.with_proof(self._token))).ljust(_PAD_BYTES, b"\x00"))
 

@@ -238,7 +238,7 @@ class Hub:
             self._callers[key] = caller
             self.changed.set()
 
-    def _on_call(self, call: datagram.Call, address: str) -> None:
+    def _on_call(self, call: datagram.UdpCall, address: str) -> None:
         if (call.job_id, call.num_nodes) != (self._me.job_id, self._me.num_nodes):
             return
         if 0 < call.node_rank < call.num_nodes and call.node_rank not in self._peers:

@@ -19,7 +19,6 @@ from allready.errors import ExchangeError
 from allready.json_bounds import decode_within
 from allready.messaging.token import SEAL_BYTES, Seal
 from allready.model import LaunchFacts
-from allready.model.facts import CLOSED_BY_PEER
 from allready.text.surrogates import to_json as to_json  # every message goes through it
 
 GREETING = b"ALLREADY/1\r\n"
@@ -146,6 +145,10 @@ class BrokenError(ExchangeError):
         self.text = text
 
 
+class PeerClosedError(ExchangeError):
+    """The other end closed the connection."""
+
+
 async def read_payload(
     reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES, seal: Seal | None = None
 ) -> tuple[bytes, int]:
@@ -160,7 +163,7 @@ async def read_payload(
             raise ExchangeError(f"a message of {length} bytes, the limit is {limit_bytes}")
         payload = await reader.readexactly(length)
     except asyncio.IncompleteReadError as error:
-        raise ExchangeError(CLOSED_BY_PEER) from error
+        raise PeerClosedError("the other side closed the connection") from error
     except OSError as error:
         raise BrokenError(f"the connection broke: {error}", str(error)) from error
     return (payload, flags) if seal is None else unsealed(payload, flags, seal)

@@ -285,18 +285,35 @@ class Gpu(Struct, frozen=True, kw_only=True):
     fabric_state: str | None = None  # not_supported, not_started, in_progress, completed, failed
 
 
+class P2pStatus(StrEnum):
+    """Whether two GPUs read each other's memory, or why they do not; NVML's names, in its order."""
+
+    OK = "ok"
+    CHIPSET = "chipset"
+    GPU = "gpu"
+    TOPOLOGY = "topology"
+    DISABLED = "disabled"  # by the driver's settings: NVML's DISABLED_BY_REGKEY
+    NOT_SUPPORTED = "not_supported"
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "P2pStatus":
+        """What another version of this program or of NVML says."""
+        del value
+        return cls.UNKNOWN
+
+
 class GpuPair(Struct, frozen=True, kw_only=True):
     """Two GPUs of one machine.
 
-    p2p: "ok", or why neither reads the other's memory: "chipset", "gpu", "topology", "disabled by the driver's
-    settings", "not supported", "unknown".  level: what is between them, as in `nvidia-smi topo -m`: PIX (one switch),
+    level: what is between them, as in `nvidia-smi topo -m`: PIX (one switch),
     PXB (several), PHB (a host bridge), NODE (host bridges of one NUMA node), SYS (NUMA nodes); "" on one board.
     num_nvlinks: NVLinks over which they reach each other, also through switches: NV18 of that command; 0: by PCIe.
     """
 
     a: int
     b: int
-    p2p: str | None = None
+    p2p: P2pStatus | None = None
     level: str | None = None
     num_nvlinks: int = 0
 
@@ -627,7 +644,8 @@ class LossReason(StrEnum):
 
     SILENT = "silent"  # no heartbeat for `silent_s`, and the connection was not closed
     ONE_WAY = "one_way"  # the same, but the peer's packets arrive: it acknowledges none of ours
-    CLOSED = "closed"  # it was closed (`text`: by whom, or what else ended it)
+    PEER_CLOSED = "peer_closed"  # the other end closed it
+    CLOSED = "closed"  # something else ended it (`text`)
     BROKEN = "broken"  # with an error of the network (`text`)
     LEFT = "left"  # the peer gave a reason (`text`)
 
@@ -650,21 +668,18 @@ class Loss(Struct, frozen=True, kw_only=True):
     def phrase(self) -> Phrase:
         """The same for every language; what the other end gave as its reason stands as it is."""
         values = {"text": self.text, "seconds": "" if self.silent_s is None else f"{self.silent_s:.0f}"}
-        key = self.reason if self.reason in _LOST else self.text
-        return Phrase(_LOST.get(key, "{text}"), values)
+        return Phrase(_LOST.get(self.reason, "{text}" if self.text else "the connection was closed"), values)
 
     def __str__(self) -> str:
         """In English, for logs."""
         return in_english(self.phrase)
 
 
-CLOSED_BY_PEER = "the other side closed the connection"
 _LOST = {
     LossReason.SILENT: "no heartbeat for {seconds} s",
     LossReason.ONE_WAY: "no heartbeat for {seconds} s; its packets arrive here, and it acknowledges none of ours",
     LossReason.BROKEN: "the connection broke: {text}",
-    CLOSED_BY_PEER: CLOSED_BY_PEER,
-    "": "the connection was closed",
+    LossReason.PEER_CLOSED: "the other side closed the connection",
 }
 
 

@@ -158,6 +158,7 @@ class Absence(StrEnum):
     NO_LINE = "no line"  # of its log is about this group
     NO_LOG = "no log"
     NOT_JOINED = "has not joined"  # the group, while others have
+    NO_DATA = "no data"  # and no more is known
 
 
 class Recorder(StrEnum):

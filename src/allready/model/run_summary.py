@@ -4,11 +4,13 @@ Texts in it are English, made of the fields beside them (`allready.text.run_even
 the fields, in the reader's language.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct, field
 
 from allready.model.events import SourceRecord
+from allready.model.finding import Phrase
 from allready.model.run_evidence import Absence, BenchRun, ClockOffset, Closing
 
 
@@ -146,6 +148,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     area: "setting", "version", "interface", "network", "transport", "topology", "operations", "time".  `ranks`: of the
     bad run where it differs, empty when everywhere.  `weight`: 2 may explain a fault, 1 slowness, 0 neither.
+    `phrases`: what `good` and `bad` say, where these are words of ours.
     """
 
     area: str
@@ -154,6 +157,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     bad: str
     ranks: tuple[int, ...] = ()
     weight: int = 1
+    phrases: Mapping[str, tuple[Phrase, ...]] = {}
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):

@@ -60,7 +60,7 @@ class Setting(Struct, frozen=True, kw_only=True):
         return f"{self.source}:{self.line}" if self.line is not None else self.source
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class SourceCall(Struct, frozen=True, kw_only=True):
     """A call of torch.distributed in a Python file, as far as it can be read."""
 
     function: str
@@ -119,7 +119,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Everything that one lint judges, in the order in which it stands there."""
 
     settings: tuple[Setting, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[SourceCall, ...] = ()
     malformed: tuple[Malformed, ...] = ()
     loaders: tuple[LoaderPlan, ...] = ()
     meetings: tuple[MeetingPlan, ...] = ()

@@ -344,11 +344,12 @@ def _gpu(fact: f.GpuFacts) -> Iterator[Fact]:
         if gpu.nvlink_errors:
             yield _named("nvlink_errors", str(gpu.index)), _counts(gpu.nvlink_errors), True
     kinds = Counter(
-        f"{f'NV{p.num_nvlinks}' if p.num_nvlinks else p.level or units.UNKNOWN} {p.p2p or units.UNKNOWN}"
+        (f"NV{p.num_nvlinks}" if p.num_nvlinks else p.level or units.UNKNOWN, p.p2p or f.P2pStatus.UNKNOWN)
         for p in fact.pairs
     )
     if kinds:
-        yield _named("pairs"), Shown(", ".join(f"{n} × {kind}" for kind, n in kinds.items())), False
+        cells = tuple(Shown(f"{n} × {between}", key=f"fact_p2p_{p2p}") for (between, p2p), n in kinds.items())
+        yield _named("pairs"), Shown(parts=cells), False
 
 
 def _software(fact: f.SoftwareFacts) -> Iterator[Fact]:

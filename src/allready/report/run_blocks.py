@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from allready import units
-from allready.model import BenchRun, ClockOffset, Report, RunSummary, World, ranges
+from allready.model import BenchRun, ClockOffset, Difference, Report, RunSummary, World, ranges
 from allready.report.pieces import Block, Gap, Piece, Text, dim, grid, line
 from allready.report.run_words import (
     AREAS,
     MAX_LINKS,
     Band,
-    Link,
+    ChainLink,
     bands,
     chain,
     clock,
@@ -28,7 +28,7 @@ from allready.report.run_words import (
     text_of,
 )
 from allready.report.safe import plain, shorten
-from allready.text.catalog import label_of
+from allready.text.catalog import label_of, say_text
 from allready.text.ui import ui
 
 MAX_BANDS = 16
@@ -147,7 +147,7 @@ def _chain(report: Report, language: str, verbose: int) -> Iterator[Block]:
         yield dim(r("chain_more", language, count=more))
 
 
-def _link(link: Link, world: World, language: str, verbose: int, dated: bool) -> tuple[Text, ...]:
+def _link(link: ChainLink, world: World, language: str, verbose: int, dated: bool) -> tuple[Text, ...]:
     first = link.first
     style = ROLE_STYLE.get(part(link), "dim")
     where = shorten(ranges(link.ranks), 20)
@@ -196,6 +196,11 @@ def difference_name(what: str, language: str, most: int = 100) -> str:
     return plain(label_of("what", what, language), most=most)
 
 
+def difference_value(difference: Difference, name: str, language: str, *, most: int = 400) -> str:
+    """What one of the two runs has."""
+    return plain(say_text(difference, name, language), most=most)
+
+
 def area_word(area: str, language: str) -> str:
     """In which respect two runs differ."""
     return r(f"area_{area}", language) if area in AREAS else plain(area, most=40)
@@ -213,12 +218,13 @@ def _differences(summary: RunSummary, language: str, verbose: int) -> Iterator[B
     ordered = sorted(summary.differences, key=lambda d: -d.weight)
     shown = ordered[: None if verbose else MAX_DIFFERENCES]
     most = 400 if verbose else 60
+    of_bad = ("", "warn", "bad")
     rows = (
         (
             area_word(d.area, language),
             Piece(difference_name(d.what, language, most=60), "bold"),
-            Piece(shorten(plain(d.good), most), "good"),
-            Piece(shorten(plain(d.bad), most), "bad" if d.weight > 1 else "warn" if d.weight else ""),
+            Piece(shorten(difference_value(d, "good", language), most), "good"),
+            Piece(shorten(difference_value(d, "bad", language), most), of_bad[max(0, min(d.weight, 2))]),
             shorten(ranges(d.ranks), 24) or r("everywhere", language),
         )
         for d in shown

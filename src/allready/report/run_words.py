@@ -291,7 +291,7 @@ def places(world: model.World, nodes: Iterable[int], most: int) -> str:
     return shorten(model.ranges(numbers) if world.is_numbered else plain(world.labels(numbers), most=200), most)
 
 
-class Link(Struct, frozen=True):
+class ChainLink(Struct, frozen=True):
     """One link of the chain of events: equal events of several ranks, the earliest of them first."""
 
     first: model.TimelineEvent
@@ -301,9 +301,9 @@ class Link(Struct, frozen=True):
     num_sources: int
 
 
-def link_of(events: Sequence[model.TimelineEvent]) -> Link:
+def link_of(events: Sequence[model.TimelineEvent]) -> ChainLink:
     """Events, which must be equal, as one."""
-    return Link(
+    return ChainLink(
         first=min(events, key=when),
         ranks=tuple(sorted({e.rank for e in events if e.rank is not None})),
         nodes=tuple(sorted({e.node for e in events if e.node is not None})),
@@ -312,7 +312,7 @@ def link_of(events: Sequence[model.TimelineEvent]) -> Link:
     )
 
 
-def links(summary: model.RunSummary) -> list[Link]:
+def links(summary: model.RunSummary) -> list[ChainLink]:
     """Events that say the same together, in order of time."""
     equal: dict[object, list[model.TimelineEvent]] = defaultdict(list)
     for event in summary.timeline:
@@ -327,7 +327,7 @@ def same(event: model.TimelineEvent) -> object:
     return event.text if one is None else (one.kind, one.operation, one.seq, one.group, one.shape, one.by_launcher)
 
 
-def rows_of(summary: model.RunSummary) -> list[Link]:
+def rows_of(summary: model.RunSummary) -> list[ChainLink]:
     """Lines of the timeline: harmless ones by their code, others that say the same together where they are many."""
     equal: dict[object, list[model.TimelineEvent]] = defaultdict(list)
     for event in summary.timeline:
@@ -335,14 +335,14 @@ def rows_of(summary: model.RunSummary) -> list[Link]:
             equal[event.role, event.code or same(event)].append(event)
         else:
             equal[event.role, event.code, same(event)].append(event)
-    found: list[Link] = []
+    found: list[ChainLink] = []
     for events in equal.values():
         is_one = events[0].role == HARMLESS or len(events) > MAX_EQUAL_ROWS
         found += [link_of(events)] if is_one else [link_of([event]) for event in events]
     return found
 
 
-def chain(summary: model.RunSummary, *, most: int = MAX_LINKS) -> tuple[list[Link], int]:
+def chain(summary: model.RunSummary, *, most: int = MAX_LINKS) -> tuple[list[ChainLink], int]:
     """The links that explain the run in order of time, and how many more there are.
 
     Causes and deaths, what got stuck, the first consequences; nothing where all of it is records and clearing away.
@@ -350,8 +350,8 @@ def chain(summary: model.RunSummary, *, most: int = MAX_LINKS) -> tuple[list[Lin
     found = [k for k in links(summary) if tells(k.first) and not (k.first.is_echo and k.first.role in _ECHOES)]
     if all(part(link) in _ECHOES for link in found):
         return [], 0
-    telling: list[Link] = []
-    spare: list[Link] = []
+    telling: list[ChainLink] = []
+    spare: list[ChainLink] = []
     taken: dict[str, int] = defaultdict(int)
     for link in sorted(found, key=lambda k: (weight(part(k)), when(k.first))):
         taken[part(link)] += 1
@@ -360,7 +360,7 @@ def chain(summary: model.RunSummary, *, most: int = MAX_LINKS) -> tuple[list[Lin
     return shown, len(found) - len(shown)
 
 
-def part(link: Link) -> str:
+def part(link: ChainLink) -> str:
     """A link's part in the chain: a death that the launcher dealt is only clearing away."""
     event = link.first.event
     return str(model.Role.TEARDOWN) if event is not None and event.by_launcher else link.first.role

@@ -134,7 +134,7 @@ class _Excepthook:
         self._torchs = sys.excepthook
 
 
-class Group:
+class WorldGroup:
     """The default group of this process.
 
     Args:

@@ -45,7 +45,7 @@ def max_record_bytes(num_ranks: int) -> int:
     return MAX_FRAME_BYTES + 2 * VOIDS_BYTES + (5120 + VOIDS_PER_RANK_BYTES) * num_ranks
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class HubPlan(Struct, frozen=True, kw_only=True):
     """What the hub gets from the process that starts it.
 
     `host`: where ranks reach this machine; if it is an address of this machine, the hub listens there only.
@@ -57,7 +57,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class HubAddress(Struct, frozen=True, kw_only=True):
     """Where a hub listens; no host: on every address of its machine."""
 
     port: int
@@ -67,7 +67,7 @@ class Place(Struct, frozen=True, kw_only=True):
 class Hub:
     """Connections of ranks around one `Agreement`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: HubPlan) -> None:
         self._plan = plan
         self._agreement = Agreement(range(plan.num_ranks), answer_s=plan.answer_s)
         self._writers: dict[int, asyncio.StreamWriter] = {}
@@ -175,7 +175,7 @@ def _frame(message: m.ToRank) -> bytes:
     return encode(type(message).__name__, message)
 
 
-def start(plan: Plan) -> Place:
+def start(plan: HubPlan) -> HubAddress:
     """Start the hub's process.  It has no parent: it ends by itself.
 
     Raises:
@@ -191,22 +191,22 @@ def start(plan: Plan) -> Place:
             process.kill()
             answer = b""
     try:
-        return msgspec.json.decode(answer, type=Place)
+        return msgspec.json.decode(answer, type=HubAddress)
     except msgspec.DecodeError as error:
         raise ExchangeError(f"the hub of the runtime library did not start: {' '.join(command)}") from error
 
 
-def listen(host: str) -> tuple[socket.socket, Place]:
+def listen(host: str) -> tuple[socket.socket, HubAddress]:
     """Where ranks come and, if that can be known, nowhere else."""
     only = "127.0.0.1" if host == "localhost" else host
     if is_address(only):
         with contextlib.suppress(OSError):  # not of this machine: a router's, a container host's
             found = socket.create_server((only, 0), family=family_of(only), backlog=_BACKLOG)
             send_at_once(found)
-            return found, Place(port=found.getsockname()[1], host=only)
+            return found, HubAddress(port=found.getsockname()[1], host=only)
     found = any_port(backlog=_BACKLOG)
     send_at_once(found)
-    return found, Place(port=found.getsockname()[1])
+    return found, HubAddress(port=found.getsockname()[1])
 
 
 def _allow_descriptors(num: int) -> None:
@@ -227,7 +227,7 @@ def _environment() -> dict[str, str]:
 
 def main() -> None:
     """Read the plan, say the place, and serve in a process without parent."""
-    plan = msgspec.json.decode(sys.stdin.buffer.read(4096), type=Plan)
+    plan = msgspec.json.decode(sys.stdin.buffer.read(4096), type=HubPlan)
     _allow_descriptors(2 * plan.num_ranks + 2 * MAX_STRANGERS)
     listener, place = listen(plan.host)
     sys.stdout.buffer.write(msgspec.json.encode(place))

@@ -30,7 +30,7 @@ class RankTaken(ExchangeError):  # noqa: N818 - reads as the answer it is
         )
 
 
-class Link:
+class HubLink:
     """One connection, from `start` to `close`; it is never made again.
 
     Args:

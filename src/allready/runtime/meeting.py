@@ -16,7 +16,7 @@ from allready.errors import ExchangeError, UsageError
 from allready.model import FailureCause, MemberState, RankAtFailure, RuntimeFailure
 from allready.runtime.failures import RecoveryRefused
 from allready.runtime.group import is_over
-from allready.runtime.hub import Plan, start
+from allready.runtime.hub import HubPlan, start
 from allready.runtime.job_store import ANSWER_S, JobStore, connected, innermost, own
 from allready.runtime.link import RankTaken
 from allready.runtime.session import Session
@@ -32,7 +32,7 @@ _GONE_S = 5.0
 """So long a rank that was started again looks for a hub, which ends soon after the last rank."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class MeetingPlace(Struct, frozen=True, kw_only=True):
     """Where this process is in the job; `store_rank`: whose process holds the store, None where no rank's does."""
 
     job: JobStore
@@ -41,7 +41,7 @@ class Place(Struct, frozen=True, kw_only=True):
     store_rank: int | None = None
 
 
-def come(init_method: str | None, store: Any, rank: int, world_size: int, timeout: timedelta) -> Place:
+def come(init_method: str | None, store: Any, rank: int, world_size: int, timeout: timedelta) -> MeetingPlace:
     """To the job's store, the given one or that of torch's `init_method`.
 
     Raises:
@@ -52,7 +52,7 @@ def come(init_method: str | None, store: Any, rank: int, world_size: int, timeou
 
     if store is not None:
         _check(rank, world_size)
-        return Place(job=own(store, ANSWER_S), rank=rank, world_size=world_size)
+        return MeetingPlace(job=own(store, ANSWER_S), rank=rank, world_size=world_size)
     method = init_method or "env://"
     where = _where(method, rank, world_size)
     if where is None:
@@ -76,7 +76,7 @@ def come(init_method: str | None, store: Any, rank: int, world_size: int, timeou
         )
 
     job = connected(open_or_connect, port, left.total_seconds())
-    return Place(job=job, rank=rank, world_size=world_size, store_rank=None if is_agents else 0)
+    return MeetingPlace(job=job, rank=rank, world_size=world_size, store_rank=None if is_agents else 0)
 
 
 def _listens(host: str, port: int, until_s: float) -> bool:
@@ -127,16 +127,16 @@ def _where(method: str, rank: int, world_size: int) -> tuple[str, int, int, int]
         return None
 
 
-def _by_torch(method: str, rank: int, world_size: int, timeout: timedelta) -> Place:
+def _by_torch(method: str, rank: int, world_size: int, timeout: timedelta) -> MeetingPlace:
     from torch.distributed.rendezvous import rendezvous
 
     store, rank, world_size = next(rendezvous(method, rank, world_size, timeout=timeout))
     _check(rank, world_size)
-    return Place(job=own(store, ANSWER_S), rank=rank, world_size=world_size)
+    return MeetingPlace(job=own(store, ANSWER_S), rank=rank, world_size=world_size)
 
 
 def _no_rank_0(text: str) -> RecoveryRefused:
-    """This rank knows of no other."""
+    """This rank has received nothing from any other."""
     absent = RankAtFailure(rank=0, state=MemberState.ABSENT)
     failure = RuntimeFailure(epoch=0, cause=FailureCause.FORMING, reporter=None, ranks=(absent,))
     refused = RecoveryRefused((0,), text=text, failure=failure)
@@ -144,7 +144,7 @@ def _no_rank_0(text: str) -> RecoveryRefused:
     return refused
 
 
-def meet(session: Session, place: Place, answer_within: timedelta, until_s: float, *, again: bool) -> str:
+def meet(session: Session, place: MeetingPlace, answer_within: timedelta, until_s: float, *, again: bool) -> str:
     """Connect to the hub, which rank 0 starts; a name for this attempt that no other one in the same store has.
 
     A launcher that starts ranks again may keep its store: what is there may be the hub of the attempt before, which
@@ -154,7 +154,7 @@ def meet(session: Session, place: Place, answer_within: timedelta, until_s: floa
     if session.rank == 0 and not again:
         secret = secrets.token_hex(16)
         host = _host_of(place.job.store)
-        plan = Plan(num_ranks=num_ranks, secret=secret, answer_s=answer_within.total_seconds(), host=host)
+        plan = HubPlan(num_ranks=num_ranks, secret=secret, answer_s=answer_within.total_seconds(), host=host)
         hub = start(plan)
         hosts = [hub.host] if hub.host else [host, socket.gethostname(), "127.0.0.1", "::1"]
         addresses = [(name, hub.port) for name in dict.fromkeys(filter(None, hosts))]

@@ -22,7 +22,7 @@ from allready.runtime.arguments import whole
 from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.group import BACKENDS, FORM, Group
+from allready.runtime.group import BACKENDS, FORM, WorldGroup
 from allready.runtime.hang_watch import set_formed
 from allready.runtime.meeting import come, end_with_the_others, meet
 from allready.runtime.pace import AdaptiveTimeout
@@ -38,7 +38,7 @@ START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
 LATE = timedelta(seconds=0.2)
 """Where a rank that came too late may join again."""
-LEAST_ANSWER = timedelta(seconds=0.1)
+MIN_ANSWER = timedelta(seconds=0.1)
 """Four signs of life come in this time from every rank: more would keep the hub from its work."""
 
 
@@ -105,11 +105,11 @@ def init_process_group(
     if "cuda" in BACKENDS[backend]:
         nccl.prepare()
     start_timeout = duration(start_timeout, "start_timeout")
-    answer_within = duration(answer_within, "answer_within", least=LEAST_ANSWER)
+    answer_within = duration(answer_within, "answer_within", least=MIN_ANSWER)
     limit, adaptive = _parts(timeout, PHASES["training"])
     until_s = time.monotonic() + start_timeout.total_seconds()
     place = come(init_method, store, rank, world_size, start_timeout)
-    group = Group(backend, place.job, rank=place.rank, store_rank=place.store_rank, timeout=limit)
+    group = WorldGroup(backend, place.job, rank=place.rank, store_rank=place.store_rank, timeout=limit)
     session = Session(place.rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
     session.set_limit(limit.total_seconds(), adaptive)
     session.is_limited = timeout is not None

@@ -21,10 +21,10 @@ from allready.runtime import messages as m
 from allready.runtime.agreement import FREEZE_S
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
-from allready.runtime.group import Group
+from allready.runtime.group import WorldGroup
 from allready.runtime.hang_watch import HangWatch
 from allready.runtime.hub import max_record_bytes
-from allready.runtime.link import Link
+from allready.runtime.link import HubLink
 from allready.runtime.member import Member
 from allready.runtime.messages import Ranks
 from allready.runtime.pace import TRAINING, AdaptiveTimeout, Pace, Paces
@@ -135,7 +135,7 @@ class _Alone:
 class Session:
     """State that the main thread and the link's thread share; `lock` guards it."""
 
-    def __init__(self, rank: int, group: Group, *, answer_s: float, timeout_s: float) -> None:
+    def __init__(self, rank: int, group: WorldGroup, *, answer_s: float, timeout_s: float) -> None:
         self.rank = rank
         self.group = group
         self.member = Member()
@@ -155,7 +155,7 @@ class Session:
         """Calls in flight that have not been waited for yet, by group, the oldest first."""
         self.ahead: RunsAhead | None = None
         """Once a call has run ahead."""
-        self._link: Link | None = None
+        self._link: HubLink | None = None
         self._num_shut = 0
         self._hang_watch = HangWatch.of_this_rank()
         self.is_limited = False
@@ -178,7 +178,7 @@ class Session:
         Raises:
             ExchangeError: there is no way to it.
         """
-        link = Link(
+        link = HubLink(
             addresses,
             m.Hello(
                 rank=self.rank,

@@ -33,11 +33,6 @@ def has_lost_connection(words: str) -> bool:
     return compiled(_ENDED, re.IGNORECASE).search(words) is not None
 
 
-def has_lost_peer(words: str) -> bool:
-    """Whether another process is gone or has given up."""
-    return compiled(_LOST, re.IGNORECASE).search(words) is not None
-
-
 def has_lost_or_missed_peer(words: str) -> bool:
-    """Whether another process is gone or has given up, or was waited for in vain and may never have come."""
+    """Whether another process is gone or has given up, or was waited for until a timeout and may never have come."""
     return compiled(f"{_LOST}|{_WAITED}", re.IGNORECASE).search(words) is not None

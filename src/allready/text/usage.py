@@ -43,6 +43,11 @@ def speak(language: str) -> None:
     _language = language
 
 
+def is_translated() -> bool:
+    """Whether this process speaks another language than English."""
+    return _language != "en"
+
+
 def usage_text(template: str, **values: object) -> str:
     """`template` in the process's language, with `values` filled in."""
     translated = translations(_language).get(template) or _reason(template)

@@ -10,6 +10,7 @@ from allready.model import Interface
 from allready.variables import filters, table, values
 from allready.variables.here import Here
 from allready.variables.table import Syntax, Type, Variable
+from allready.variables.values import ProblemKind
 
 MAX_SHOWN = 16
 ACK_TIMER_S = 4.096e-6
@@ -18,10 +19,11 @@ RETRIES = 7
 
 
 class Meaning(Struct, frozen=True):
-    """One sentence: `env.means_KEY` among the texts, with values for its placeholders."""
+    """One sentence: `env.means_KEY` among the texts, with values for its placeholders; of a mistake, its kind."""
 
     key: str
     values: Mapping[str, object] = {}
+    problem: ProblemKind | None = None
 
 
 class _Asked(Struct, frozen=True):
@@ -41,13 +43,15 @@ def meaning(variable: Variable, value: str, here: Here) -> list[Meaning]:
         return [Meaning("unread")]
     problems = [
         Meaning(
-            f"problem_{p.kind.value.replace('-', '_')}", {"part": p.part or '""', "read": p.read, "better": p.better}
+            f"problem_{p.kind.value.replace('-', '_')}",
+            {"part": p.part or '""', "read": p.read, "better": p.better},
+            problem=p.kind,
         )
         for p in values.check(variable, value)
     ]
     explain = _BY_NAME.get(variable.name) or _BY_TYPE.get(variable.type)
     is_unread = explain in {None, _word, _words} or (explain in {_number, _size} and values.number(value) is None)
-    stops = any(p.key == "problem_stops" for p in problems[:1])
+    stops = any(p.problem is ProblemKind.STOPS for p in problems[:1])
     found: list[Meaning] = []
     if not value and variable.syntax is not Syntax.PRESENCE and explain is not _gpus:
         found = [] if stops else [Meaning("empty")]

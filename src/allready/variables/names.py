@@ -113,7 +113,7 @@ _MEANT: tuple[tuple[str, str], ...] = (
 _GLOO_MEANT = {_TIMEOUT: _TIMEOUT, "NCCL_SOCKET_IFNAME": "GLOO_SOCKET_IFNAME"}
 
 
-def meant(name: str) -> str:
+def instead_of(name: str) -> str:
     """What does the job that an unknown name of NCCL or Gloo seems to promise; "" where it promises nothing known."""
     words = _words(name)
     does = next((use for alike, use in _MEANT if words & set(alike.split())), "")

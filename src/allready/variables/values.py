@@ -31,7 +31,7 @@ MAX_LEVELS = 3
 _EMPTY_STOPS = {Syntax.WORDS, Syntax.STOI, Syntax.PYTHON, Syntax.JAX}
 
 
-class Kind(StrEnum):
+class ProblemKind(StrEnum):
     """What is wrong with a value."""
 
     READ_AS_ZERO = "read-as-zero"  # a word where a number is read
@@ -53,7 +53,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     read: what the reader makes of it; better: what to write, "" where that is not known.
     """
 
-    kind: Kind
+    kind: ProblemKind
     part: str  # the part of the value that it concerns
     read: str = ""
     better: str = ""
@@ -62,7 +62,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 def check(variable: Variable, value: str) -> list[Problem]:
     """What is wrong with this value as text, whatever the machine; [] when it is right or not known."""
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-        return [Problem(kind=Kind.LITERAL_QUOTES, part=value, read=value, better=value[1:-1])]
+        return [Problem(kind=ProblemKind.LITERAL_QUOTES, part=value, read=value, better=value[1:-1])]
     if not value and not (variable.syntax in _EMPTY_STOPS and variable.type in {Type.BOOL, Type.INT, Type.FLOAT}):
         return []
     if variable.type in _FORMS:
@@ -116,50 +116,50 @@ def _bool(variable: Variable, value: str) -> Iterator[Problem]:
         case Syntax.WORDS | Syntax.JAX:
             accepted = _TRUE | _FALSE | ({"on", "off"} if variable.syntax is Syntax.JAX else set())
             if word not in accepted or value != value.strip():
-                yield Problem(kind=Kind.STOPS, part=value, better=better)
+                yield Problem(kind=ProblemKind.STOPS, part=value, better=better)
         case Syntax.PARAM if word not in {"1", "t", "true", "0", "f", "false"}:
-            yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
+            yield Problem(kind=ProblemKind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
         case Syntax.SWITCH if word not in {"1", "true", "yes", "on", "0", "false", "no", "off"}:
-            yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
+            yield Problem(kind=ProblemKind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
         case Syntax.ONE if value != "1" and word not in _OFF_WORDS:
-            yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read="0", better="1")
+            yield Problem(kind=ProblemKind.WITHOUT_EFFECT, part=value, read="0", better="1")
         case Syntax.NUMBER if word not in _OFF_WORDS:
             yield from _number_as_switch(variable, value)
         case Syntax.PRESENCE if word in _OFF_WORDS:
-            yield Problem(kind=Kind.STILL_ON, part=value, read="1")
+            yield Problem(kind=ProblemKind.STILL_ON, part=value, read="1")
 
 
 def _number_as_switch(variable: Variable, value: str) -> Iterator[Problem]:
     """1 and 0; where there is no default, -1 and -2 stand for it."""
     found = number(value)
     if found is None:
-        yield Problem(kind=Kind.READ_AS_ZERO, part=value, read="0", better="1")
+        yield Problem(kind=ProblemKind.READ_AS_ZERO, part=value, read="0", better="1")
     elif rest := _NUMBER.sub("", value, count=1).strip():
-        yield Problem(kind=Kind.CUT_OFF, part=rest, read=str(found), better=str(found))
+        yield Problem(kind=ProblemKind.CUT_OFF, part=rest, read=str(found), better=str(found))
     elif not (0 if variable.default else -2) <= found <= 1:
-        yield Problem(kind=Kind.OUT_OF_RANGE, part=value, read=str(found), better="0..1")
+        yield Problem(kind=ProblemKind.OUT_OF_RANGE, part=value, read=str(found), better="0..1")
 
 
 def _int(variable: Variable, value: str) -> Iterator[Problem]:
     if variable.syntax is Syntax.PYTHON:
         if not re.fullmatch(r"\s*[+-]?\d+(?:_\d+)*\s*", value):
-            yield Problem(kind=Kind.STOPS, part=value)
+            yield Problem(kind=ProblemKind.STOPS, part=value)
             return
     elif number(value) is None:
         stops, meant = variable.syntax is Syntax.STOI, _switch_number(variable, value)
         if stops or meant != "0":
-            kind = Kind.STOPS if stops else Kind.READ_AS_ZERO
+            kind = ProblemKind.STOPS if stops else ProblemKind.READ_AS_ZERO
             yield Problem(kind=kind, part=value, read="" if stops else "0", better=meant)
         return
     elif rest := _NUMBER.sub("", value, count=1).strip():
         if variable.owner == "openmp" and rest.startswith(","):  # one number for each level of nesting
             return
-        yield Problem(kind=Kind.CUT_OFF, part=rest, read=str(number(value)), better=_in_units(variable, value))
+        yield Problem(kind=ProblemKind.CUT_OFF, part=rest, read=str(number(value)), better=_in_units(variable, value))
         return
     found = number(value) or 0
     if variable.power_of_two and found > 0 and found & (found - 1):
         yield Problem(
-            kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=str(1 << found.bit_length() - 1)
+            kind=ProblemKind.WITHOUT_EFFECT, part=value, read=variable.default, better=str(1 << found.bit_length() - 1)
         )
     yield from _in_range(variable, float(found), value)
 
@@ -176,7 +176,11 @@ def _float(variable: Variable, value: str) -> Iterator[Problem]:
     try:
         found = float(value)
     except ValueError:
-        yield Problem(kind=Kind.STOPS if variable.syntax is Syntax.PYTHON else Kind.READ_AS_ZERO, part=value, read="0")
+        yield Problem(
+            kind=ProblemKind.STOPS if variable.syntax is Syntax.PYTHON else ProblemKind.READ_AS_ZERO,
+            part=value,
+            read="0",
+        )
         return
     yield from _in_range(variable, found, value)
 
@@ -184,7 +188,7 @@ def _float(variable: Variable, value: str) -> Iterator[Problem]:
 def _in_range(variable: Variable, found: float, value: str) -> Iterator[Problem]:
     low, high = variable.range or (None, None)
     if (low is not None and found < low) or (high is not None and found > high):
-        yield Problem(kind=Kind.OUT_OF_RANGE, part=value, read=f"{found:g}", better=_span(low, high))
+        yield Problem(kind=ProblemKind.OUT_OF_RANGE, part=value, read=f"{found:g}", better=_span(low, high))
 
 
 def _span(low: float | None, high: float | None) -> str:
@@ -218,7 +222,7 @@ def _enum(variable: Variable, value: str) -> Iterator[Problem]:
 def _form(variable: Variable, value: str) -> Iterator[Problem]:
     """What the row's pattern says; an error of a parser that raises ends the program."""
     if not re.fullmatch(variable.pattern, value[:MAX_FORM_CHARS]):
-        kind = Kind.STOPS if variable.syntax in _EMPTY_STOPS else Kind.MALFORMED
+        kind = ProblemKind.STOPS if variable.syntax in _EMPTY_STOPS else ProblemKind.MALFORMED
         yield Problem(kind=kind, part=value, better=" / ".join(variable.values))
 
 
@@ -229,14 +233,14 @@ def _word(variable: Variable, word: str, value: str) -> Iterator[Problem]:
     same = next((v for v in variable.values if v.upper() == word.strip().upper()), None)
     if same is not None and word == word.strip():
         if not variable.ignore_case:
-            yield Problem(kind=Kind.WRONG_CASE, part=word, better=same)
+            yield Problem(kind=ProblemKind.WRONG_CASE, part=word, better=same)
         return
     is_number = all(v.lstrip("-").isdecimal() for v in variable.values) and not _NUMBER.sub("", word, count=1).strip()
     if is_number and str(number(word)) in variable.values:
         return
     near = same or variable.meant.get(word.strip().lower()) or _near(word.strip().lower(), variable.values)
     if near or not variable.open:
-        yield Problem(kind=Kind.UNKNOWN_WORD, part=word or value, better=near or ", ".join(variable.values))
+        yield Problem(kind=ProblemKind.UNKNOWN_WORD, part=word or value, better=near or ", ".join(variable.values))
 
 
 def _list(variable: Variable, value: str) -> Iterator[Problem]:
@@ -256,46 +260,46 @@ def _algo(variable: Variable, value: str) -> Iterator[Problem]:
 def _address(value: str) -> Iterator[Problem]:
     host, colon, port = value.rpartition(":")
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
-        yield Problem(kind=Kind.MALFORMED, part=value, better="HOST:PORT, [IPV6]:PORT")
+        yield Problem(kind=ProblemKind.MALFORMED, part=value, better="HOST:PORT, [IPV6]:PORT")
     elif not colon or not host or not port.isdecimal():
-        yield Problem(kind=Kind.MALFORMED, part=value, better="HOST:PORT")
+        yield Problem(kind=ProblemKind.MALFORMED, part=value, better="HOST:PORT")
     elif not 0 < int(port[:9]) < 65536:
-        yield Problem(kind=Kind.OUT_OF_RANGE, part=port, read=port, better="1..65535")
+        yield Problem(kind=ProblemKind.OUT_OF_RANGE, part=port, read=port, better="1..65535")
 
 
 def _port(value: str) -> Iterator[Problem]:
     if not re.fullmatch(r"\d{1,9}", value.strip()):
-        yield Problem(kind=Kind.STOPS, part=value)
+        yield Problem(kind=ProblemKind.STOPS, part=value)
     elif not 0 <= int(value) < 65536:
-        yield Problem(kind=Kind.OUT_OF_RANGE, part=value, read=value, better="1..65535")
+        yield Problem(kind=ProblemKind.OUT_OF_RANGE, part=value, read=value, better="1..65535")
 
 
 def _host(value: str) -> Iterator[Problem]:
     if re.match(r"\w+://", value) or not _HOST.fullmatch(value):
-        yield Problem(kind=Kind.MALFORMED, part=value, better="HOST")
+        yield Problem(kind=ProblemKind.MALFORMED, part=value, better="HOST")
 
 
 def _cidr(value: str) -> Iterator[Problem]:
     try:
         ipaddress.ip_network(value, strict=False)
     except ValueError:
-        yield Problem(kind=Kind.MALFORMED, part=value, better="10.0.0.0/16")
+        yield Problem(kind=ProblemKind.MALFORMED, part=value, better="10.0.0.0/16")
 
 
 def _cpus(value: str) -> Iterator[Problem]:
     if not _CPUS.fullmatch(value.replace(" ", "")):
-        yield Problem(kind=Kind.MALFORMED, part=value, better="0-7,16")
+        yield Problem(kind=ProblemKind.MALFORMED, part=value, better="0-7,16")
 
 
 def _ucx_devices(value: str) -> Iterator[Problem]:
     """Names as they stand between commas: UCX trims nothing, and knows no = in front."""
     if value != (better := re.sub(r"\s*,\s*", ",", value.strip()).replace("^=", "^").lstrip("=")):
-        yield Problem(kind=Kind.MALFORMED, part=value, better=better)
+        yield Problem(kind=ProblemKind.MALFORMED, part=value, better=better)
 
 
 def _path(value: str) -> Iterator[Problem]:
     if value.startswith("~"):
-        yield Problem(kind=Kind.LITERAL_TILDE, part=value, better="/home/USER" + value[1:])
+        yield Problem(kind=ProblemKind.LITERAL_TILDE, part=value, better="/home/USER" + value[1:])
 
 
 def _gpus(variable: Variable, value: str) -> Iterator[Problem]:
@@ -304,12 +308,12 @@ def _gpus(variable: Variable, value: str) -> Iterator[Problem]:
     words = [word.strip() for word in value.split(",")[:256]]
     for number, word in enumerate(words):
         if word and not _GPU.fullmatch(word):
-            yield Problem(kind=Kind.MALFORMED, part=word, better="0,1,2,3")
+            yield Problem(kind=ProblemKind.MALFORMED, part=word, better="0,1,2,3")
             return
         if word.startswith("-"):
             return  # the list ends there
         if word and word in words[:number]:  # CUDA then shows no GPU at all
-            yield Problem(kind=Kind.STOPS, part=value, better=",".join(dict.fromkeys(words)))
+            yield Problem(kind=ProblemKind.STOPS, part=value, better=",".join(dict.fromkeys(words)))
             return
 
 
@@ -317,9 +321,9 @@ def _flags(variable: Variable, value: str) -> Iterator[Problem]:
     """Flags between blanks; of those in the table the value as well, at which XLA ends the process if it is wrong."""
     for word in value.split()[:256]:
         if not word.startswith("--") and "=" in word:
-            yield Problem(kind=Kind.MALFORMED, part=word, better=f"--{word.lstrip('-')}")
+            yield Problem(kind=ProblemKind.MALFORMED, part=word, better=f"--{word.lstrip('-')}")
         elif word.startswith("--xla_tpu_") and variable.name == "XLA_FLAGS":
-            yield Problem(kind=Kind.STOPS, part=word, better="LIBTPU_INIT_ARGS")
+            yield Problem(kind=ProblemKind.STOPS, part=word, better="LIBTPU_INIT_ARGS")
         else:
             yield from _flag(word)
 
@@ -333,16 +337,18 @@ def _flag(word: str) -> Iterator[Problem]:
     row = load().get(name)
     if row is not None and equals and row.type in {Type.FORM, Type.ENUM, Type.LIST}:
         wrong = [p for p in _CHECKS[row.type](row, given) if given]
-        yield from (Problem(kind=Kind.STOPS, part=word, better=f"{name}={p.better}") for p in wrong[:1])
+        yield from (Problem(kind=ProblemKind.STOPS, part=word, better=f"{name}={p.better}") for p in wrong[:1])
         return
     if kind is None:
         return
     if kind is Type.BOOL and equals and given.lower() not in {"true", "false", "1", "0"}:
-        yield Problem(kind=Kind.STOPS, part=word, better=f"{name}={'false' if given.lower() in _OFF_WORDS else 'true'}")
+        yield Problem(
+            kind=ProblemKind.STOPS, part=word, better=f"{name}={'false' if given.lower() in _OFF_WORDS else 'true'}"
+        )
     elif kind is Type.INT and not re.fullmatch(r"[-+]?\d{1,19}", given):
-        yield Problem(kind=Kind.STOPS, part=word, better=f"{name}={_flag_number(name, given)}")
+        yield Problem(kind=ProblemKind.STOPS, part=word, better=f"{name}={_flag_number(name, given)}")
     elif not equals and kind is not Type.BOOL:
-        yield Problem(kind=Kind.STOPS, part=word, better=f"{name}=")
+        yield Problem(kind=ProblemKind.STOPS, part=word, better=f"{name}=")
 
 
 def _flag_number(name: str, given: str) -> str:
@@ -360,12 +366,12 @@ def _options(variable: Variable, value: str) -> Iterator[Problem]:
     for option in re.split(r",(?![^\[]*\])", value)[:64]:
         name, colon, given = option.strip().partition(":")
         if not colon or not name:
-            yield Problem(kind=Kind.STOPS, part=option.strip(), better="name:value")
+            yield Problem(kind=ProblemKind.STOPS, part=option.strip(), better="name:value")
         elif variable.values and name not in variable.values and (near := _near_option(name, variable.values)):
-            yield Problem(kind=Kind.STOPS, part=name, better=near)
+            yield Problem(kind=ProblemKind.STOPS, part=name, better=near)
         elif name in variable.forms and "$" not in given and not re.fullmatch(variable.forms[name], given.strip()):
             yield Problem(
-                kind=Kind.STOPS, part=option.strip(), better=f"{name}:{_example(variable.forms[name], given)}"
+                kind=ProblemKind.STOPS, part=option.strip(), better=f"{name}:{_example(variable.forms[name], given)}"
             )
 
 

@@ -14,7 +14,7 @@ from allready.evidence.inputs import Found, Source, find, unpack
 from allready.evidence.lines import native as native_module
 from allready.evidence.lines.anchors import LINE_ANCHORS
 from allready.evidence.lines.chunk import Lines
-from allready.evidence.lines.forms import APART, DULL, MARKED, Forms
+from allready.evidence.lines.forms import APART, MARKED, PLAIN, Forms
 from allready.evidence.lines.line_buffer import process_of, without_numbers
 from allready.evidence.lines.literals import Literals
 from allready.evidence.lines.marks import PADDING, Marker
@@ -207,21 +207,21 @@ def test_segments_between_carriage_returns_decide_together(engine: Native) -> No
     texts = [b"\r".join(rng.choices(_SEGMENTS[: rng.choice((3, 6, 12))], k=rng.randrange(1, 9))) for _ in range(900)]
     texts = [*(text + rng.choice((b"", b"\r", b"\r\r")) for text in texts), b"\r", b"\r".join(4_000 * [b"5%"])]
     found = _kinds_of(texts, engine)
-    of = dict(zip(_SEGMENTS, _kinds_of(4 * _SEGMENTS, None), strict=False)) | {b"5%": DULL}
-    assert {*of.values()} >= {DULL, MARKED, APART}
+    of = dict(zip(_SEGMENTS, _kinds_of(4 * _SEGMENTS, None), strict=False)) | {b"5%": PLAIN}
+    assert {*of.values()} >= {PLAIN, MARKED, APART}
     for text, kind in zip(texts, found, strict=True):
         segments = text.rstrip(b"\r").split(b"\r")
         if len(segments) > 1:
             kinds = {of[one] for one in segments if one}
-            assert kind == (APART if not kinds <= {DULL, MARKED} else max(kinds)), text
+            assert kind == (APART if not kinds <= {PLAIN, MARKED} else max(kinds)), text
         elif len(text) < 8_192:
             assert kind == of[segments[0]], text
     assert {kind for text, kind in zip(texts, found, strict=True) if b"\r" in text.rstrip(b"\r")} == {
-        DULL,
+        PLAIN,
         MARKED,
         APART,
     }
-    assert found[-1] == DULL
+    assert found[-1] == PLAIN
 
 
 @pytest.mark.parametrize("word", [b"", b"\rRuntimeError: CUDA error 7\r", b"\rstep 31 of 90\r"])

@@ -7,17 +7,17 @@ from msgspec.structs import replace
 
 from allready.live.monitor.own_work import own_shares
 from allready.live.monitor.pace import PaceBook
-from allready.live.monitor.pace_lines import Line
+from allready.live.monitor.pace_lines import PaceLine
 from allready.model import Lag, PaceSample
 from tests.live.pace.test_pace_book import word
 
 PERIOD, NUM = 0.02, 100
 
 
-def lines(entered: Mapping[int, Sequence[float]]) -> dict[int, Line]:
+def lines(entered: Mapping[int, Sequence[float]]) -> dict[int, PaceLine]:
     found = {}
     for rank, times in entered.items():
-        found[rank] = Line()
+        found[rank] = PaceLine()
         found[rank].add(PaceSample(rank=rank, group="", seqs=tuple(range(len(times))), created_s=tuple(times)), NUM)
     return found
 

@@ -1,4 +1,4 @@
-"""The picture: any size of screen, both languages, nothing of a job reaches the terminal as it is."""
+"""The page: any size of screen, both languages, nothing of a job reaches the terminal as it is."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from allready.live.watch.full_screen import scrolled
 from allready.live.watch.keyboard import name_of
-from allready.live.watch.screen import page_of_text, picture, plain_text, short_site
+from allready.live.watch.screen import full_page, page_of_text, plain_text, short_site
 from allready.live.watch.state import Remark, WatchedJob, WatchState, lines_of, newest_attempt, remarks_on
 from allready.model import GroupMark, NodeStatus, ProcessState, RankStatus, SocketRow
 from allready.report.safe import width, wrapped
@@ -47,7 +47,7 @@ def crowd(number: int) -> WatchState:
 @settings(max_examples=40, deadline=None)
 def test_is_never_larger_than_the_screen(columns: int, lines: int, number: int, first: int) -> None:
     for language in ("en", "zh"):
-        rows = picture(
+        rows = full_page(
             crowd(number),
             language,
             columns=columns,
@@ -64,13 +64,13 @@ def test_is_never_larger_than_the_screen(columns: int, lines: int, number: int, 
 def test_a_small_screen_has_the_named_rank_first_and_scrolls_to_the_last_one() -> None:
     job = crowd(64)
     assert job.report is not None
-    seen = picture(job, "en", columns=80, lines=20, coloured=False)
+    seen = full_page(job, "en", columns=80, lines=20, coloured=False)
     rows, left = seen.lines, seen.left
     table = [row for row in rows if row.split()[:1] and row.split()[0].isdecimal()]
     assert table[0].split()[0] == "1"  # the culprit
     assert any("of 64" in row for row in rows)
     assert left == 64 - len(table)
-    last = picture(job, "en", columns=80, lines=20, first=scrolled("G", 0, left, page=10), coloured=False)
+    last = full_page(job, "en", columns=80, lines=20, first=scrolled("G", 0, left, page=10), coloured=False)
     assert last.left == 0
     assert any(row.split()[:1] == ["63"] for row in last.lines)
     assert last.ranks[0] == 1
@@ -79,8 +79,8 @@ def test_a_small_screen_has_the_named_rank_first_and_scrolls_to_the_last_one() -
 
 def test_a_narrow_screen_keeps_rank_and_place_and_drops_what_matters_least() -> None:
     job = WatchState(job=JOB, now_s=100.0, statuses=(NodeStatus(node_rank=0, time_s=100.0, ranks=(LONG,)),))
-    wide = picture(job, "en", columns=200, lines=10, coloured=False).lines
-    narrow = picture(job, "en", columns=60, lines=10, coloured=False).lines
+    wide = full_page(job, "en", columns=200, lines=10, coloured=False).lines
+    narrow = full_page(job, "en", columns=60, lines=10, coloured=False).lines
     assert "20%+180% -40%" in wide[-2]
     assert "100% 700 W" in wide[-2]
     assert "communicating (silent 7.0 s)" in wide[-2]
@@ -92,7 +92,7 @@ def test_a_narrow_screen_keeps_rank_and_place_and_drops_what_matters_least() -> 
 
 
 def test_the_chosen_row_is_marked_and_of_a_place_the_time_and_the_end_stay() -> None:
-    seen = picture(crowd(5), "en", columns=80, lines=20, chosen=2)
+    seen = full_page(crowd(5), "en", columns=80, lines=20, chosen=2)
     assert next(row for row in seen.lines if row.startswith("\x1b[7m")).split()[0].endswith("m2")
     head = "12.0 s: "
     place = f"{head}/a/very/long/path/of/somebody/train.py:10 step"
@@ -127,8 +127,8 @@ def test_chinese_has_no_english_words_of_ours() -> None:
 
 
 def test_colours_only_where_they_are_wanted() -> None:
-    assert any("\x1b[1;31m" in row for row in picture(state(culprit=1), "en", columns=80, lines=20).lines)
-    assert not any("\x1b" in row for row in picture(state(), "en", columns=80, lines=20, coloured=False).lines)
+    assert any("\x1b[1;31m" in row for row in full_page(state(culprit=1), "en", columns=80, lines=20).lines)
+    assert not any("\x1b" in row for row in full_page(state(), "en", columns=80, lines=20, coloured=False).lines)
 
 
 @given(text=st.text(max_size=300), columns=st.integers(1, 50), most=st.integers(1, 5))

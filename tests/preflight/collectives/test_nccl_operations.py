@@ -12,7 +12,7 @@ from tools.build_native import SOURCES, compiled
 from allready.model.operations import OPERATIONS
 from allready.preflight.collectives import nccl_calls
 from allready.preflight.collectives.gpu_driver import NOT_READY, DriverError, GpuDriver
-from allready.preflight.collectives.nccl_calls import SWITCH, Call, Place, bound
+from allready.preflight.collectives.nccl_calls import SWITCH, NcclCall, NcclStream, bound
 from allready.preflight.collectives.nccl_library import SIGNATURES, TYPES, Communicator, NcclError, NcclLibrary
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 
@@ -124,7 +124,7 @@ def test_every_operation_is_right_in_both_forms_and_takes_the_next_part_of_the_b
                 for rank in range(N):
                     communicator = Communicator(library=exchange, handle=rank)  # type: ignore[arg-type]
                     buffers = Buffers(torch, device, dtype, most_bytes, needs_two=True)
-                    place = Place(communicator, Driver([]).made, STREAM)
+                    place = NcclStream(communicator, Driver([]).made, STREAM)
                     one = NcclOperation(name, place, patterns[rank, dtype], rank, N, buffers, in_place=in_place)
                     starters.append(one.bind(size_bytes))
                     kinds.add(type(one._calls).__name__)
@@ -276,8 +276,8 @@ class Scripted:
 
 def _bound(scripted: Scripted, *names: str, num_parts: int, driver: Driver | None = None) -> nccl_calls.Calls:
     communicator = Communicator(library=scripted, handle=5)  # type: ignore[arg-type]
-    calls = [Call(name=n, given=4096, out=8192, count=1, numbers=(1,) if n == "ncclSend" else ()) for n in names]
-    place = Place(communicator, (driver or Driver(scripted.seen)).made, STREAM)
+    calls = [NcclCall(name=n, given=4096, out=8192, count=1, numbers=(1,) if n == "ncclSend" else ()) for n in names]
+    place = NcclStream(communicator, (driver or Driver(scripted.seen)).made, STREAM)
     return bound(place, calls, num_parts, 64)
 
 

@@ -27,6 +27,7 @@ from allready.model import (
     NameFacts,
     NetFacts,
     NodeFacts,
+    P2pStatus,
     PciGpu,
     PortHolder,
     RdmaFacts,
@@ -241,7 +242,7 @@ MACHINES: dict[str, NodeFacts] = {
         ),
     ),
     "a workstation with two cards that have no P2P, an IOMMU and ACS": node(
-        gpu=replace(gpus(2, "NVIDIA GeForce RTX 4090"), pairs=(GpuPair(a=0, b=1, p2p="gpu", level="PHB"),)),
+        gpu=replace(gpus(2, "NVIDIA GeForce RTX 4090"), pairs=(GpuPair(a=0, b=1, p2p=P2pStatus.GPU, level="PHB"),)),
         bus=BUS,
         time=TimeFacts(is_synchronized=True, services=("systemd-timesyn",)),
     ),
@@ -249,7 +250,7 @@ MACHINES: dict[str, NodeFacts] = {
         gpu=replace(
             gpus(4),
             pairs=tuple(
-                GpuPair(a=a, b=b, p2p="chipset", level="PHB")
+                GpuPair(a=a, b=b, p2p=P2pStatus.CHIPSET, level="PHB")
                 for a, b in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
             ),
         ),
@@ -257,7 +258,7 @@ MACHINES: dict[str, NodeFacts] = {
         time=TimeFacts(is_synchronized=False),
     ),
     "two processors, with GPUs beside each, a wide range of ports and chrony that tells the kernel nothing": node(
-        gpu=replace(gpus(2), pairs=(GpuPair(a=0, b=1, p2p="ok", level="SYS"),)),
+        gpu=replace(gpus(2), pairs=(GpuPair(a=0, b=1, p2p=P2pStatus.OK, level="SYS"),)),
         bus=replace(
             BUS,
             gpus=(

@@ -13,7 +13,15 @@ GIB = 2**30
 L4 = "NVIDIA L4"
 
 
-def one_node(busbw: float, *, name: str = L4, p2p: str = "ok", gpus: int = 4, lanes: int = 16, **more: Any) -> Any:
+def one_node(
+    busbw: float,
+    *,
+    name: str = L4,
+    p2p: model.P2pStatus = model.P2pStatus.OK,
+    gpus: int = 4,
+    lanes: int = 16,
+    **more: Any,
+) -> Any:
     node = healthy_node(0, 1)
     assert isinstance(node.gpu, model.GpuFacts)
     of = [
@@ -33,7 +41,7 @@ def test_pcie_is_named_with_its_generation_lanes_and_the_80_percent_line() -> No
         [hit] = check("BEN011", one_node(busbw)).hits
         assert in_english(hit.values["link"]) == f"PCIe 4 x16 (P2P) 31 GB/s, {side}"
         assert hit.culprits == model.Culprits()
-    [hit] = check("BEN011", one_node(5.0, p2p="chipset", lanes=8)).hits
+    [hit] = check("BEN011", one_node(5.0, p2p=model.P2pStatus.CHIPSET, lanes=8)).hits
     assert in_english(hit.values["link"]).startswith("PCIe 4 x8 15.5 GB/s")
     assert "4 x NVIDIA L4" in hit.evidence[0].text
 

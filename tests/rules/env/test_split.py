@@ -23,7 +23,8 @@ def test_cuts_values_where_they_differ() -> None:
 
 
 def test_gives_commands_that_a_shell_takes() -> None:
-    assert assign("A", "(unset)") == "unset A"
+    assert assign("A", None) == "unset A"
+    assert assign("A", "(unset)") == "export A='(unset)'"
     assert assign("A", "b c") == "export A='b c'"
     assert assign("A", "http://(redacted)@x") == "export A=..."
     assert exports("V", {0: "eth0", 1: "eth0"}) == [("export V=eth0", (0, 1))]

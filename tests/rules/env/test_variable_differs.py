@@ -1,6 +1,8 @@
 import pytest
 
 from allready.model import EnvFacts, FactMissing, Severity
+from allready.model.fill import phrases_of
+from allready.text.catalog import say_value
 from tests.cases import cases
 from tests.fleets import check, fleet
 from tests.rules.env.made import on_all, variables
@@ -49,6 +51,14 @@ def test_names_variable_and_node_as_gravely_as_it_is(name: str, severity: Severi
 )  # fmt: skip
 def test_lets_each_node_have_its_own(name: str) -> None:
     assert check("ENV002", fleet(3, env={1: variables(**{name: "eth7"})})).state == "clear"
+
+
+def test_a_value_may_be_the_very_text_that_stands_for_none() -> None:
+    [hit] = check("ENV002", fleet(3, env={1: variables(NCCL_ALGO="(unset)")})).hits
+    assert hit.culprits.nodes == (1,)
+    [hit] = check("ENV002", fleet(3, env={n: variables(NCCL_ALGO="(unset)") for n in (0, 1)})).hits
+    assert hit.values["command"] == "export NCCL_ALGO='(unset)'"
+    assert say_value(phrases_of(hit.values)["split"], "zh") == "(unset) [0,1], （未设置）[2]"
 
 
 def test_counts_unset_as_a_value() -> None:

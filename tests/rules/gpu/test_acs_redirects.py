@@ -2,11 +2,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import BusFacts, FactMissing, GpuFacts, GpuPair, PciGpu, Severity
+from allready.model import BusFacts, FactMissing, GpuFacts, GpuPair, P2pStatus, PciGpu, Severity
 from tests.fleets import check, commands, fleet
 from tests.rules.gpu.made_up import gpus
 
-TWO = replace(gpus(num=2), pairs=(GpuPair(a=0, b=1, p2p="ok", level="PHB"),))
+TWO = replace(gpus(num=2), pairs=(GpuPair(a=0, b=1, p2p=P2pStatus.OK, level="PHB"),))
 
 
 def bus(**changes: Any) -> BusFacts:
@@ -39,7 +39,7 @@ def test_what_looks_alike_and_is_harmless_is_clear() -> None:
         "ACS is off": (bus(redirecting=()), TWO),
         "not root": (bus(redirecting=(), num_unread=1), TWO),
         "NVLink": (bus(), linked),
-        "no P2P by PCIe": (bus(), replace(TWO, pairs=(GpuPair(a=0, b=1, p2p="gpu", level="PHB"),))),
+        "no P2P by PCIe": (bus(), replace(TWO, pairs=(GpuPair(a=0, b=1, p2p=P2pStatus.GPU, level="PHB"),))),
     }
     assert not [name for name, (of, gpu) in harmless.items() if hits(of, gpu)]
 

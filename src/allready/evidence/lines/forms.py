@@ -19,13 +19,10 @@ from allready.evidence.lines.literals import Ints, distinct
 from allready.evidence.lines.marks import WORDS
 from allready.evidence.lines.native import HashTable, Native
 
-DULL, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
+PLAIN, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
 """What a form is: of no interest; worth keeping; with NCCL's word; it may say an iteration; the usual way decides."""
 
-DULL_SEGMENTS, MARKED_SEGMENTS = 1, 2
-"""The numbers of lines of which no segment is of interest, or only for an iteration that it may say."""
-
-MOST_BYTES = 8_192
+MAX_NATIVE_BYTES = 8_192
 """A longer line, or segment, has no form in the compiled scanner."""
 
 _DIGITS = b"0123456789"
@@ -62,7 +59,7 @@ class Forms:
         self._process_hashes: HashTable | None = None
         self._numbers: dict[bytes, int] = {b"\0unknown": 0}
         self.forms: list[bytes] = 3 * [b""]  # the first one stands for lines that have none, two for segments
-        self.kinds: Kinds = np.array([APART, DULL, MARKED], np.uint8)
+        self.kinds: Kinds = np.array([APART, PLAIN, MARKED], np.uint8)
         self._pause = 0  # chunks that are not looked up
         self._next_pause = 1
         self._processes: dict[bytes, int] = {}

@@ -12,7 +12,7 @@ from allready.evidence.lines.templates import DIGIT, HEX, Ints
 
 _BYTES_BEFORE = 512
 _MAX_KEYS = 50_000
-_MAX_DULL = 10_000
+_MAX_UNINFORMATIVE = 10_000
 LINE_BYTES = 100  # what a line takes besides its text
 _KEY_BYTES = 256
 _MAX_HEAD_BYTES = 320
@@ -163,7 +163,7 @@ class LineBuffer:
 
     def _new_index(self, key: tuple[str, bytes]) -> int:
         index = self._indexes[key] = len(self._counts)
-        is_uninformative = len(self.repeats) < _MAX_DULL and _says_nothing(key[1])
+        is_uninformative = len(self.repeats) < _MAX_UNINFORMATIVE and _says_nothing(key[1])
         self._counts.append(0)
         self._mosts.append(self._max_uninformative if is_uninformative else self._limits.same_lines)
         self._repeat_of.append(-1)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from allready.evidence.lines import forms
 from allready.evidence.lines.chunk import Lines
-from allready.evidence.lines.forms import MOST_BYTES, Forms
+from allready.evidence.lines.forms import MAX_NATIVE_BYTES, Forms
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LINE_BYTES, LineBlock, LineBuffer
 from allready.evidence.lines.literals import Ints
@@ -63,12 +63,15 @@ class QuickLines:
         marked = left[~is_usual & ((kinds & forms.MARKED) != 0)]
         return Sorted(left[is_usual], marked, left[at], kept_at, kept)
 
-    def is_dull(self, line: Lines) -> bool:
+    def is_plain(self, line: Lines) -> bool:
         """Whether all segments of a very long line, or of a part of one, are of no interest."""
-        if self._native is None or line.buffer.find(b"\r", int(line.starts[0]), int(line.starts[0]) + MOST_BYTES) < 0:
+        if (
+            self._native is None
+            or line.buffer.find(b"\r", int(line.starts[0]), int(line.starts[0]) + MAX_NATIVE_BYTES) < 0
+        ):
             return False
         numbers = self._forms.of(line, np.zeros(1, np.int64))
-        return numbers is not None and int(self._forms.kinds[numbers[0]]) == forms.DULL
+        return numbers is not None and int(self._forms.kinds[numbers[0]]) == forms.PLAIN
 
     def _take(self, lines: Lines, at: Ints, numbers: Ints, kinds: npt.NDArray[np.uint8]) -> tuple[list[int], LineBlock]:
         """Count the lines `at` by form and process; those for which there is room, in order."""

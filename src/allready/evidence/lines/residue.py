@@ -16,7 +16,7 @@ from allready.signatures import table
 _NCCL = b"NCCL "
 
 
-class Hit(NamedTuple):
+class ResidueHit(NamedTuple):
     """A line worth keeping: its place among the lines searched, the part that is worth it, and how it goes on.
 
     `is_whole`: the part is the whole line.  `is_marked`: the line says an iteration.
@@ -58,7 +58,7 @@ class Reader:
 
     def read(
         self, data: bytes | bytearray, length: int, starts: Ints, *, before: int | None = None
-    ) -> tuple[list[Hit], Marks]:
+    ) -> tuple[list[ResidueHit], Marks]:
         """Everything in the lines that begin at `starts`.  `before`: leave out what begins there or behind."""
         marks = self.marker.find(data, length, starts)
         found = places_of(data, length, (_NCCL[:4],))
@@ -101,7 +101,7 @@ class Reader:
             whole = bytes(data[begin:end]).removesuffix(b"\n")
             is_short = len(whole) <= self._clip_bytes and b"\r" not in whole
             text = whole if is_short else clip(whole, place - begin, size, self._clip_bytes)
-            hits.append(Hit(line, text, block, nccl, is_short or len(text) == len(whole), marked))
+            hits.append(ResidueHit(line, text, block, nccl, is_short or len(text) == len(whole), marked))
         return hits, marks
 
 

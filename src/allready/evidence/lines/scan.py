@@ -28,7 +28,7 @@ from allready.evidence.lines.native import Native, native
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.planned import PlannedOperations
 from allready.evidence.lines.quick import QuickLines, Sorted
-from allready.evidence.lines.residue import Hit, Reader
+from allready.evidence.lines.residue import Reader, ResidueHit
 from allready.evidence.lines.streams import Streams
 from allready.evidence.lines.templates import Rows, Templates, Workspace, geometry
 from allready.model.fill import said
@@ -280,7 +280,7 @@ class _Scan:
             marked, iterations = self._marked_in(lines, known.marked, marked, iterations)
         hit_at = usual[[hit.line for hit in hits]] if hits else usual[:0]
         self._add_examples(lines, left, hit_at, known)
-        events: list[tuple[int, int, Hit | int | None]] = []
+        events: list[tuple[int, int, ResidueHit | int | None]] = []
         events += [(index, 0, iteration) for index, iteration in self._marks(marked, iterations, lines)]
         events += zip(hit_at.tolist(), itertools.repeat(1), hits)
         events += [(index, 2, None) for index in np.flatnonzero(is_long).tolist()]
@@ -302,7 +302,7 @@ class _Scan:
             both, numbers = both[order], numbers[order]
         return both, numbers
 
-    def _happen(self, events: list[tuple[int, int, Hit | int | None]], lines: Lines, known: Sorted) -> int:
+    def _happen(self, events: list[tuple[int, int, ResidueHit | int | None]], lines: Lines, known: Sorted) -> int:
         """Take in the markers, hits and long lines of a chunk, and what is kept of known forms, in their order.
 
         Returns how many of the long lines are of no interest.
@@ -401,7 +401,7 @@ class _Scan:
             self._tags[front] = tag
         return self._tags[front]
 
-    def _put(self, hit: Hit, number: int, offset: int) -> int:
+    def _put(self, hit: ResidueHit, number: int, offset: int) -> int:
         """Keep a line; the index of the repeat that it went into instead, or -1."""
         line = RawLine(number=number, offset=offset, text=hit.text)
         found = process_of(hit.text) if hit.is_nccl else None
@@ -439,7 +439,7 @@ class _Scan:
     def _pieces(self, start: int, stop: int, available: int, number: int, offset: int, num_before: int) -> bool:
         """Look at a long line piece by piece; whether there was anything of interest."""
         piece, overlap = self._limits.line_bytes, self._limits.clip_bytes
-        if self._quick is not None and self._quick.is_dull(self._one_line(start, min(stop + overlap, available))):
+        if self._quick is not None and self._quick.is_plain(self._one_line(start, min(stop + overlap, available))):
             return False
         is_kept = False
         for at in range(start, stop, piece):

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from allready.evidence.join.identity import MAX_RANKS
 from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation, origin_at
-from allready.evidence.operations.members import Group, gather_groups, gather_processes
+from allready.evidence.operations.members import LoggedGroup, gather_groups, gather_processes
 from allready.evidence.reading import OpStream
 from allready.model import Absence, GroupProgress, Position, ProcessRecord, Recorder
 
@@ -73,7 +73,7 @@ def join_operations(streams: Sequence[OpStream], processes: Sequence[ProcessReco
     return OperationsJoin(progress=tuple(progress), communicators=tuple(communicators), streams=of_process)
 
 
-def _ranks(group: Group) -> dict[int, int] | None:
+def _ranks(group: LoggedGroup) -> dict[int, int] | None:
     """Rank in the communicator -> global rank, None unless all are known and differ."""
     ranks: dict[int, int] = {}
     for rank, (process, _, _) in sorted(group.members.items()):
@@ -83,14 +83,14 @@ def _ranks(group: Group) -> dict[int, int] | None:
     return ranks if len(set(ranks.values())) == len(ranks) else None
 
 
-def _is_complete(group: Group) -> bool:
+def _is_complete(group: LoggedGroup) -> bool:
     """All ranks ended the communicator in order."""
     records = [comm for _, comm, _ in group.members.values()]
     return len(records) == group.nranks and all(c.destroyed and not c.aborted for c in records)
 
 
 def _progress(
-    group: Group, ranks: Mapping[int, int], by_rank: Mapping[int, OpStream], *, complete: bool
+    group: LoggedGroup, ranks: Mapping[int, int], by_rank: Mapping[int, OpStream], *, complete: bool
 ) -> GroupProgress:
     absent: dict[int, Absence] = {}
     positions = {rank: _position(stream) for rank, stream in by_rank.items()}
@@ -129,7 +129,7 @@ def _position(stream: OpStream) -> Position:
     )
 
 
-def _clocks(group: Group, ranks: Mapping[int, int]) -> dict[int, float] | None:
+def _clocks(group: LoggedGroup, ranks: Mapping[int, int]) -> dict[int, float] | None:
     """How far every rank's clock is ahead: all complete the communicator's start together; one host has one clock."""
     members = list(group.members.items())
     hosts = {(p.record.host, p.record.node) for _, (p, _, _) in members}

@@ -37,7 +37,7 @@ class Process(Struct):
         return self._whole[comm]
 
 
-class Group(Struct):
+class LoggedGroup(Struct):
     """One communicator over all processes: rank in it -> process, its record and its operations."""
 
     name: str
@@ -80,9 +80,9 @@ def _choose(choices: Sequence[Process], stream: OpStream) -> Process | None:
     return None
 
 
-def gather_groups(processes: Sequence[Process]) -> list[Group]:
+def gather_groups(processes: Sequence[Process]) -> list[LoggedGroup]:
     """All communicators that can be joined; sets the processes' global ranks."""
-    groups: dict[Key, Group] = {}
+    groups: dict[Key, LoggedGroup] = {}
     world = max((c.nranks for p in processes for c in p.record.comms if c.parent is None), default=0)
     for process in processes:
         pointers = {c.comm for c in process.record.comms} | set(process.streams)
@@ -95,7 +95,7 @@ def gather_groups(processes: Sequence[Process]) -> list[Group]:
             assert key is not None
             stream, comm = process.streams.get(pointer), comms[-1]
             is_whole = comm.parent is None and comm.nranks == world
-            new = Group(_name(key), comm.nranks, is_child=comm.parent is not None, is_whole=is_whole)
+            new = LoggedGroup(_name(key), comm.nranks, is_child=comm.parent is not None, is_whole=is_whole)
             group = groups.setdefault(key, new)
             old = group.members.get(comm.rank)
             if old is None or _num(old[2]) < _num(stream):
@@ -137,7 +137,7 @@ def _name(key: Key) -> str:
     return " then ".join(_name(k) for k in key if isinstance(k, tuple))
 
 
-def _set_ranks(processes: Sequence[Process], groups: Sequence[Group]) -> None:
+def _set_ranks(processes: Sequence[Process], groups: Sequence[LoggedGroup]) -> None:
     """Global ranks from communicators of the whole job; none if two processes claim one rank: it is not the whole."""
     claims: dict[int, set[int]] = {}
     for group in groups:
@@ -154,7 +154,7 @@ def _set_ranks(processes: Sequence[Process], groups: Sequence[Group]) -> None:
             process.rank = claimed
 
 
-def _join_lonely(processes: Sequence[Process], groups: list[Group]) -> None:
+def _join_lonely(processes: Sequence[Process], groups: list[LoggedGroup]) -> None:
     """Logs without Init lines: one communicator of equal size in every process, whose ranks are known otherwise."""
     lonely = [p for p in processes if p.streams and not p.record.comms]
     sizes = {s.nranks for p in lonely for s in p.streams.values()}
@@ -164,7 +164,7 @@ def _join_lonely(processes: Sequence[Process], groups: list[Group]) -> None:
         return
     if any(len(p.streams) > 1 or p.rank is None or p.rank >= nranks for p in lonely):
         return
-    group = Group("whole job", nranks, is_child=False, is_whole=True)
+    group = LoggedGroup("whole job", nranks, is_child=False, is_whole=True)
     for process in lonely:
         assert process.rank is not None
         stream = next(iter(process.streams.values()))

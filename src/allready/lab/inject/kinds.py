@@ -9,7 +9,7 @@ Layer = Literal["process", "collective", "pace", "driver"]
 Value = str | int | float
 
 
-class Kind(Struct, frozen=True):
+class FaultKind(Struct, frozen=True):
     """One kind of fault.
 
     `layer`: "process" strikes once, "collective" changes a call, "pace" comes again with every step, "driver" is done
@@ -28,40 +28,40 @@ _WHEN: dict[str, Value | None] = {"where": "step", "delay_s": 0.0}
 _CALL: dict[str, Value | None] = {"op": "", "nth": 0}
 
 _TABLE = (
-    Kind("sigstop", "process", {"duration_s": 0.0, **_WHEN}),
-    Kind("kill", "process", {"signal": "KILL", **_WHEN}),
-    Kind("exception", "process", {"message": "injected by allready lab", "where": "step"}, raises=True),
-    Kind("exit", "process", {"code": 0, "how": "orderly", "where": "step"}, raises=True),
-    Kind("abort", "process", _WHEN),
-    Kind("segfault", "process", _WHEN),
-    Kind("lock", "process", {"duration_s": 0.0, "where": "step"}),
-    Kind("gil", "process", {"duration_s": 0.0, **_WHEN}),
-    Kind("busy", "process", {"duration_s": 0.0, "where": "step"}),
-    Kind("sleep", "process", {"duration_s": 0.0, "where": "step"}),
-    Kind("save", "process", {"duration_s": 0.0, "where": "step"}),
-    Kind("read", "process", {"where": "step"}),
-    Kind("disk", "process", {"where": "step"}),
-    Kind("loader", "process", {"how": "kill", "worker": "all", **_WHEN}),
-    Kind("oom", "process", {"limit_bytes": 64 << 20, "where": "step"}),
-    Kind("skip", "collective", {**_CALL, "count": 1}),
-    Kind("swallow", "collective", {**_CALL, "count": 1}),
-    Kind("extra", "collective", _CALL),
-    Kind("swap", "collective", _CALL),
-    Kind("shape", "collective", {**_CALL, "elements": -1, "factor": 0.0}),
-    Kind("dtype", "collective", _CALL),
-    Kind("root", "collective", {**_CALL, "root": -1}),
-    Kind("splits", "collective", _CALL),
-    Kind("peer", "collective", _CALL),
-    Kind("tag", "collective", _CALL),
-    Kind("slow", "pace", {"percent": 0.0, "ms": 0.0, "how": "sleep", "steps": 0}, allows_all=True),
-    Kind("slow_loader", "pace", {"ms": None, "steps": 0}, allows_all=True),
-    Kind("rotate", "pace", {"ms": None, "how": "sleep", "steps": 0}, allows_all=True),
-    Kind("gc_pause", "pace", {"every": 5, "objects": 300_000, "steps": 0}, allows_all=True),
-    Kind("quota", "process", {"percent": 20.0, "where": "step"}),
-    Kind("pulses", "driver", {"stop_ms": 200.0, "period_ms": 1000.0, "duration_s": 0.0}),
-    Kind("neighbour", "driver", {"processes": 2, "duration_s": 0.0}),
+    FaultKind("sigstop", "process", {"duration_s": 0.0, **_WHEN}),
+    FaultKind("kill", "process", {"signal": "KILL", **_WHEN}),
+    FaultKind("exception", "process", {"message": "injected by allready lab", "where": "step"}, raises=True),
+    FaultKind("exit", "process", {"code": 0, "how": "orderly", "where": "step"}, raises=True),
+    FaultKind("abort", "process", _WHEN),
+    FaultKind("segfault", "process", _WHEN),
+    FaultKind("lock", "process", {"duration_s": 0.0, "where": "step"}),
+    FaultKind("gil", "process", {"duration_s": 0.0, **_WHEN}),
+    FaultKind("busy", "process", {"duration_s": 0.0, "where": "step"}),
+    FaultKind("sleep", "process", {"duration_s": 0.0, "where": "step"}),
+    FaultKind("save", "process", {"duration_s": 0.0, "where": "step"}),
+    FaultKind("read", "process", {"where": "step"}),
+    FaultKind("disk", "process", {"where": "step"}),
+    FaultKind("loader", "process", {"how": "kill", "worker": "all", **_WHEN}),
+    FaultKind("oom", "process", {"limit_bytes": 64 << 20, "where": "step"}),
+    FaultKind("skip", "collective", {**_CALL, "count": 1}),
+    FaultKind("swallow", "collective", {**_CALL, "count": 1}),
+    FaultKind("extra", "collective", _CALL),
+    FaultKind("swap", "collective", _CALL),
+    FaultKind("shape", "collective", {**_CALL, "elements": -1, "factor": 0.0}),
+    FaultKind("dtype", "collective", _CALL),
+    FaultKind("root", "collective", {**_CALL, "root": -1}),
+    FaultKind("splits", "collective", _CALL),
+    FaultKind("peer", "collective", _CALL),
+    FaultKind("tag", "collective", _CALL),
+    FaultKind("slow", "pace", {"percent": 0.0, "ms": 0.0, "how": "sleep", "steps": 0}, allows_all=True),
+    FaultKind("slow_loader", "pace", {"ms": None, "steps": 0}, allows_all=True),
+    FaultKind("rotate", "pace", {"ms": None, "how": "sleep", "steps": 0}, allows_all=True),
+    FaultKind("gc_pause", "pace", {"every": 5, "objects": 300_000, "steps": 0}, allows_all=True),
+    FaultKind("quota", "process", {"percent": 20.0, "where": "step"}),
+    FaultKind("pulses", "driver", {"stop_ms": 200.0, "period_ms": 1000.0, "duration_s": 0.0}),
+    FaultKind("neighbour", "driver", {"processes": 2, "duration_s": 0.0}),
 )
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _TABLE}
+KINDS: Mapping[str, FaultKind] = {kind.name: kind for kind in _TABLE}
 """Name of a fault in a rank -> what it is."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {

@@ -11,7 +11,7 @@ from msgspec import Struct
 from allready.errors import UsageError
 from allready.lab.faults import FAULTS, Fault, from_mapping
 from allready.lab.faults.catalog import parameters
-from allready.lab.inject.kinds import CHOICES, CHOICES_OF, KINDS, Kind, Value
+from allready.lab.inject.kinds import CHOICES, CHOICES_OF, KINDS, FaultKind, Value
 from allready.text.usage import did_you_mean
 
 HOOK = Path(__file__).with_name("hook")
@@ -107,7 +107,7 @@ def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int
     return FaultPlan(rank_faults=tuple(in_ranks), net_faults=tuple(in_net), step_of=step_of, seed=seed)
 
 
-def usage(kind: Kind) -> str:
+def usage(kind: FaultKind) -> str:
     """The parameters of a fault in one line, as `lab.faults.catalog.usage` writes them."""
     words = [f"rank=N{'|all' if kind.allows_all else ''}", "step=N"]
     for name, default in kind.parameters.items():
@@ -156,7 +156,7 @@ def rank_fault(number: int, kind_name: str, given: Mapping[str, Any]) -> RankFau
     return RankFault(id=number, kind=kind_name, rank=rank, step=int(step_text), at=at, values=read)
 
 
-def _read(kind: Kind, name: str, value: Any, refuse: Callable[[str], UsageError]) -> Value:
+def _read(kind: FaultKind, name: str, value: Any, refuse: Callable[[str], UsageError]) -> Value:
     default = kind.parameters[name]
     choices = CHOICES_OF.get((kind.name, name)) or CHOICES.get(name)
     if value is None:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from statistics import fmean, median
 
 from allready.live.monitor.pace import PaceBook
-from allready.live.monitor.pace_lines import Line
+from allready.live.monitor.pace_lines import PaceLine
 from allready.model import JobCourse, Lag, NodeStatus, RankCourse
 
 SAMPLE_S = 1.0
@@ -79,7 +79,7 @@ class CourseBook:
             if len(self._points) > MAX_POINTS:
                 self._thin()
 
-    def _take_piece(self, line: Line, calls: int) -> bool:
+    def _take_piece(self, line: PaceLine, calls: int) -> bool:
         """One more point, of whole iterations that took `SAMPLE_S` together; False where there is none yet."""
         at = bisect_left(line.created, self._at_s + self._sample_s)
         if at >= len(line.seqs):

@@ -8,14 +8,14 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 
-from allready.live.monitor.pace_lines import Line
+from allready.live.monitor.pace_lines import PaceLine
 
 MAX_OPERATIONS = 200
 """The last ones of a group at which this is looked at."""
 MAX_OTHERS = 8
 """Members with whom a late one is compared."""
 
-Lines = Mapping[str, Mapping[int, Line]]
+Lines = Mapping[str, Mapping[int, PaceLine]]
 
 
 def own_shares(
@@ -74,7 +74,7 @@ def _free_s(groups: Lines, offsets_s: Mapping[int, float], rank: int, before_s: 
     return complete_s if complete_s <= before_s else last_s  # it did not wait for it
 
 
-def _created(line: Line, seq: int) -> float:
+def _created(line: PaceLine, seq: int) -> float:
     at = line.place_of(seq)
     assert at is not None
     return line.created[at]

@@ -19,7 +19,7 @@ from allready.judging.sequence import numbered
 from allready.judging.shifts import call_shift
 from allready.live.digests import UNKNOWN, call_of, differ, is_same_operation, name_of, root_of
 from allready.live.monitor.own_work import MAX_OTHERS, own_shares
-from allready.live.monitor.pace_lines import Line
+from allready.live.monitor.pace_lines import PaceLine
 from allready.model import CallShift, Lag, Mismatch, NodeStatus, Operation, PaceSample, Recorder
 
 WINDOW_S = 30.0
@@ -61,7 +61,7 @@ class Leading(Struct, frozen=True, kw_only=True):
     group: str
     title: str
     rank: int
-    line: Line
+    line: PaceLine
     calls: int | None
 
 
@@ -69,7 +69,7 @@ class _Group(Struct):
     members: tuple[int, ...] = ()
     label: str = ""
     generation: int = 0
-    lines: dict[int, Line] = {}
+    lines: dict[int, PaceLine] = {}
     reference: dict[int, int] = {}  # number -> the digest that came first
     first_odd: int | None = None
     mismatch: Mismatch | None = None
@@ -154,7 +154,7 @@ class PaceBook:
             return
         line = group.lines.get(sample.rank)
         if line is None:
-            line = group.lines[sample.rank] = Line()
+            line = group.lines[sample.rank] = PaceLine()
             self._num_lines += 1
         most = max(4 * MIN_OPERATIONS, min(self._most_operations, MAX_KEPT // 2 // self._num_lines))
         fresh = line.add(sample, most)
@@ -261,7 +261,7 @@ class PaceBook:
                 found.append(lag)
         return tuple(found)
 
-    def _lag(self, name: str, title: str, lines: Mapping[int, Line], recent_s: float) -> Lag | None:
+    def _lag(self, name: str, title: str, lines: Mapping[int, PaceLine], recent_s: float) -> Lag | None:
         common = set.intersection(*(set(line.seqs) for line in lines.values()))
         if len(common) < MIN_OPERATIONS:
             return None
@@ -382,7 +382,7 @@ def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
     return replace(mismatch, missing=missing, is_by_digest=True)
 
 
-def _period_s(line: Line) -> float | None:
+def _period_s(line: PaceLine) -> float | None:
     """How long one iteration of the loop takes."""
     period = _period_of(line.digests)
     if period is None or line.seqs[-1] == line.seqs[0]:

@@ -11,7 +11,7 @@ BACKWARDS_S = 0.001
 """Creation times grow with the numbers; more than this the other way tells of another group of the same name."""
 
 
-class Line:
+class PaceLine:
     """One rank in one group.  Numbers grow; creation times are on the clock of the rank's node.
 
     `generation`: as in the sample that was reported last.  `is_mixed`: the numbers of two recorders run through each

@@ -10,7 +10,7 @@ from allready.errors import AllreadyError, DeadlineExceeded
 from allready.facts.tasks import Task
 from allready.live.watch.keyboard import Keyboard, Screen
 from allready.live.watch.saved_stacks import stacks_in
-from allready.live.watch.screen import Picture, page_of_text, picture
+from allready.live.watch.screen import Page, full_page, page_of_text
 from allready.live.watch.state import Remark
 from allready.live.watch.view import Poller, View
 from allready.text.ui import ui
@@ -62,7 +62,7 @@ class _Desk:
         self._first = 0
         self._page: tuple[str, tuple[str, ...]] | None = None
         self._page_first = 0
-        self._shown = Picture([])
+        self._shown = Page([])
         self._lines = 24
 
     def take_answers(self) -> bool:
@@ -94,7 +94,7 @@ class _Desk:
         poller = self._poller
         problem = poller.problem and ui("watch.old", self._language, age=f"{poller.age_s():.0f}", why=poller.problem)
         for _ in range(2):  # a second time where the chosen row was outside
-            self._shown = picture(
+            self._shown = full_page(
                 poller.newest,
                 self._language,
                 columns=columns,
@@ -165,7 +165,7 @@ def scrolled(key: str, first: int, left: int, *, page: int) -> int:
 
 
 class _Work:
-    """What keys ask for, one at a time, beside the picture."""
+    """What keys ask for, one at a time, beside the page."""
 
     def __init__(self, view: View, language: str) -> None:
         self._view = view

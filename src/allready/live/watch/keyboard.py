@@ -84,7 +84,7 @@ def name_of(part: bytes) -> str:
 
 
 class Screen:
-    """The alternate screen of a terminal; `show` paints a whole picture."""
+    """The alternate screen of a terminal; `show` paints a whole page."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

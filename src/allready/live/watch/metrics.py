@@ -84,17 +84,37 @@ def _verdict(report: Report, job: str, node_of: Mapping[int, int]) -> Iterator[s
         yield from metric("culprit", "A rank, or a whole node, at fault; always 1", rows)
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """GET /metrics, and nothing else."""
+
+    timeout = REQUEST_S
+    server: "_Server"
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(404)
+            return
+        body = self.server.text().encode()
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """A line per scrape is of no use."""
+
+
 class _Server(ThreadingHTTPServer):
     """At most `MAX_CONNECTIONS` at a time; a client that goes away is ignored."""
 
     daemon_threads = True
 
-    def __init__(
-        self, family: socket.AddressFamily, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]
-    ) -> None:
+    def __init__(self, family: socket.AddressFamily, address: tuple[str, int], text: Callable[[], str]) -> None:
         self.address_family = family
+        self.text = text
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        super().__init__(address, handler)
+        super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
         """As the base class, without asking the resolver for our own name."""
@@ -121,29 +141,11 @@ class MetricsServer:
     """Serves `text()` at http://HOST:PORT/metrics from threads of its own; `close` ends them."""
 
     def __init__(self, text: Callable[[], str], *, port: int, host: str = "127.0.0.1") -> None:
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = REQUEST_S
-
-            def do_GET(self) -> None:
-                if self.path.partition("?")[0] != "/metrics":
-                    self.send_error(404)
-                    return
-                body = text().encode()
-                self.send_response(200)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                """A line per scrape is of no use."""
-
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         except UnicodeError as error:
             raise OSError(f"no address: {host}") from error
-        self._server = _Server(family, (host, port), Handler)
+        self._server = _Server(family, (host, port), text)
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="allready-metrics", daemon=True)
         self._thread.start()

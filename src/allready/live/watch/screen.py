@@ -1,4 +1,4 @@
-"""A state of the job as text: the aligned table for a pipe, and the picture for a screen of any size."""
+"""A state of the job as text: the aligned table for a pipe, and the page for a screen of any size."""
 
 from collections.abc import Sequence
 
@@ -103,7 +103,7 @@ def plain_text(state: WatchState, language: str, *, encoding: str = "utf-8") -> 
     return "".join(encodable(line, encoding) + "\n" for line in (*head_lines(state, language), *body))
 
 
-class Picture(Struct, frozen=True):
+class Page(Struct, frozen=True):
     """Lines for the screen; `ranks`: of all rows, in their order, of which `num_shown` from `first` on are seen."""
 
     lines: list[str]
@@ -119,7 +119,7 @@ class Picture(Struct, frozen=True):
 
 def page_of_text(
     title: str, text: Sequence[str], foot: str, *, columns: int, lines: int, first: int, coloured: bool, encoding: str
-) -> Picture:
+) -> Page:
     """A text in place of the table, from its line `first` on."""
     rows = [part for one in text for part in wrapped(plain(one, most=1000), columns, most=8) or [""]]
     room = max(0, lines - 3)
@@ -132,10 +132,10 @@ def page_of_text(
         (shorten(foot, columns), "dim"),
     ]
     made = [_styled(encodable(row, encoding), kind, coloured) for row, kind in every[:lines]]
-    return Picture(made, tuple(range(len(rows))), first, len(shown))
+    return Page(made, tuple(range(len(rows))), first, len(shown))
 
 
-def picture(
+def full_page(
     state: WatchState,
     language: str,
     *,
@@ -147,7 +147,7 @@ def picture(
     problem: str = "",
     coloured: bool = True,
     encoding: str = "utf-8",
-) -> Picture:
+) -> Page:
     """The state for a screen, exactly as large as that at most.
 
     Ranks that the verdict names come first where not all have room.
@@ -196,7 +196,7 @@ def picture(
         body.append((shorten(more, columns), "dim"))
     every = [*top, *body, *foot][:lines]
     made = [_styled(encodable(text, encoding), kind, coloured) for text, kind in every]
-    return Picture(made, tuple(line.rank for line in rows), first, len(shown))
+    return Page(made, tuple(line.rank for line in rows), first, len(shown))
 
 
 def _cut(text: str, column: int, wide: int, head: str) -> str:

@@ -123,7 +123,7 @@ class _Part:
                 process.start(module, environ, orders)
             except OSError as error:
                 process.error = said("the process cannot be started: {error}", error=error)
-                self._report(rank, "gone", **wire.told(process.error))
+                self._report(rank, "gone", **wire.as_fields(process.error))
 
     async def serve(self) -> tuple[str, Any] | None:
         publisher = asyncio.create_task(self._publish())
@@ -255,7 +255,7 @@ class _Part:
 
     def _take_end(self, local_rank: int) -> None:
         process = self.ranks[local_rank]
-        words = wire.told(process.error or "")
+        words = wire.as_fields(process.error or "")
         self._report(process.rank, "gone", exit_code=process.exit_code, signal=process.signal_name, **words)
 
     def _sample_positions(self) -> tuple[SweepPosition, ...]:

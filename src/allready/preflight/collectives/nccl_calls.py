@@ -31,7 +31,7 @@ _SHAPES = {
 """`enum shape` of `nccl_calls.c`."""
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class NcclCall(Struct, frozen=True, kw_only=True):
     """One call; of GroupStart and GroupEnd only the name counts."""
 
     name: str
@@ -45,7 +45,7 @@ class Call(Struct, frozen=True, kw_only=True):
     """What follows the type: operation, root, peer."""
 
 
-class Place(NamedTuple):
+class NcclStream(NamedTuple):
     """Where calls go."""
 
     communicator: Communicator
@@ -117,7 +117,7 @@ def _loaded(path: str) -> Any:
     return library
 
 
-def bound(place: Place, calls: Sequence[Call], num_parts: int, step_bytes: int) -> Calls:
+def bound(place: NcclStream, calls: Sequence[NcclCall], num_parts: int, step_bytes: int) -> Calls:
     """An operation that is these calls, by turns on `num_parts` parts that are `step_bytes` apart."""
     library = None if os.environ.get(SWITCH) else _loaded(str(LIBRARY))
     kind = _Interpreted if library is None else functools.partial(_Compiled, library)
@@ -127,7 +127,7 @@ def bound(place: Place, calls: Sequence[Call], num_parts: int, step_bytes: int) 
 class _Bound(abc.ABC):
     """What both have: where it stands, and what a code means."""
 
-    def __init__(self, place: Place, calls: Sequence[Call], num_parts: int, step_bytes: int) -> None:
+    def __init__(self, place: NcclStream, calls: Sequence[NcclCall], num_parts: int, step_bytes: int) -> None:
         self._place, self._calls, self._num_parts, self._step_bytes = place, calls, num_parts, step_bytes
         self._first: _Bound = self  # what is waited for before others are timed
 
@@ -141,12 +141,12 @@ class _Bound(abc.ABC):
         place = self._place
         self._restart()
         with place.driver.captured(place.stream, lambda: self.repeat(count)) as graph:
-            found = self._alike([Call(name=_LAUNCH, given=graph)])
+            found = self._alike([NcclCall(name=_LAUNCH, given=graph)])
             found._first = self  # noqa: SLF001 - of the same class
             yield found
 
     @abc.abstractmethod
-    def _alike(self, calls: Sequence[Call]) -> Self:
+    def _alike(self, calls: Sequence[NcclCall]) -> Self:
         """Other calls in the same place and way, without parts."""
 
     def _check(self, code: int) -> None:
@@ -175,7 +175,9 @@ class _Bound(abc.ABC):
 class _Compiled(_Bound):
     """By `nccl_calls.c`."""
 
-    def __init__(self, library: Any, place: Place, calls: Sequence[Call], num_parts: int, step_bytes: int) -> None:
+    def __init__(
+        self, library: Any, place: NcclStream, calls: Sequence[NcclCall], num_parts: int, step_bytes: int
+    ) -> None:
         super().__init__(place, calls, num_parts, step_bytes)
         self._library = library
         communicator, stream = place.communicator, place.stream
@@ -205,7 +207,7 @@ class _Compiled(_Bound):
     def _restart(self) -> None:
         self._work.num_done = 0
 
-    def _alike(self, calls: Sequence[Call]) -> Self:
+    def _alike(self, calls: Sequence[NcclCall]) -> Self:
         return type(self)(self._library, self._place, calls, 1, 0)
 
     def _start(self, count: int) -> int:
@@ -215,7 +217,7 @@ class _Compiled(_Bound):
 class _Interpreted(_Bound):
     """By Python, where nothing was compiled."""
 
-    def __init__(self, place: Place, calls: Sequence[Call], num_parts: int, step_bytes: int) -> None:
+    def __init__(self, place: NcclStream, calls: Sequence[NcclCall], num_parts: int, step_bytes: int) -> None:
         super().__init__(place, calls, num_parts, step_bytes)
         self._end = place.communicator.handle, ctypes.c_void_p(place.stream)
         self._made = [(self._function(call.name), call) for call in calls]
@@ -244,7 +246,7 @@ class _Interpreted(_Bound):
     def _restart(self) -> None:
         self._num_done = 0
 
-    def _alike(self, calls: Sequence[Call]) -> Self:
+    def _alike(self, calls: Sequence[NcclCall]) -> Self:
         return type(self)(self._place, calls, 1, 0)
 
     def _start(self, count: int) -> int:
@@ -257,7 +259,7 @@ class _Interpreted(_Bound):
         return 0
 
 
-def _arguments(call: Call, shift: int, end: tuple[Any, ...]) -> tuple[Any, ...]:
+def _arguments(call: NcclCall, shift: int, end: tuple[Any, ...]) -> tuple[Any, ...]:
     """As nccl.h has them."""
     shape = _SHAPES[call.name]
     if shape == _SHAPES["ncclGroupStart"]:

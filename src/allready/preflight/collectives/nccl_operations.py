@@ -7,7 +7,7 @@ read from the GPU's cache again and again.
 from collections.abc import Callable
 from typing import Any
 
-from allready.preflight.collectives.nccl_calls import Call, Calls, Place, bound
+from allready.preflight.collectives.nccl_calls import Calls, NcclCall, NcclStream, bound
 from allready.preflight.collectives.nccl_library import SUM, TYPES
 from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 
@@ -21,7 +21,15 @@ class NcclOperation(RankOperation):
     """One operation in one of its two forms."""
 
     def __init__(
-        self, name: str, place: Place, pattern: Pattern, rank: int, world_size: int, buffers: Buffers, *, in_place: bool
+        self,
+        name: str,
+        place: NcclStream,
+        pattern: Pattern,
+        rank: int,
+        world_size: int,
+        buffers: Buffers,
+        *,
+        in_place: bool,
     ) -> None:
         super().__init__(name, None, None, pattern, rank, world_size, buffers, in_place=in_place)
         self._place = place
@@ -54,7 +62,7 @@ class NcclOperation(RankOperation):
         """Make sure that nothing went wrong in the communicator's background."""
         self._place.communicator.check()
 
-    def _calls_of(self, given: int, out: int, count: int) -> list[Call]:
+    def _calls_of(self, given: int, out: int, count: int) -> list[NcclCall]:
         """NCCL's functions for the first part of the buffers."""
         dtype = TYPES[self._buffers.dtype_name]
         numbers = {
@@ -67,17 +75,17 @@ class NcclOperation(RankOperation):
         if numbers is None:
             return self._exchange(given, out, count, dtype)
         name = f"nccl{self.operation.nccl_name}"
-        return [Call(name=name, given=given, out=out, count=count, dtype=dtype, numbers=numbers)]
+        return [NcclCall(name=name, given=given, out=out, count=count, dtype=dtype, numbers=numbers)]
 
-    def _exchange(self, given: int, out: int, count: int, dtype: int) -> list[Call]:
+    def _exchange(self, given: int, out: int, count: int, dtype: int) -> list[NcclCall]:
         """Sends and receives as one group: with every rank, or to the next one from the one before."""
         n, rank, step = self._world_size, self._rank, count * self._buffers.item_bytes
         is_ring = self.operation.name == "sendrecv"
         sends = [(0, (rank + 1) % n)] if is_ring else [(peer * step, peer) for peer in range(n)]
         receives = [(0, (rank - 1) % n)] if is_ring else sends
         return [
-            Call(name="ncclGroupStart"),
-            *(Call(name="ncclSend", given=given + at, count=count, dtype=dtype, numbers=(p,)) for at, p in sends),
-            *(Call(name="ncclRecv", given=out + at, count=count, dtype=dtype, numbers=(p,)) for at, p in receives),
-            Call(name="ncclGroupEnd"),
+            NcclCall(name="ncclGroupStart"),
+            *(NcclCall(name="ncclSend", given=given + at, count=count, dtype=dtype, numbers=(p,)) for at, p in sends),
+            *(NcclCall(name="ncclRecv", given=out + at, count=count, dtype=dtype, numbers=(p,)) for at, p in receives),
+            NcclCall(name="ncclGroupEnd"),
         ]

@@ -21,7 +21,7 @@ from allready.model.operations import OPERATIONS, SWEEPS
 from allready.preflight.collectives.gpu_driver import GpuDriver
 from allready.preflight.collectives.local import measure
 from allready.preflight.collectives.meetings import Meetings
-from allready.preflight.collectives.nccl_calls import Place
+from allready.preflight.collectives.nccl_calls import NcclStream
 from allready.preflight.collectives.nccl_library import Communicator, NcclLibrary
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 from allready.preflight.collectives.operations import BOTH_FORMS, Buffers, Pattern, RankOperation
@@ -228,7 +228,7 @@ class TorchRank:
             has_both = name in BOTH_FORMS and orders.is_bench
             return RankOperation(*given), RankOperation(*given, in_place=True) if has_both else None
         stream = int(self.torch.cuda.current_stream(self.device).cuda_stream)
-        place = Place(self.communicator, GpuDriver.loaded(), stream)
+        place = NcclStream(self.communicator, GpuDriver.loaded(), stream)
         usual = OPERATIONS[name].in_place
         one, other = (
             NcclOperation(name, place, pattern, rank, world_size, buffers, in_place=in_place)

@@ -18,7 +18,7 @@ import msgspec
 
 from allready.model import Phrase
 from allready.model.fill import in_english
-from allready.preflight.collectives.wire import POSITION, RankOrders, told
+from allready.preflight.collectives.wire import POSITION, RankOrders, as_fields
 from allready.proc.cell import CellWriter
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
@@ -93,7 +93,7 @@ class RankSide:
 
         self.send("entered", stage=name, number=os.getpid())
         yield note
-        self.send("finished", stage=name, **told(detail[0]))
+        self.send("finished", stage=name, **as_fields(detail[0]))
 
     def run(self, stages: dict[str, Callable[[Note], None]]) -> NoReturn:
         """Do the ordered stages; report how it ends; end the process.  Never returns."""
@@ -104,12 +104,12 @@ class RankSide:
                 with self.stage(name) as note:
                     stages[name](note)
         except WrongResultError as error:
-            self.send("wrong", stage=name, **told(error.words), num_errors=1)
+            self.send("wrong", stage=name, **as_fields(error.words), num_errors=1)
         except BaseException as error:  # noqa: BLE001 - reported, then this process ends
             traceback.print_exc()
             is_unreachable = isinstance(error, StoreUnreachableError)
             words = error.words if isinstance(error, StoreUnreachableError) else last_line(error)
-            self.send("error", stage=name, **told(words), stack=frames(error), is_store_unreachable=is_unreachable)
+            self.send("error", stage=name, **as_fields(words), stack=frames(error), is_store_unreachable=is_unreachable)
             self._end(1)
         self.send("done")
         while self._control.readline():  # stay: an early end would appear as a lost connection to the others

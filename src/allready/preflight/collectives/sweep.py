@@ -26,7 +26,7 @@ from allready.model.operations import Operation
 from allready.preflight.collectives.budget import SweepBudget
 from allready.preflight.collectives.nccl_calls import Calls
 from allready.preflight.collectives.rank_side import RankSide
-from allready.preflight.collectives.wire import told
+from allready.preflight.collectives.wire import as_fields
 
 # A single operation, waited for, seems to take up to ten times as long as one of many (the wait, ranks out of step), so
 # these are far above what they are meant for.  One mark within 20 operations of 40 us made them 4 % slower (4 x H200).
@@ -140,7 +140,7 @@ class Sweep:
             time_s=form.time_s,
             iterations=len(form.times_s),
             num_errors=form.num_errors,
-            **told(form.words or (other.words if other is not None else "")),
+            **as_fields(form.words or (other.words if other is not None else "")),
             **self._single(form, other),
             **({} if other is None else {"other_time_s": other.time_s, "other_errors": other.num_errors}),
         )

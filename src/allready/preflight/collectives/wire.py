@@ -89,7 +89,7 @@ class RunMessage(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
 
 
-def told(words: str | Phrase) -> dict[str, Any]:
+def as_fields(words: str | Phrase) -> dict[str, Any]:
     """The fields of a `RankLine` that have these words."""
     return {"text": in_english(words), "said": words if isinstance(words, Phrase) else None}
 

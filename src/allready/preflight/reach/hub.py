@@ -118,7 +118,7 @@ async def _send_plans(
         if r not in gathered.endpoints:
             continue
         partners = tuple(p if p in gathered.endpoints else None for p in column)
-        plan = wire.Plan(
+        plan = wire.ReachPlan(
             partners=partners,
             offers={p: gathered.endpoints[p].offers for p in partners if p is not None},
             limit_s=limit_s,

@@ -94,7 +94,7 @@ async def _probe_and_answer(
             if kind == "reach.done":
                 return
             if kind == "reach.plan" and probing is None:
-                plan = convert(body, wire.Plan)
+                plan = convert(body, wire.ReachPlan)
                 wait_s += plan.limit_s
                 slot_s = min(LAST_BURST_S, MAX_LAST_BURSTS_S / max(1, len(plan.partners)))
                 probing = asyncio.ensure_future(_probe(node.node_rank, opening, report, plan, probes, speaker))
@@ -148,7 +148,7 @@ async def _probe(
     own_rank: int,
     opening: wire.Opening,
     report: wire.EndpointReport,
-    plan: wire.Plan,
+    plan: wire.ReachPlan,
     probes: list[tuple[int, PartnerProbe]],
     speaker: Narrator | None,
 ) -> wire.Result:

@@ -110,7 +110,7 @@ class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
     phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `why` says, as data
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ReachPlan(msgspec.Struct, frozen=True, kw_only=True):
     """reach.plan: one node's partners round by round, and what these opened."""
 
     partners: tuple[int | None, ...]

@@ -58,6 +58,18 @@
     for (var node = target; node; node = node.parentElement) { if (node.tagName === "DETAILS") { node.open = true; } }
     if (target) { target.scrollIntoView(); }
   }
+  each(".scroll.wide", function (box) {  // where it does not fit, begin at the fault, and keep the names in sight
+    var onset = box.querySelector("line.onset"), space = box.clientWidth, svg = box.querySelector("svg");
+    box.addEventListener("scroll", function () {
+      var shift = box.scrollLeft * svg.viewBox.baseVal.width / svg.clientWidth;
+      Array.prototype.forEach.call(svg.querySelectorAll("text[class^='l-']"), function (name) {
+        name.setAttribute("transform", "translate(" + shift + " 0)");
+      });
+    });
+    if (onset && box.scrollWidth > space) {
+      box.scrollLeft += onset.getBoundingClientRect().left - box.getBoundingClientRect().left - 0.4 * space;
+    }
+  });
   window.addEventListener("hashchange", openTarget);
   openTarget();
   var opened = [];

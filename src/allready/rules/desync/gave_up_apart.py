@@ -51,9 +51,9 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     `grep -B 3 "Error" LOG`: compare the last frames of your own files over all ranks.
     ## When it is harmless
     In a pipeline, ranks of different stages wait at different places when any rank is missing: sends and receives are
-    compared only where one got data of another size, or where every rank of the job waited in vain, some in sends (or
-    receives) that no other rank answers, the others in a collective.  Then no rank is accused: the other half may be
-    the one that is missing.
+    compared only where one got data of another size, or where every rank of the job waited until its timeout, some in
+    sends (or receives) that no other rank answers, the others in a collective.  Then no rank is accused: the other half
+    may be the one that is missing.
     """
     ended = [d for d in run.deaths if not d.earlier and not (d.by_launcher and d.kind != "exception")]
     places = _places(run, ended)

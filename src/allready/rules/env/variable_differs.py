@@ -1,8 +1,9 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
-from allready.judging.node_split import UNSET, assign, cut, differing
+from allready.judging.node_split import assign, cut, differing, unset
 from allready.judging.registry import Applies, Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import on_nodes
 from allready.model import EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity, World
 from allready.rules.env._variables import comparable, severity_of
@@ -53,7 +54,7 @@ def variable_differs(env: PerNode[EnvFacts], world: World) -> Iterator[Hit]:
     ]
     differing_names.sort(key=lambda item: (-item[0].weight, item[1]))
     for severity, name in differing_names[:MAX_HITS]:
-        found = {node: values[name].get(node, UNSET) for node in env}
+        found = {node: values[name].get(node) for node in env}
         split = Split.by(found, num_members=world.num_nodes)
         odd = split.outliers()
         wanted = split.groups[:1] if odd else split.groups[:3]
@@ -61,7 +62,11 @@ def variable_differs(env: PerNode[EnvFacts], world: World) -> Iterator[Hit]:
             found,
             "environment",
             num_nodes=world.num_nodes,
-            texts={n: f"{name}={cut([value], 400)[0]}" for n, value in found.items()},
+            texts={
+                n: said("{name}=(unset)", name=name) if value is None else f"{name}={cut([value], 400)[0]}"
+                for n, value in found.items()
+            },
+            without=unset,
             severity=severity,
             variables=(name,),
             name=name,

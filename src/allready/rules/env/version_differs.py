@@ -3,8 +3,9 @@ from collections.abc import Iterator, Mapping
 
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
-from allready.judging.node_split import MISSING, differing
+from allready.judging.node_split import differing
 from allready.judging.registry import Applies, Layer, Rule
+from allready.judging.stated import said
 from allready.judging.values import nccl_nodes
 from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, SoftwareFacts
 
@@ -55,35 +56,38 @@ def version_differs(software: PerNode[SoftwareFacts], case: Analysis) -> Iterato
     """
     launch, gpu = case.facts(LaunchFacts), case.facts(GpuFacts)
     for name in sorted({name for facts in software.values() for name in facts.versions}):
-        versions = {node: facts.versions.get(name) or MISSING for node, facts in software.items()}
+        versions = {node: facts.versions.get(name) or None for node, facts in software.items()}
         yield from _compare(name, versions, _severity(name, versions, launch, gpu), case.world.num_nodes)
     drivers = {node: facts.driver_version for node, facts in gpu.items() if facts.driver_version}
     num_without = sum(not facts.driver_version for facts in gpu.values())
     yield from _compare(DRIVER, drivers, ALWAYS[DRIVER], case.world.num_nodes - num_without)
 
 
-def _compare(name: str, versions: Mapping[int, str], severity: Severity, num_nodes: int) -> Iterator[Hit]:
+def _compare(name: str, versions: Mapping[int, str | None], severity: Severity, num_nodes: int) -> Iterator[Hit]:
     split = Split.by(versions, num_members=num_nodes)
-    candidates = [v for v, _ in split.groups if v != MISSING]
-    is_clear = split.outliers() and split.groups[0][0] != MISSING
+    candidates = [v for v, _ in split.groups if v is not None]
+    is_clear = split.outliers() and split.groups[0][0] is not None
     yield from differing(
         versions,
         name,
         num_nodes=num_nodes,
         severity=severity,
         variables=(name,),
+        texts={n: said("(missing)") if version is None else version for n, version in versions.items()},
         name=name,
         target=candidates[0] if is_clear else " | ".join(candidates[:3]),
         command=COMPARE.get(name, f"python -m pip show {name}"),
     )
 
 
-def _severity(name: str, versions: Mapping[int, str], launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts]) -> Severity:
+def _severity(
+    name: str, versions: Mapping[int, str | None], launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts]
+) -> Severity:
     if name == "nccl":
         return Severity.BLOCKER if nccl_nodes(versions, launch, gpu) else Severity.WARNING
     if name in {"python", "numpy"}:
         parts = 2 if name == "python" else 1
-        coarse = {tuple(re.split(r"[.+]", v)[:parts]) for v in versions.values()}
+        coarse = {v and tuple(re.split(r"[.+]", v)[:parts]) for v in versions.values()}
         differs, same = (Severity.ERROR, Severity.WARNING) if name == "python" else (Severity.WARNING, Severity.INFO)
         return differs if len(coarse) > 1 else same
     frameworks = {job.framework for job in launch.values()} or {"torch"}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from allready import model
 from allready.judging.majority import Split, is_minority
-from allready.judging.node_split import brief
+from allready.judging.node_split import brief, not_set
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.stated import said, stated
@@ -27,7 +27,7 @@ from allready.model.fill import UNKNOWN
 def ranks_differ(
     run: RunEvidence,
     name: str,
-    values: Mapping[int, str],
+    values: Mapping[int, str | None],
     *,
     severity: Severity | None = None,
     variables: Iterable[str] = (),
@@ -43,23 +43,24 @@ def ranks_differ(
             values={
                 "name": name,
                 "who": who(run, odd) if odd else UNKNOWN,
-                "odd": tuple(_value(v) for v in sorted({values[r] for r in odd})),
+                "odd": tuple(_value(v) for v in sorted({values[r] for r in odd}, key=lambda v: v or "")),
                 "usual": _value(split.groups[0][0]),
-                "split": UNKNOWN if odd else brief(split),
+                "split": UNKNOWN if odd else brief(split, without=not_set),
             },
-            evidence=rank_evidence(run, {r: f"{name} {values[r]}" for r in (*shown, *list(values)[:1])}, 6),
+            evidence=rank_evidence(
+                run,
+                {r: said("{name} {value}", name=name, value=_value(values[r])) for r in (*shown, *list(values)[:1])},
+                6,
+            ),
         )
 
 
-NOT_SET = "(not set)"
-
-
-def _value(value: str) -> Phrase:
+def _value(value: str | None) -> Phrase:
     """A value as it was logged, or that there is none."""
-    return said("(not set)") if value == NOT_SET else said("{value}", value=value)
+    return said("(not set)") if value is None else said("{value}", value=value)
 
 
-def rank_evidence(run: RunEvidence, texts: Mapping[int, str], most: int) -> tuple[Evidence, ...]:
+def rank_evidence(run: RunEvidence, texts: Mapping[int, str | Phrase], most: int) -> tuple[Evidence, ...]:
     """What the logs of these ranks show, in the order of the logs."""
     shown = [(p, texts[p.rank]) for p in run.processes if p.rank is not None and p.rank in texts]
     return tuple(
@@ -130,7 +131,7 @@ def settings_differ(run: RunEvidence) -> Iterator[Hit]:
     """
     ranks = {p.rank: p.env for p in run.processes if p.rank is not None and p.comms}
     for name in sorted({n for env in ranks.values() for n in env} - OWN):
-        values = {rank: env.get(name, NOT_SET) for rank, env in ranks.items()}
+        values = {rank: env.get(name) for rank, env in ranks.items()}
         yield from ranks_differ(run, name, values, variables=[name])
 
 

@@ -15,6 +15,7 @@ from allready.model import (
     GpuFacts,
     GpuPair,
     Hit,
+    P2pStatus,
     PerNode,
     RemedyStep,
     Severity,
@@ -22,7 +23,15 @@ from allready.model import (
 )
 from allready.model.fill import UNKNOWN
 
-OK = "ok"
+_WORDS = {
+    P2pStatus.CHIPSET: "chipset",
+    P2pStatus.GPU: "gpu",
+    P2pStatus.TOPOLOGY: "topology",
+    P2pStatus.DISABLED: "disabled by the driver's settings",
+    P2pStatus.NOT_SUPPORTED: "not supported",
+    P2pStatus.UNKNOWN: "unknown",
+}
+"""Why P2P is off."""
 
 
 @Rule(
@@ -72,23 +81,19 @@ def p2p_off_between_alike(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]
                 models = tuple(sorted((names.get(pair.a, ""), names.get(pair.b, ""))))
                 alike[pair.level, models].append(pair)
         for (level, _), pairs in alike.items():
-            off = [pair for pair in pairs if pair.p2p != OK]
+            off = [pair for pair in pairs if pair.p2p is not P2pStatus.OK]
             if off and len(off) < len(pairs):
                 yield Hit(
                     culprits=Culprits(nodes=(node,)),
                     values={
                         "node": world.label(node),
                         "pairs": listed([f"{pair.a}-{pair.b}" for pair in off], 8),
-                        "reason": tuple(said(form) for form in sorted({pair.p2p for pair in off if pair.p2p}))
+                        "reason": tuple(said(_WORDS[why]) for why in sorted({pair.p2p for pair in off if pair.p2p}))
                         or UNKNOWN,
                         "level": level or "one board",
                     },
                     evidence=seen("NVML P2P", {node: "; ".join(f"{p.a}-{p.b} {p.level} {p.p2p}" for p in pairs[:28])}),
                 )
-
-
-BY_SETTINGS = "disabled by the driver's settings"
-"""Of `GpuPair.p2p`: NVML's P2P_STATUS_DISABLED_BY_REGKEY."""
 
 
 @Rule(
@@ -124,14 +129,21 @@ def p2p_switched_off(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
     Where it was switched off on purpose, as on hosts of confidential computing or around a fault of the bus.
     """
     for node, facts in gpu.items():
-        off = [f"{pair.a}-{pair.b}" for pair in facts.pairs if pair.p2p == BY_SETTINGS]
+        off = [f"{pair.a}-{pair.b}" for pair in facts.pairs if pair.p2p is P2pStatus.DISABLED]
         if off:
             yield Hit(
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "pairs": listed(off, 8)},
                 evidence=seen(
                     "NVML P2P",
-                    {node: said("{num} of {all} pairs: {why}", num=len(off), all=len(facts.pairs), why=BY_SETTINGS)},
+                    {
+                        node: said(
+                            "{num} of {all} pairs: {why}",
+                            num=len(off),
+                            all=len(facts.pairs),
+                            why=said(_WORDS[P2pStatus.DISABLED]),
+                        )
+                    },
                 ),
             )
 
@@ -179,7 +191,7 @@ def acs_redirects(bus: PerNode[BusFacts], gpu: PerNode[GpuFacts], world: World) 
         known = gpu.get(node)
         if known is None or facts.is_virtual is not False or not facts.redirecting or len(facts.gpus) < 2:
             continue
-        if any(any(one.nvlinks) for one in known.gpus) or not any(pair.p2p == "ok" for pair in known.pairs):
+        if any(any(one.nvlinks) for one in known.gpus) or not any(pair.p2p is P2pStatus.OK for pair in known.pairs):
             continue
         is_translated = facts.iommu == TRANSLATED
         yield Hit(

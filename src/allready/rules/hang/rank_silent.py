@@ -6,7 +6,7 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly
 from allready.judging.stated import said
 from allready.judging.values import KILLED_BY, PROCESS_STATE
-from allready.model import Confidence, Culprits, FaultClass, Hit, Recorder, RemedyStep, Severity, ranges
+from allready.model import Absence, Confidence, Culprits, FaultClass, Hit, Recorder, RemedyStep, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -43,7 +43,7 @@ def rank_silent(case: Analysis) -> Iterator[Hit]:
         fault_class, confidence = FaultClass.DEAD, Confidence.POSSIBLE
         if snapshot.source == Recorder.RAS and not case.of(lost_a_peer):
             fault_class = FaultClass.NET_BROKEN
-    why = sorted({wait.why_unseen.get(r, "no data") for r in blame.ranks})
+    why = sorted({wait.why_unseen.get(r, Absence.NO_DATA) for r in blame.ranks})
     yield hit_of(
         case,
         blame,

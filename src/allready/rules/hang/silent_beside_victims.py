@@ -74,7 +74,7 @@ def silent_beside_victims(run: model.RunEvidence) -> Iterator[model.Hit]:
         culprits=model.Culprits(ranks=accused, nodes=nodes_wholly(run, accused) if len(accused) > 1 else ()),
         values={
             "victims": num_ranks(victims),
-            "what": said("report that a peer closed its connection" if closed else "waited for it in vain"),
+            "what": said("report that a peer closed its connection" if closed else "waited for it until their timeout"),
             "who": who(run, accused),
         },
         fault_class=fault_class,

@@ -34,7 +34,7 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.POSITIONS, Sign.ROOT_LINE, Sign.HANG),
     title="The processes of one node ran on silently after all others had given up waiting",
-    message="the processes of node {silent} ran on for {more} s without output after {victims} had waited in vain[[ "
+    message="the processes of node {silent} ran on for {more} s without output after {victims} had timed out[[ "
     "in {site}]]",
     remedy=(
         RemedyStep(explanation="look at the ranks of node {silent} while it hangs: what did they print last?"),

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from allready.judging.analysis import Analysis
 from allready.rules.net._losses import MIN_SEGMENTS, Sent, lossy_links
 from allready.rules.net._pace import slow_transfers
-from allready.rules.net._paths import Link
+from allready.rules.net._paths import NodePair
 
 QUEUE_RATIO, NUM_SPREADS = 1.5, 3.0
 """So many times larger, and so far beyond chance, is the share of TCP's segments that a full queue drops."""
 
 
-def losing_links(case: Analysis) -> dict[Link, Sent]:
+def losing_links(case: Analysis) -> dict[NodePair, Sent]:
     """Directions that lose packets at random, which no healthy network does."""
     found, slow = case.of(lossy_links), case.of(slow_transfers)
     doubtful = {link: s for link, s in found.items() if not s.is_proven}

@@ -9,7 +9,7 @@ from msgspec import Struct
 from allready.judging.analysis import Analysis
 from allready.judging.majority import is_minority
 from allready.rules.net._losses import WAITING_GB_PER_S
-from allready.rules.net._paths import Link, judge_paths
+from allready.rules.net._paths import NodePair, judge_paths
 
 MIN_NODES = 3
 MIN_PAIRS = 3
@@ -33,14 +33,14 @@ class Slow(Struct, frozen=True, kw_only=True):
     """
 
     nodes: tuple[int, ...]
-    links: tuple[Link, ...]
-    seconds: dict[Link, float]
+    links: tuple[NodePair, ...]
+    seconds: dict[NodePair, float]
     usual_s: float
     plane: int
     is_half: bool = False
 
     @property
-    def worst(self) -> tuple[Link, ...]:
+    def worst(self) -> tuple[NodePair, ...]:
         """The slow directions, the slowest first."""
         return tuple(sorted(self.links, key=lambda link: -self.seconds[link]))
 
@@ -85,11 +85,11 @@ def slow_round_trips(case: Analysis) -> Slow | None:
     return _slowest(found)
 
 
-Planes = dict[int, dict[Link, float]]
+Planes = dict[int, dict[NodePair, float]]
 """Plane -> direction -> the best time in that network; those of several networks are not compared."""
 
 
-def _note(found: Planes, plane: int, link: Link, seconds: float) -> None:
+def _note(found: Planes, plane: int, link: NodePair, seconds: float) -> None:
     times = found.setdefault(plane, {})
     times[link] = min(seconds, times.get(link, seconds))
 
@@ -100,7 +100,7 @@ def _slowest(found: Planes) -> Slow | None:
     return max(slow, key=lambda s: (s.is_clear, s.seconds[s.worst[0]] / max(s.usual_s, MIN_S)), default=None)
 
 
-def bandwidths(seconds: Mapping[Link, float]) -> dict[int, tuple[float | None, float | None]]:
+def bandwidths(seconds: Mapping[NodePair, float]) -> dict[int, tuple[float | None, float | None]]:
     """Node -> the best GB/s of its paths out and in; None where none was measured."""
     found: dict[int, tuple[float | None, float | None]] = {}
     for node in sorted({n for link in seconds for n in link}):
@@ -117,7 +117,7 @@ def interface_of(case: Analysis, node: int, plane: int | None = None) -> str:
     return shlex.quote(min(names)) if names else "IFNAME"
 
 
-def _slow(seconds: dict[Link, float], plane: int) -> Slow | None:
+def _slow(seconds: dict[NodePair, float], plane: int) -> Slow | None:
     if len({frozenset(link) for link in seconds}) < MIN_PAIRS or len({n for link in seconds for n in link}) < MIN_NODES:
         return None
     nodes, usual = _slow_nodes(seconds, (0, 1))
@@ -140,7 +140,7 @@ def _slow(seconds: dict[Link, float], plane: int) -> Slow | None:
     return _slow_half(seconds, plane) or found
 
 
-def _slow_half(seconds: Mapping[Link, float], plane: int) -> Slow | None:
+def _slow_half(seconds: Mapping[NodePair, float], plane: int) -> Slow | None:
     """Nodes, at most half of all, that reach no node at a useful speed, while the faster half reach each other."""
     best = _best(seconds, (0, 1))
     fine = sorted(best.values())[: len(best) // 2]
@@ -153,7 +153,7 @@ def _slow_half(seconds: Mapping[Link, float], plane: int) -> Slow | None:
     return found if found.is_clear else None
 
 
-def _slow_nodes(seconds: Mapping[Link, float], ends: Sequence[int]) -> tuple[tuple[int, ...], float]:
+def _slow_nodes(seconds: Mapping[NodePair, float], ends: Sequence[int]) -> tuple[tuple[int, ...], float]:
     """Nodes whose best path is slow against the median of the nodes' best, with that; never more than half of them.
 
     Only paths on which the node is at one of `ends` count: 0 as the sender, 1 as the receiver; one peer alone tells
@@ -169,7 +169,7 @@ def _slow_nodes(seconds: Mapping[Link, float], ends: Sequence[int]) -> tuple[tup
     return (tuple(sorted(slow)), usual) if is_minority(len(slow), len(best)) else ((), usual)
 
 
-def _best(seconds: Mapping[Link, float], ends: Sequence[int]) -> dict[int, float]:
+def _best(seconds: Mapping[NodePair, float], ends: Sequence[int]) -> dict[int, float]:
     """Node -> its fastest path at one of `ends`."""
     best: dict[int, float] = {}
     for link, s in seconds.items():

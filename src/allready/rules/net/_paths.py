@@ -19,7 +19,7 @@ from allready.model.fill import named_by, words_of
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._losses import silent_by_chance
 
-Link = tuple[int, int]
+NodePair = tuple[int, int]
 Hop = tuple[int, int, int]
 """(src, dst, plane): nodes may have chosen several addresses, each in a network of its own, the plane."""
 
@@ -178,24 +178,24 @@ def _state(paths: list[model.PathProbe]) -> str:
     return "ok"
 
 
-def links_of(hops: Iterable[Hop]) -> tuple[Link, ...]:
+def links_of(hops: Iterable[Hop]) -> tuple[NodePair, ...]:
     """Directions without their planes, each once, sorted."""
     return tuple(sorted({(src, dst) for src, dst, _ in hops}))
 
 
-def arrows(links: Iterable[Link], world: model.World) -> str:
+def arrows(links: Iterable[NodePair], world: model.World) -> str:
     """`1 (gpu01) -> 0 (gpu00), …`: beyond a few only how many are left."""
     return listed([f"{world.label(a)} -> {world.label(b)}" for a, b in links], MAX_ARROWS)
 
 
-def accused(nodes: Sequence[int], link: Link, world: model.World) -> str:
+def accused(nodes: Sequence[int], link: NodePair, world: model.World) -> str:
     """`node 1 (gpu01), 2 (gpu02)`; where no node explains it, the worst link."""
     if not nodes:
         return named_by(said("link {link}", link=arrows([link], world)))
     return named_by(said("node {node}", node=world.labels(list(nodes))), is_several=len(nodes) > 1)
 
 
-def common_node(bad: Iterable[Link], fine: Iterable[Link]) -> tuple[int, ...]:
+def common_node(bad: Iterable[NodePair], fine: Iterable[NodePair]) -> tuple[int, ...]:
     """The one node that all bad directions touch, with two peers or more, while the others reach each other."""
     bad = set(bad)
     touched = {n for link in bad for n in link}
@@ -254,13 +254,13 @@ def port_range(case: Analysis, nodes: Iterable[int]) -> tuple[int, int]:
 
 
 def openings(
-    case: Analysis, into: Iterable[int], ports: tuple[int, int], links: Iterable[Link]
+    case: Analysis, into: Iterable[int], ports: tuple[int, int], links: Iterable[NodePair]
 ) -> tuple[dict[str, str], ...]:
     """The commands that open `ports` of the nodes `into` to the senders of `links`, for a remedy's step."""
     return commands(case.world, opening(into, case.facts(model.FirewallFacts), ports, _senders(case, links)))
 
 
-def _senders(case: Analysis, links: Iterable[Link]) -> list[str]:
+def _senders(case: Analysis, links: Iterable[NodePair]) -> list[str]:
     """Addresses from which `links` come; of many of them, their networks.
 
     A connection that failed has no source address, but the sender's own listeners have the address of the node.

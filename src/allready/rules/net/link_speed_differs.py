@@ -48,7 +48,7 @@ def link_speed_differs(net: PerNode[NetFacts], transport: PerNode[TransportFacts
             continue
         reported.append(split.groups)
         odd = split.outliers()
-        faster = bool(odd) and all(speed[n] > int(split.groups[0][0]) for n in odd)
+        faster = bool(odd) and all(speed[n] > int(split.groups[0][0] or 0) for n in odd)
         slowest = min(speed, key=lambda n: speed[n])
         yield Hit(
             severity=Severity.INFO if faster else None,

@@ -33,7 +33,7 @@ from allready.rules.net._paths import (
     IPERF,
     MAX_LINKS,
     Hop,
-    Link,
+    NodePair,
     accused,
     arrows,
     back,
@@ -137,7 +137,7 @@ def _resent(found: Iterable[Sent], digits: int) -> str:
     return f"{sum(s.num_resent for s in ways) / max(1, sum(s.num_segments for s in ways)):.{digits}%}"
 
 
-def _nodes(bad: Mapping[Link, Sent], sent: Mapping[Link, Sent]) -> tuple[int, ...]:
+def _nodes(bad: Mapping[NodePair, Sent], sent: Mapping[NodePair, Sent]) -> tuple[int, ...]:
     """The nodes whose paths all lose packets, in both directions or in one, where that explains every bad one.
 
     Paths that carried next to nothing say nothing, nor do those that lose packets perhaps for another reason.

@@ -24,25 +24,25 @@ from allready.model import (
 )
 from allready.model.fill import UNKNOWN
 
-Place = tuple[str, int]
+DevicePort = tuple[str, int]
 """Device and port: namesakes on different nodes are taken to do the same duty."""
 
 
-def by_place(rdma: Mapping[int, RdmaFacts]) -> dict[Place, dict[int, RdmaPort]]:
+def by_place(rdma: Mapping[int, RdmaFacts]) -> dict[DevicePort, dict[int, RdmaPort]]:
     """Place -> node -> port."""
-    found: dict[Place, dict[int, RdmaPort]] = {}
+    found: dict[DevicePort, dict[int, RdmaPort]] = {}
     for node, facts in rdma.items():
         for port in facts.ports:
             found.setdefault((port.device, port.port), {})[node] = port
     return found
 
 
-def down_places(rdma: Mapping[int, RdmaFacts]) -> dict[Place, tuple[int, ...]]:
+def down_places(rdma: Mapping[int, RdmaFacts]) -> dict[DevicePort, tuple[int, ...]]:
     """Ports that are not ACTIVE on few nodes and ACTIVE on the others: place -> the nodes where they are not.
 
     Few: one of two nodes, else less than half; more than that is a port that the cluster does not use.
     """
-    found: dict[Place, tuple[int, ...]] = {}
+    found: dict[DevicePort, tuple[int, ...]] = {}
     for place, ports in by_place(rdma).items():
         down = tuple(n for n, port in ports.items() if port.state != "ACTIVE")
         if down and (is_minority(len(down), len(ports)) or (len(down) == 1 and len(ports) == 2)):
@@ -77,7 +77,7 @@ def rdma_down(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     When the port is known to be unused, for example the second port of a card without a cable.
     """
     places = by_place(rdma)
-    affected: dict[tuple[int, ...], list[Place]] = {}
+    affected: dict[tuple[int, ...], list[DevicePort]] = {}
     for place, nodes in down_places(rdma).items():
         affected.setdefault(nodes, []).append(place)
     for nodes, found in sorted(affected.items()):

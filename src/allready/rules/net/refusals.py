@@ -10,7 +10,7 @@ from allready.judging.stated import evidence_of, said
 from allready.judging.values import commands, listed, on_nodes
 from allready.model import Confidence, Evidence, FaultClass, FirewallFacts, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import (
-    Link,
+    NodePair,
     Paths,
     back,
     common_node,
@@ -238,7 +238,7 @@ def senders_shut(paths: Paths, firewall: Mapping[int, FirewallFacts]) -> tuple[i
     return tuple(sorted({p.src for p in unanswered}))
 
 
-def guilty_nodes(paths: Paths, links: tuple[Link, ...]) -> tuple[int, ...]:
+def guilty_nodes(paths: Paths, links: tuple[NodePair, ...]) -> tuple[int, ...]:
     """The nodes whose own filter explains every silent direction; empty when all nodes are like that, or none is.
 
     It takes a node with working data ports to tell the two apart.  One node that reaches no other, while all others

@@ -49,7 +49,7 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGINT`), PBS's
     exit status of 256 and a signal's number, a scheduler that cancelled the step (`CANCELLED AT`,
     without a reason), a shell that saw its command ended (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, where
-    no process had failed and no rank had waited in vain before.
+    no process had failed and no rank had reached a timeout before.
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
     ## Check by hand

@@ -189,9 +189,8 @@ def percent(share: float) -> str:
 
 def percents(shares: Iterable[float]) -> str:
     """`24%`, or of several that differ `20-24%`."""
-    found = sorted(shares)
-    low, high = percent(found[0]), percent(found[-1])
-    return high if low == high else f"{low.removesuffix('%')}-{high}"
+    found = sorted(round(100 * share) for share in shares)
+    return f"{found[-1]}%" if found[0] == found[-1] else f"{found[0]}-{found[-1]}%"
 
 
 def lateness_evidence(slow: Iterable[Slow]) -> tuple[Evidence, ...]:

@@ -317,7 +317,7 @@ def cpu_contention(case: Analysis, live: Live) -> Iterator[Hit]:
         command="ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head; cat /proc/pressure/cpu",
     ),
 )
-def crowded(case: Analysis, live: Live) -> Iterator[Hit]:
+def cpus_busy(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Whether the main threads of most ranks are ready to run for a quarter of the time or more while no CPU is free, and

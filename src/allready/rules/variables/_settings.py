@@ -158,7 +158,7 @@ def shown(setting: Setting) -> str:
     return "$..." if setting.value is None else setting.value
 
 
-def problems(settings: Settings, *kinds: values.Kind) -> Iterator[tuple[Same, values.Problem]]:
+def problems(settings: Settings, *kinds: values.ProblemKind) -> Iterator[tuple[Same, values.Problem]]:
     """Assignments whose value has a problem of one of these kinds."""
     for variable, same in known(settings):
         if same.value is not None:

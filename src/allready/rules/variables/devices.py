@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import Call, Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
+from allready.model import Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts, SourceCall
 from allready.rules.variables._settings import Same, at_line, backend, hit, line_remedy, remedy, versions
 from allready.variables.table import Reader
 from allready.variables.versions import found_of, is_before
@@ -65,7 +65,7 @@ def _odd(settings: Settings) -> Setting | None:
     return gpus if one and (local.value or "").isdecimal() and local.value != "0" else None
 
 
-def _place(calls: list[Call]) -> str:
+def _place(calls: list[SourceCall]) -> str:
     return f"{calls[0].source}:{calls[0].line}" if calls else "?"
 
 

@@ -137,7 +137,7 @@ def name_unknown(settings: Settings) -> Iterator[Hit]:
         if misspelt(name) is not None or misspelt(name, is_folk=True) is not None:
             continue
         if names.family(name) in names.FAMILIES or name.startswith(("TORCH_NCCL_", "TORCH_FR_")):
-            instead = names.meant(name)
+            instead = names.instead_of(name)
             yield hit(
                 same,
                 severity=Severity.WARNING if instead else None,

@@ -7,7 +7,7 @@ from allready.model import FaultClass, Hit, RemedyStep, Settings, Severity
 from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import hit, problems, remedy
 from allready.variables import table
-from allready.variables.values import Kind
+from allready.variables.values import ProblemKind
 
 
 @Rule(
@@ -32,7 +32,7 @@ def value_read_as_zero(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When 0 is what was meant.
     """
-    for same, problem in problems(settings, Kind.READ_AS_ZERO):
+    for same, problem in problems(settings, ProblemKind.READ_AS_ZERO):
         yield hit(same, better=problem.better or UNKNOWN, command=same.export(problem.better))
 
 
@@ -57,7 +57,7 @@ def value_cut_off(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When the unit happens to be the variable's own, as in a timeout of 600s that is read in seconds.
     """
-    for same, problem in problems(settings, Kind.CUT_OFF):
+    for same, problem in problems(settings, ProblemKind.CUT_OFF):
         harmless = problem.better == problem.read
         yield hit(
             same,
@@ -96,7 +96,7 @@ def value_stops_program(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When the program that would read it is not part of the job.
     """
-    for same, problem in problems(settings, Kind.STOPS):
+    for same, problem in problems(settings, ProblemKind.STOPS):
         yield hit(same, part=problem.part or '""', better=problem.better or UNKNOWN)
 
 
@@ -122,7 +122,7 @@ def value_out_of_range(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When a newer release takes more than this table knows.
     """
-    for same, problem in problems(settings, Kind.OUT_OF_RANGE):
+    for same, problem in problems(settings, ProblemKind.OUT_OF_RANGE):
         yield hit(same, span=problem.better)
 
 
@@ -154,7 +154,7 @@ def value_not_known(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When a newer release, or a plugin, knows the word.
     """
-    for same, problem in problems(settings, Kind.UNKNOWN_WORD, Kind.WRONG_CASE):
+    for same, problem in problems(settings, ProblemKind.UNKNOWN_WORD, ProblemKind.WRONG_CASE):
         words = table.load()[same.name].values
         is_near = problem.better != ", ".join(words)
         accepted = ", ".join([*words[:MAX_WORDS], "..."] if len(words) > MAX_WORDS else words)
@@ -190,10 +190,10 @@ def value_without_effect(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When the effect is the wanted one.
     """
-    for same, problem in problems(settings, Kind.WITHOUT_EFFECT):
+    for same, problem in problems(settings, ProblemKind.WITHOUT_EFFECT):
         read = f"{same.name}={problem.read or '0'}"
         yield hit(same, read=read, better=problem.better or UNKNOWN, extra=UNKNOWN, command=same.export(problem.better))
-    for same, _ in problems(settings, Kind.STILL_ON):
+    for same, _ in problems(settings, ProblemKind.STILL_ON):
         name = same.name
         yield hit(same, read=f"{name}=1", better=UNKNOWN, extra=name, command=same.unset())
 
@@ -221,5 +221,7 @@ def value_malformed(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When another program reads the file and takes the quotes off.
     """
-    for same, problem in problems(settings, Kind.MALFORMED, Kind.LITERAL_QUOTES, Kind.LITERAL_TILDE):
+    for same, problem in problems(
+        settings, ProblemKind.MALFORMED, ProblemKind.LITERAL_QUOTES, ProblemKind.LITERAL_TILDE
+    ):
         yield hit(same, part=problem.part, better=problem.better or UNKNOWN)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from allready.model.settings import Call, LoaderPlan, Malformed, MeetingPlan, Setting, Slip, SourceKind
+from allready.model.settings import LoaderPlan, Malformed, MeetingPlan, Setting, Slip, SourceCall, SourceKind
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOCAL_RANK = re.compile(r"local_?(?:rank|id|process)", re.IGNORECASE)
@@ -30,7 +30,7 @@ class Parsed(Struct, kw_only=True):
     source: str
     kind: SourceKind
     settings: list[Setting] = []
-    calls: list[Call] = []
+    calls: list[SourceCall] = []
     malformed: list[Malformed] = []
     loaders: list[LoaderPlan] = []
     meetings: list[MeetingPlan] = []

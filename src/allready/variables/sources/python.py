@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from allready.model.settings import Call, Slip
+from allready.model.settings import Slip, SourceCall
 from allready.variables.sources.parsed import MAX_SETTINGS, Parsed
 
 CALLS = {"init_process_group", "shrink_group", "new_group"}
@@ -138,9 +138,9 @@ def _copied(node: ast.expr) -> ast.expr:
     return node
 
 
-def _call(node: ast.Call, source: str, first_line: int) -> Call:
+def _call(node: ast.Call, source: str, first_line: int) -> SourceCall:
     backend = next((k.value for k in node.keywords if k.arg == "backend"), node.args[0] if node.args else None)
-    return Call(
+    return SourceCall(
         function=_name(node),
         source=source,
         line=node.lineno + first_line - 1,

@@ -18,7 +18,7 @@ SAME_SIZE = {"float32": "int32", "int32": "float32", "float64": "int64", "int64"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HookedCall:
     """One call of a function of torch.distributed."""
 
     name: str
@@ -35,8 +35,8 @@ class Call:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def changed(self, **values: Any) -> "Call":
-        return Call(self.name, self.function, (), self.named() | values)
+    def changed(self, **values: Any) -> "HookedCall":
+        return HookedCall(self.name, self.function, (), self.named() | values)
 
 
 class Done:
@@ -57,7 +57,7 @@ class Done:
         return future
 
 
-def nothing(call: Call) -> Call:
+def nothing(call: HookedCall) -> HookedCall:
     """A call that gives what `call` would give, and does nothing."""
     result: Any = None
     if call.name in {"isend", "irecv"} or call.named().get("async_op"):
@@ -66,7 +66,7 @@ def nothing(call: Call) -> Call:
         result = []
     elif call.name == "new_group":
         result = sys.modules["torch.distributed.distributed_c10d"].GroupMember.NON_GROUP_MEMBER
-    return Call(call.name, lambda: result)
+    return HookedCall(call.name, lambda: result)
 
 
 class Rewriter:
@@ -74,7 +74,7 @@ class Rewriter:
 
     def __init__(self, engine: Steps) -> None:
         self._engine = engine
-        self._deferred: dict[int, Call] = {}
+        self._deferred: dict[int, HookedCall] = {}
         self._left: dict[int, int] = {}
         self._seen: dict[int, int] = {}
 
@@ -82,7 +82,7 @@ class Rewriter:
         """Whether the fault is not over yet."""
         return fault["id"] in self._deferred or self._left.get(fault["id"], 0) > 0
 
-    def rewrite(self, fault: Fault, call: Call) -> list[Call] | None:
+    def rewrite(self, fault: Fault, call: HookedCall) -> list[HookedCall] | None:
         """What to call instead of `call`; None when this fault cannot be had with this call."""
         if fault.get("op") and fault["op"] != call.name and fault["id"] not in self._deferred:
             return None
@@ -107,7 +107,7 @@ class Rewriter:
         self._record(fault, call, detail)
         return instead
 
-    def _skip(self, fault: Fault, call: Call) -> list[Call]:
+    def _skip(self, fault: Fault, call: HookedCall) -> list[HookedCall]:
         left = self._left.get(fault["id"], int(fault.get("count", 1)))
         self._left[fault["id"]] = left - 1
         self._record(fault, call, "")
@@ -118,7 +118,7 @@ class Rewriter:
             )
         return [nothing(call)]
 
-    def _swap(self, fault: Fault, call: Call) -> list[Call] | None:
+    def _swap(self, fault: Fault, call: HookedCall) -> list[HookedCall] | None:
         """Keep one call back until one comes that differs from it; then make that one first."""
         first = self._deferred.pop(fault["id"], None)
         if first is not None and signature(first) != signature(call):
@@ -130,13 +130,13 @@ class Rewriter:
         self._deferred[fault["id"]] = call
         return [nothing(call)] if first is None else [first, nothing(call)]
 
-    def _record(self, fault: Fault, call: Call, detail: str) -> None:
+    def _record(self, fault: Fault, call: HookedCall, detail: str) -> None:
         rank = self._engine.rank()
         assert rank is not None
         self._engine.truth.record(fault, rank, self._engine.step, op=call.name, detail=detail)
 
 
-def signature(call: Call) -> tuple[Any, ...]:
+def signature(call: HookedCall) -> tuple[Any, ...]:
     """What members of the group would see of a call."""
     named = call.named()
     found = [call.name, id(named.get("group")), named.get("src"), named.get("dst")]
@@ -163,7 +163,7 @@ def _mapped(named: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, An
     return found
 
 
-def _again(call: Call) -> Call:
+def _again(call: HookedCall) -> HookedCall:
     """The same call on copies, waited for."""
     if call.name in {"barrier", "monitored_barrier", "new_group"} or "object" in call.name:
         return call
@@ -173,7 +173,7 @@ def _again(call: Call) -> Call:
     return call.changed(**values)
 
 
-def _other_shape(fault: Fault, call: Call) -> tuple[Call, str] | None:
+def _other_shape(fault: Fault, call: HookedCall) -> tuple[HookedCall, str] | None:
     named = call.named()
     sizes = [t.numel() for t in _tensors(named).values()]
     sizes += [v[0].numel() for v in named.values() if isinstance(v, list) and v and _is_tensor(v[0])]
@@ -189,7 +189,7 @@ def _other_shape(fault: Fault, call: Call) -> tuple[Call, str] | None:
     return call.changed(**_mapped(named, change)), f"{wanted} elements for {base}"
 
 
-def _other_dtype(fault: Fault, call: Call) -> tuple[Call, str] | None:  # noqa: ARG001 - one of CHANGES
+def _other_dtype(fault: Fault, call: HookedCall) -> tuple[HookedCall, str] | None:  # noqa: ARG001 - one of CHANGES
     if call.name in NO_TENSOR or call.name in P2P:
         return None
     torch, named = sys.modules["torch"], call.named()
@@ -204,7 +204,7 @@ def _other_dtype(fault: Fault, call: Call) -> tuple[Call, str] | None:  # noqa: 
     return call.changed(**_mapped(named, change)), f"{other} for {str(first.dtype).removeprefix('torch.')}"
 
 
-def _other_root(fault: Fault, call: Call) -> tuple[Call, str] | None:
+def _other_root(fault: Fault, call: HookedCall) -> tuple[HookedCall, str] | None:
     if call.name not in ROOTED:
         return None
     named, (by_world, by_group) = call.named(), ROOTED[call.name]
@@ -220,7 +220,7 @@ def _other_root(fault: Fault, call: Call) -> tuple[Call, str] | None:
     return call.changed(**{key: root}), f"root {root} for {now}"
 
 
-def _other_splits(fault: Fault, call: Call) -> tuple[Call, str] | None:  # noqa: ARG001 - one of CHANGES
+def _other_splits(fault: Fault, call: HookedCall) -> tuple[HookedCall, str] | None:  # noqa: ARG001 - one of CHANGES
     distributed, named = sys.modules["torch.distributed"], call.named()
     if call.name == "all_to_all":
         sent = list(named["input_tensor_list"])
@@ -242,7 +242,7 @@ def _other_splits(fault: Fault, call: Call) -> tuple[Call, str] | None:  # noqa:
     return call.changed(**values), f"one row more for member {taker}, one less for member {giver}"
 
 
-def _other_peer(fault: Fault, call: Call) -> tuple[Call, str] | None:  # noqa: ARG001 - one of CHANGES
+def _other_peer(fault: Fault, call: HookedCall) -> tuple[HookedCall, str] | None:  # noqa: ARG001 - one of CHANGES
     if call.name not in P2P:
         return None
     distributed, named = sys.modules["torch.distributed"], call.named()
@@ -254,14 +254,14 @@ def _other_peer(fault: Fault, call: Call) -> tuple[Call, str] | None:  # noqa: A
     return call.changed(**{key: others[0]}), f"peer {others[0]} for {now}"
 
 
-def _other_tag(fault: Fault, call: Call) -> tuple[Call, str] | None:  # noqa: ARG001 - one of CHANGES
+def _other_tag(fault: Fault, call: HookedCall) -> tuple[HookedCall, str] | None:  # noqa: ARG001 - one of CHANGES
     if call.name not in P2P:
         return None
     tag = call.named()["tag"]
     return call.changed(tag=tag + 1), f"tag {tag + 1} for {tag}"
 
 
-CHANGES: dict[str, Callable[[Fault, Call], tuple[Call, str] | None]] = {
+CHANGES: dict[str, Callable[[Fault, HookedCall], tuple[HookedCall, str] | None]] = {
     "shape": _other_shape, "dtype": _other_dtype, "root": _other_root, "splits": _other_splits, "peer": _other_peer,
     "tag": _other_tag,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import actions, jax_side, pace, profile, torch_side
-from .calls import Call, Rewriter
+from .calls import HookedCall, Rewriter
 from .imports import AfterImport
 from .truth import Truth
 from .types import Fault
@@ -179,7 +179,7 @@ class Engine:
         """Whether this thread is in a wrapped call already: collectives are made of others."""
         return getattr(self._local, "depth", 0) > 0
 
-    def enter(self, call: Call) -> list[Call]:
+    def enter(self, call: HookedCall) -> list[HookedCall]:
         """A collective begins: what to call instead, in this order."""
         self.strike("op")
         instead = self._rewritten(call)
@@ -193,7 +193,7 @@ class Engine:
         if completed:
             self.count("collective")
 
-    def _rewritten(self, call: Call) -> list[Call]:
+    def _rewritten(self, call: HookedCall) -> list[HookedCall]:
         with self._lock:
             for fault in list(self._calls):
                 if not self._is_due(fault):

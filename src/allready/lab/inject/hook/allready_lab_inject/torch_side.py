@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import pace
-from .calls import Call
+from .calls import HookedCall
 from .types import Steps
 
 COLLECTIVES = (
@@ -89,7 +89,7 @@ def _wrapped(engine: Steps, name: str, original: Callable[..., Any]) -> Callable
     def call(*args: Any, **kwargs: Any) -> Any:
         if engine.is_inside:
             return original(*args, **kwargs)
-        this = Call(name, original, args, kwargs)
+        this = HookedCall(name, original, args, kwargs)
         instead = engine.enter(this)
         completed = False
         result = None
