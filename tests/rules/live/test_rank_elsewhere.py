@@ -164,6 +164,13 @@ def test_a_receive_that_has_worked_before_may_miss_what_its_peer_left_out() -> N
     assert hit.culprits.ranks == (2,)
 
 
+def test_a_receive_in_a_loop_without_any_collective_may_miss_what_its_peer_left_out() -> None:
+    """Seen: a pipeline of sends and receives alone, and a barrier at its end; who missed a send was named."""
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:2799 recv"),)
+    [hit] = ask("LIV008", behind(2, groups=()), stacks=stacks).hits
+    assert (hit.culprits.ranks, hit.fault_class, hit.confidence) == ((), None, Confidence.POSSIBLE)
+
+
 def test_where_all_others_kept_to_the_calls_of_their_loop_the_send_of_one_is_one_too_many() -> None:
     stacks = (stack(2, "in_collective", "distributed_c10d.py:2753 send"),)
     known = progress({r: waiting(r) for r in (0, 1, 3)} | {2: behind(2)})

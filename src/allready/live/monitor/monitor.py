@@ -10,7 +10,7 @@ from allready.evidence.digest import digest
 from allready.judging.conclude import Conclusion, Known, Running, conclude
 from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
-from allready.judging.latch import VerdictLatch
+from allready.judging.latch import VerdictLatch, key_of
 from allready.judging.layers import Layer
 from allready.judging.loading import load
 from allready.judging.mismatch import awaits_lines
@@ -436,12 +436,13 @@ class Monitor:
     def _with_pace(self, done: Conclusion) -> tuple[Conclusion, bool]:
         """What slowed a job that came to a good end for much of its time; and whether that is its verdict now."""
         most, known = self._slow.most(), {f.code for f in done.findings}
-        besides = tuple(f for f in self._slow.besides() if f.code not in known)
         if most is None:
+            besides = (f for f in self._slow.besides() if f.code not in known)
             return replace(done, findings=(*done.findings, *besides)), False
         finding, verdict = most
         self._standing.bring_back(finding, verdict)
-        return replace(done, verdict=verdict, findings=(finding, *done.findings, *besides)), True
+        self._notes = [n for n in self._notes if key_of(n.about) != key_of(finding)]
+        return replace(done, verdict=verdict, findings=(finding, *done.findings)), True
 
     def _end_of(self, wall_s: float, how: str) -> model.RunNote:
         """What stands, as a note on what is over."""

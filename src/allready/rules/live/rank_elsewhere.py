@@ -7,6 +7,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.exchanges import circle_in, halves_of
 from allready.judging.hang import HangBlame, HangKind, blame_hang, may_await_results
 from allready.judging.last_calls import P2P, RECEIVES
+from allready.judging.live_status import named
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
@@ -22,8 +23,8 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
     fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     title="Ranks are blocked in different calls (deadlock)",
-    message="{who} {who:has/have} waited for others[[ at {site}]] since {since}, and [[{waiting} waited {waited} s "
-    "at another place|{waiting} waited at another place|others wait at another place]][[ ({operation})]]",
+    message="{who} {who:has/have} waited for [[{peers}|others]][[ at {site}]] since {since}, and [[{waiting} waited "
+    "{waited} s at another place|{waiting} waited at another place|others wait at another place]][[ ({operation})]]",
     remedy=model.RemedyStep(
         explanation="every rank must make the same calls in the same order (for send and recv: matching peers and "
         "tags; for new_group: on every rank of the job, members or not): compare [[{site}|its line]] "
@@ -81,13 +82,16 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
 
 
 def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int, ...]) -> model.Hit:
-    values: dict[str, object] = {}
+    values: dict[str, object] = {"peers": UNKNOWN}
     is_likely = found.for_s >= live.hang_after_s or (
         bool(accused) and (found.wait is not None or not may_await_results(case, found.waiting, found.for_s))
     )
+    halves = {r: half for r, half in halves_of(case.run).items() if r in found.ranks}
+    if halves and len(halves) == len(found.ranks) and not _are_renumbered(live):
+        values["peers"] = named(live, case.world, {half.peer for half in halves.values()})
     if not found.causes:
         sites = (s.site for r in found.ranks if (s := live.ranks().get(r)) is not None)
-        values = {"site": shared(sites) or UNKNOWN, "since": model.wall_clock(found.began_s)}
+        values |= {"site": shared(sites) or UNKNOWN, "since": model.wall_clock(found.began_s)}
     if found.wait is not None and found.wait.operation.name != "?":
         values["operation"] = call_of(case.run, found.wait, _with_site(live, found), with_arguments=True)
     return hit_of(
@@ -127,7 +131,8 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
     """Whether it stands in a send or recv and has made such calls before: then the other end may have left out its
     side.
 
-    Gloo records collectives alone; what its count of operations has besides are sends and receives.  A group that is
+    Gloo records collectives alone; what its count of operations has besides are sends and receives, and of a rank that
+    has made no collective it has no count.  A group that is
     not that of all ranks was made for them.
     """
     if not _exchanges(run, rank):
@@ -135,7 +140,7 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
     if any(t.has_peer_group for s in run.stacks if s.rank == rank and s.role == "rank" for t in s.threads):
         return True
     enqueued = {mark.group: mark.enqueued for mark in live.ranks()[rank].groups}
-    return any(
+    return not enqueued or any(
         position.completed if progress.pair is not None else enqueued.get(progress.name, 0) > position.enqueued + 1
         for progress in run.progress
         if (position := progress.positions.get(rank)) is not None
