@@ -165,3 +165,29 @@ def test_who_leaves_out_a_call_of_one_of_its_groups_in_the_second_iteration_is_n
     assert (verdict["code"], verdict["culprits"]["ranks"]) == ("HNG010", [3])
     sentence = str(verdict["sentence"])
     assert sentence.index(" norm)") < sentence.index(" gradients)") < sentence.index(" forward)")
+
+
+CAUGHT = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.ones(8)
+for i in range(30):
+    try:
+        if dist.get_rank() == 1 and i == 12:
+            raise ValueError("bad batch")
+        dist.all_reduce(x)
+    except Exception:
+        pass
+"""
+
+
+@pytest.mark.slow
+def test_a_call_that_is_left_out_behind_a_caught_error_is_no_healthy_job(job: Job) -> None:
+    node = job.start("--nproc-per-node", "3", job.script(CAUGHT))
+    assert node.wait(100) == 0
+    report = node.report()
+    assert (report["status"], report["verdict"]["code"], report["verdict"]["culprits"]["ranks"]) == (
+        "fault",
+        "LIV016",
+        [1],
+    )

@@ -249,9 +249,9 @@ class Beacon:
             try:
                 self._recorder.write_ring()
                 self._recorder.write_dump()
-                self._made = self._recorder.made()
                 if self._heartbeats.is_there:
                     self._fetches.begin(self._fetch, -1)
+                self._made = self._recorder.made()
             except Exception as error:  # noqa: BLE001 - torch may be half gone by now; the script's end counts
                 self._note(f"the last records: {error}")
 
