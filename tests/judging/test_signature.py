@@ -382,7 +382,7 @@ def test_the_value_of_a_variable_is_shown_and_why_a_node_without_lines_is_accuse
         ("ACL stream synchronize failed, error code:507048", "CUD028", False),
         ("NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is 507046", "CUD028", False),
         ("NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is 507015", "CUD029", True),
-        ("The Inner error is reported as above. The current working operator name is HcclAllreduce", "", False),
+        ("The Inner error is reported as above. The current working operator name is HcclAllreduce", "RES012", False),
     ],
 )
 def test_a_rank_that_waited_on_its_npu_is_not_accused_and_one_whose_kernel_failed_is(

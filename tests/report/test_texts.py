@@ -2,7 +2,7 @@ import inspect
 import re
 from importlib import resources
 
-from allready.model import Absence, Confidence, P2pStatus, Role, Severity, Status
+from allready.model import Absence, Confidence, P2pStatus, Role, Severity, SignKind, Status
 from allready.report.matrix import LETTERS, OUTCOMES
 from allready.report.run_words import ACTIVITIES, AREAS, CLASSES, ROLES
 from allready.report.timeline import SHAPES
@@ -28,7 +28,7 @@ def test_every_text_that_is_used_exists_and_every_text_is_used() -> None:
     built |= {f"roll_state_{s}" for s in ("here", "missing", "refused", "lost")}
     built |= {n for n in EN if n.startswith("group_")} | {"remedy_place", "every_node"}  # of text/
     built |= {f"fact_{outcome}" for outcome in ("imported", "failed", "died", "silent")}
-    built |= {f"fact_p2p_{status}" for status in P2pStatus}
+    built |= {f"fact_p2p_{status}" for status in P2pStatus} | {f"sign_{kind}" for kind in SignKind}
     built |= {f"fact_{name}" for name in re.findall(r"_named\(\"([a-z0-9_]+)\"", source)}
     built |= {f"fact_{name}" for name in re.findall(r"\(\"([a-z_]+_sockets)\"", source)}
     assert built <= EN.keys()

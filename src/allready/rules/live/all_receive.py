@@ -29,7 +29,7 @@ MAX_SHOWN = 8
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     applies=Applies.LIVE,
-    explains=("LIV010", "LIV014"),
+    explains=("LIV014",),
     title="Ranks wait to receive from each other, and none of them sends",
     message="{who} have waited for each other since {since}: {halves}; all are in the same half, so that none makes "
     "the other one",
