@@ -157,7 +157,7 @@ def test_an_end_from_outside_is_told_first_although_nobody_is_at_fault(
     lines = [
         *(f"step {step}" for step in range(3)),
         f"W1124 04:49:15.509000 25938 {place}/agent/server/api.py:753] Received 15 death signal, shutting down workers",
-        f"W1124 04:49:15.510000 25938 {place}/multiprocessing/api.py:1028] Sending process 25944 closing signal SIGTERM",
+        f"W1124 04:49:15.510000 25938 {place}/multiprocessing/api.py:1028] Sending process 44 closing signal SIGTERM",
     ]
     (tmp_path / "job.log").write_text("\n".join(lines) + "\n")
     assert main(["diagnose", "-q", "--lang", "en", str(tmp_path / "job.log")]) == 3
