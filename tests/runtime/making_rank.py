@@ -25,6 +25,30 @@ def be_late() -> None:
     time.sleep(LIMIT_S + 1.0)
 
 
+def come_half() -> None:
+    """The others know where this rank listens, and wait for its connection."""
+    import torch.distributed as dist
+
+    class Half(dist.Store):  # type: ignore[misc]
+        def __init__(self, whole: Any) -> None:
+            super().__init__()
+            self._whole = whole
+
+        def set(self, key: str, value: bytes) -> None:
+            self._whole.set(key, value)
+
+        def wait(self, *_: Any) -> None:
+            fail()
+
+    groups = dist.distributed_c10d._world.pg_map
+    backend, store = groups[dist.group.WORLD]
+    groups[dist.group.WORLD] = backend, Half(store)
+    try:
+        make()
+    finally:
+        groups[dist.group.WORLD] = backend, store
+
+
 def make() -> Any:
     import torch.distributed as dist
 
@@ -83,6 +107,8 @@ def main() -> None:
         return
     not_made("inside", inside=fail)
     not_made("before", before=fail)
+    if backend == "gloo":  # of others torch has no such wait, or it is of NCCL
+        not_made("half", inside=come_half)
     not_made("late", inside=be_late)
     not_made("after", inside=be_late, is_after=True)
     not_made("outside", outside=be_late)

@@ -398,9 +398,11 @@ def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdic
         job.wait([0, 1, 2])
         for rank in range(3):
             assert job.last(rank, "made")["total"] == 3.0
-            for name in ("inside", "before"):
+            for name in ("inside", "before", "half"):
                 found = job.last(rank, name)
                 assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])
+            others = "did not all connect" if rank != 1 else "made by the test"
+            assert others in job.last(rank, "half")["error"]
             for name in ("late", "after", "outside"):
                 late = job.last(rank, name)
                 assert (late["code"], late["culprits"], late["members"]) == ("RTM005", [1], [0, 1, 2])

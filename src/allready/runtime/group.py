@@ -23,6 +23,7 @@ from allready.model import OVER
 from allready.runtime import meshes, nccl
 from allready.runtime.connections import Ended, Sockets, ends, sockets
 from allready.runtime.job_store import JobStore, Requests, connected, innermost, own
+from allready.runtime.making import Leavable
 from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import Begun
 
@@ -184,6 +185,7 @@ class WorldGroup:
         """torch's own entry of the default group: its backend and store."""
         self._lent: JobStore | None = None
         self._excepthook = _Excepthook()
+        self._leavable = Leavable()
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
@@ -291,6 +293,7 @@ class WorldGroup:
             self._reconfigure(store, epoch, place, size, is_over)
         self.set_timeout(self.timeout)
         self._lend_store()
+        self._leavable.begin(is_over)
         if "cuda" in self.devices:
             self._connect(is_over)
         if "cpu" in self.devices:
@@ -314,9 +317,12 @@ class WorldGroup:
         """
         import torch.distributed as dist
 
-        groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way says where they wait
+        world = getattr(dist.distributed_c10d, "_world", None)  # no public way says where they wait
+        groups = getattr(world, "pg_map", {})
         if self._torchs is None:
-            self._torchs = groups[dist.group.WORLD]
+            self._torchs = groups.get(dist.group.WORLD)
+        if not isinstance(self._torchs, tuple) or len(self._torchs) != 2:
+            return  # a torch that has them elsewhere: it waits as without this
         backend, store = self._torchs
         lent = own(store, 2 * _CONNECT.total_seconds())
         groups[dist.group.WORLD] = backend, lent.store
@@ -444,6 +450,7 @@ class WorldGroup:
         import torch.distributed as dist
 
         self.direct = None
+        self._leavable.end()
         communicator, self._communicator = self._communicator, None
         meshes.retire()  # also those that were made without `making`: a mesh of all ranks needs no group of its own
         if not dist.is_initialized():

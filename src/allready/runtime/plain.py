@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from allready.model import MAKINGS
+from allready.runtime import making
 from allready.runtime.messages import BegunHere, Plain, Ranks
 
 _COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor", "symm_mem"}
@@ -96,10 +97,11 @@ def _is_making() -> bool:
 
 
 def _stacks() -> Iterator[list[FrameType]]:
-    """Of all other threads."""
-    own = threading.get_ident()
-    for thread, innermost in sys._current_frames().items():  # noqa: SLF001 - there is no other way
-        if thread != own:
+    """Of all other threads that may be waited for."""
+    others = sys._current_frames()  # noqa: SLF001 - there is no other way
+    left_out = making.left() | {threading.get_ident()}
+    for thread, innermost in others.items():
+        if thread not in left_out:
             yield stack_of(innermost)
 
 
