@@ -191,3 +191,26 @@ def test_a_call_that_is_left_out_behind_a_caught_error_is_no_healthy_job(job: Jo
         "LIV016",
         [1],
     )
+
+
+AFTER = """
+import atexit, threading, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+saves = dist.new_group()
+def save():
+    for i in range(4):
+        time.sleep(0.1 + 0.1 * rank)
+        dist.all_reduce(torch.ones(4), group=saves)
+threading.Thread(target=save).start()
+dist.barrier()
+dist.barrier() if rank else atexit.register(dist.barrier)
+"""
+
+
+@pytest.mark.slow
+def test_collectives_of_threads_and_of_exit_handlers_after_the_last_line_are_no_difference(job: Job) -> None:
+    node = job.start("--nproc-per-node", "2", job.script(AFTER))
+    assert node.wait(100) == 0
+    assert node.report()["status"] == "healthy"

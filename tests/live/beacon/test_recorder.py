@@ -463,28 +463,11 @@ def test_a_disk_that_is_full_leaves_the_old_ring(torch: Torch, tmp_path: Path) -
     assert "cannot be written" in recorder.problems[0]
 
 
-def call(name: str, seq: int, kind: str = "gloo:all_reduce", **more: object) -> dict[str, object]:
-    return entry(0, name, "default_pg" if name == "0" else "undefined") | {
-        "collective_seq_id": seq,
-        "profiling_name": kind,
-        **more,
-    }
-
-
-def test_collectives_of_a_whole_script_are_counted_by_group_and_sends_are_not(torch: Torch, tmp_path: Path) -> None:
-    calls = [call("0", 1), call("0", 2), call("7", 1), call("7", 9), call("7", 1)]  # 7 began anew
-    calls += [call("0", 2, "gloo:send 1->2"), call("0", 40, is_p2p=True), {"pg_id": 0}]
-    torch.records("fr", {"pg_status": {"0": status(5, 5)}, "entries": calls})
+def test_collectives_of_a_whole_script_are_counted_by_group_with_its_members(torch: Torch, tmp_path: Path) -> None:
+    calls = [entry(0, "0", "default_pg"), entry(0, "0", "default_pg") | {"collective_seq_id": 2}, entry(1, "7")]
+    torch.records("fr", {"pg_status": {"0": status(2, 2)}, "entries": calls})
     recorder = Recorder(str(tmp_path))
     assert recorder.made() == []
     recorder.sample(100.0)
-    made = {g.name: (g.enqueued, g.label, g.members) for g in recorder.made()}
-    assert made == {"0": (2, "default_pg", "0-2"), "7": (1, "", "0,2")}
-
-
-def test_two_backends_of_one_group_are_counted_apart(torch: Torch, tmp_path: Path) -> None:
-    torch.records("nccl", {"pg_status": {"0": status(9, 9)}, "entries": [call("0", 9, "nccl:all_reduce")]})
-    torch.records("fr", {"pg_status": {"0": status(2, 2)}, "entries": [call("0", 2)]})
-    recorder = Recorder(str(tmp_path))
-    recorder.sample(100.0)
-    assert {g.name: g.enqueued for g in recorder.made()} == {"0": 9, "0:cpu": 2}
+    made = [(g.name, g.enqueued, g.label, g.members) for g in recorder.made()]
+    assert made == [("0", 2, "default_pg", "0-2"), ("7", 1, "", "0,2")]

@@ -55,7 +55,7 @@ def encode(
 
     `formed`: see `names.FORMED`; `handling`: see `handlers.handled`; `joins_as`, `joins_at`: see `joining`; `awaits`:
     see `store_wait`; `waits_otherwise`: in a call that waits for something else than other ranks; `made`: the
-    collectives of each group, once the script is through, of so many groups as an eighth of the cell has room for.
+    collectives of each group, once the process ends, of so many groups as an eighth of the cell has room for.
     """
     problem_list = ",".join(quoted(_cut(p)) for p in problems[:MAX_PROBLEMS])
     ring = "null" if ring_s is None else f"{ring_s:.3f}"

@@ -39,8 +39,6 @@ _MAX_GROUPS = 256
 """Whose members are written down, the newest ones."""
 _HAS_ENTRIES = b'"pg_id":'
 _ONE_ENTRY = b'"collective_seq_id":'
-_BETWEEN_TWO = ("send", "recv", "coalesced")
-"""Calls that not all members make."""
 
 
 class Recorder:
@@ -208,26 +206,13 @@ class Recorder:
         self._ring_cost_s = max(time.thread_time() - began_s, self._ring_cost_s / 2)
 
     def made(self) -> list[GroupCounters]:
-        """How many collectives the rank made in each group that its rings still know, the groups of most first."""
+        """How many collectives the rank made in each group of which its rings tell that, the groups of most first."""
         from json import loads
 
-        found: dict[str, GroupCounters] = {}
-        for source in self._sources or ():
-            if source.is_broken:
-                continue
-            before = set(found)
-            for entry in loads(source.read_ring()).get("entries", ()):
-                pair, seq = entry.get("process_group"), entry.get("collective_seq_id")
-                kind = str(entry.get("profiling_name")).partition(":")[2]
-                if not (isinstance(pair, list) and len(pair) == 2 and isinstance(seq, int)) or entry.get("is_p2p"):
-                    continue
-                if kind.startswith(_BETWEEN_TWO):
-                    continue
-                name = str(pair[0])
-                name += ":cpu" if name in before else ""  # a group with a backend for each kind of device
-                # Oldest first: where the numbers of a group began anew, those of the newer one count.
-                group = found.setdefault(name, GroupCounters(name))
-                group.label, group.enqueued = _label(pair[1]), seq
+        from allready.live.beacon.made import made_in  # no start needs it
+
+        living = [source for source in self._sources or () if not source.is_broken]
+        found = made_in((source.backend, loads(source.read_ring()).get("entries", ())) for source in living)
         for name, group in found.items():
             group.members = compressed(self._members.get(name.removesuffix(":cpu"), ()))
         return sorted(found.values(), key=lambda group: -group.enqueued)

@@ -251,7 +251,6 @@ class Beacon:
                 self._recorder.write_dump()
                 if self._heartbeats.is_there:
                     self._fetches.begin(self._fetch, -1)
-                self._made = self._recorder.made()
             except Exception as error:  # noqa: BLE001 - torch may be half gone by now; the script's end counts
                 self._note(f"the last records: {error}")
 
@@ -263,6 +262,11 @@ class Beacon:
         self._heartbeats.halt(_END_WAIT_S)
         self._fetches.halt(_END_WAIT_S)
         self._cell.set_thread(0)
+        try:
+            # Only now: its threads and what it registered may have made collectives after its last line.
+            self._made = self._recorder.made()
+        except Exception as error:  # noqa: BLE001 - torch is half gone; then nothing is compared
+            self._note(f"the collectives at the end: {error}")
         try:
             self._write("ending", self._sight.site if self._sight is not None else "", [])
         except Exception as error:  # noqa: BLE001 - the last report; nothing reads the cell of a process that has ended

@@ -49,9 +49,9 @@ MAX_SHOWN = 8
 def counts_differ(live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    How many collectives each rank had recorded in each of its groups when its script was through (torch's flight
-    recorder), once all ranks of the job have ended with exit code 0.  Sends and receives do not count.  Only groups of
-    which every member tells; the fewer are named, and none of two that differ.
+    How many collectives each rank had recorded in each of its groups when its process ended (torch's flight recorder),
+    once all ranks of the job have ended with exit code 0.  Sends and receives do not count.  Only groups of which every
+    member tells; the fewer are named, and none of two that differ.
     ## Why it matters
     Collectives match by their position.  Where a rank leaves one out and catches the error of the end, the job looks
     healthy, and from that call on its ranks combined values of different steps.
