@@ -106,7 +106,7 @@ def _may_be_of(event: Event, death: Death) -> bool:
 def _crashed_with_a_reason(death: Death, case: Analysis) -> bool:
     """Right above its crash the process, or a library in it, says what failed: that line is the first cause."""
     at = death.origin.line
-    if death.signal not in CRASHES or at is None:
+    if (death.signal not in CRASHES and death.kind != "abort") or at is None:
         return False
     signatures = load()
     return any(
@@ -174,14 +174,19 @@ def is_interrupt(death: Death) -> bool:
 
 
 def is_order(event: Event) -> bool:
-    """A launcher or a scheduler says that it got the order to end the job."""
+    """A launcher, a scheduler or the program says that it got the order to end the job."""
     if event.role is Role.HARMLESS:
         return False
-    if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"}:
+    if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"} or is_caught_interrupt(event):
         return True
     if event.signature == "launcher.launcher_stops_others":  # DeepSpeed's sends itself no SIGINT when a rank fails
         return event.values.get("signal") == "SIGINT"
     return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
+
+
+def is_caught_interrupt(event: Event) -> bool:
+    """The program says that a person's ^C reached it and that it ends for that."""
+    return event.signature == "python.interrupted" and "caught" in event.values
 
 
 def follows_order(death: Death, run: RunEvidence) -> bool:
@@ -210,6 +215,11 @@ def ender_of(death: Death) -> Ender | None:
 def ender_of_order(text: str) -> Ender:
     """The same of a launcher's line on a signal that it got."""
     return Ender.SESSION if _SESSION_ENDED.search(text) is not None else Ender.LAUNCHER
+
+
+def ender_of_event(event: Event) -> Ender:
+    """The same of a line that is an order."""
+    return Ender.KEYBOARD if is_caught_interrupt(event) else ender_of_order(event.text)
 
 
 def is_named_by_signature(death: Death) -> bool:

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from allready.judging.causes import Ender, ender_of, ender_of_order, follows_order, is_order
+from allready.judging.causes import Ender, ender_of, ender_of_event, follows_order, is_order
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
@@ -48,8 +48,8 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ## What it checks
     A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGINT`), PBS's
     exit status of 256 and a signal's number, a scheduler that cancelled the step (`CANCELLED AT`,
-    without a reason), a shell that saw its command ended (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, where
-    no process had failed and no rank had reached a timeout before.
+    without a reason), a shell that saw its command ended (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, or a
+    program that says that it caught one, where no process had failed and no rank had reached a timeout before.
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
     ## Check by hand
@@ -57,7 +57,11 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When you ended the job yourself.
     """
-    reported = [_Order(e.origin, e.text, e.time_s, ender_of_order(e.text)) for e in run.events if is_order(e)]
+    reported = [
+        _Order(e.origin, str(e.values.get("caught", e.text)), e.time_s, ender_of_event(e))
+        for e in run.events
+        if is_order(e)
+    ]
     reported += [
         _Order(d.origin, d.text, d.time_s, by)
         for d in run.deaths
