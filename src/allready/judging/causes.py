@@ -21,6 +21,9 @@ _STOPPED_JOB = re.compile(
     r"(?:\.py\b|[\s/](?:torchrun|srun|jsrun|mpirun|mpiexec|horovodrun|deepspeed|accelerate|python[\d.]{0,8}) )"
 )
 """A script ends its own monitor (`nvidia-smi dmon`, `tensorboard`) in the same words: only the job's command counts."""
+_STOPPED_WORKER = re.compile(
+    r"DataLoader worker \(pid \d{1,10}\) is killed by signal: (?:Terminated|Interrupt|Hangup)\b"
+)
 _SESSION_ENDED = re.compile(r"\bReceived (?:1|(?:Signals\.)?SIGHUP) death signal|\bgot signal: 1(?!\d)")
 
 END_S = 30.0
@@ -158,8 +161,9 @@ def left_before_others(death: Death, run: RunEvidence) -> bool | None:
 
 
 def _planned(death: Death, run: RunEvidence) -> bool:
-    """The whole job was asked to stop: a launcher says so, all ranks got the same SIGTERM, or a person typed ^C."""
-    if is_interrupt(death):
+    """The whole job was asked to stop: a launcher says so, all ranks got the same SIGTERM, a process saw its worker
+    get one, or a person typed ^C."""
+    if is_interrupt(death) or _STOPPED_WORKER.search(death.text) is not None:
         return True
     if death.kind not in {"signal", "exit"} or death.signal not in ENDING_SIGNALS:
         return False
@@ -200,7 +204,7 @@ class Ender(StrEnum):
     """What says that a process was ended from outside."""
 
     KEYBOARD = "keyboard"  # Python's KeyboardInterrupt
-    SHELL = "shell"  # of a command that it had started: `run.sh: line 32: 4067342 Terminated`
+    SHELL = "shell"  # of what it had started: `run.sh: line 32: 4067342 Terminated`, or a process of its worker
     SESSION = "session"  # SIGHUP to torchrun: its terminal or SSH session was closed; it takes that under nohup as well
     LAUNCHER = "launcher"
 
@@ -209,7 +213,7 @@ def ender_of(death: Death) -> Ender | None:
     """What says that this process was ended from outside; None where nothing does."""
     if is_interrupt(death):
         return Ender.KEYBOARD if death.text.startswith("KeyboardInterrupt") else ender_of_order(death.text)
-    return Ender.SHELL if _STOPPED_JOB.search(death.text) else None
+    return Ender.SHELL if _STOPPED_JOB.search(death.text) or _STOPPED_WORKER.search(death.text) else None
 
 
 def ender_of_order(text: str) -> Ender:

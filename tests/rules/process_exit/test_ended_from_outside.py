@@ -58,6 +58,16 @@ def test_a_shell_that_saw_its_command_ended_says_so() -> None:
     assert ask("DTH006", deaths=(killed,)).state == "clear"
 
 
+def test_a_process_whose_worker_was_told_to_end_did_not_fail() -> None:
+    words = "RuntimeError: DataLoader worker (pid 4020138) is killed by signal: {}. "
+    told = tuple(death(r, text=words.format("Terminated")) for r in range(2))
+    assert ask("DTH001", deaths=told).state == "clear"
+    [hit] = ask("DTH006", deaths=told).hits
+    assert not hit.culprits
+    killed = death(0, text=words.format("Killed"))
+    assert ask("DTH006", deaths=(killed,)).state == "clear"
+
+
 def test_a_failure_before_the_order_explains_it() -> None:
     assert ask("DTH006", events=(ORDER,), deaths=(death(2),)).state == "clear"
     lost = death(2, text="RuntimeError: Connection reset by peer", is_collective_error=True)
