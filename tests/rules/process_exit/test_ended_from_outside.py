@@ -43,6 +43,9 @@ def test_a_program_that_says_that_it_caught_an_interrupt_was_interrupted() -> No
     assert report.verdict is not None
     assert (report.verdict.code, report.verdict.culprits) == ("DTH006", Culprits())
     assert "Detected KeyboardInterrupt" in report.verdict.sentence
+    more = [f"Epoch 0: {n}/200 loss=0.5" for n in range(90, 130)]
+    report = judge_readings([read_lines([*lines, *more], "job.out")], Question(), started=datetime.now(UTC))[0]
+    assert report.verdict is None
     before = [*lines, *(f"Epoch 0: {n}/200 loss=0.5" for n in range(90, 201)), "Training complete!", "Done."]
     report = judge_readings([read_lines(before, "job.out")], Question(), started=datetime.now(UTC))[0]
     assert report.verdict is None
