@@ -126,3 +126,14 @@ def test_a_sentence_that_others_follow_is_read_too() -> None:
             stuck = [e for e in found if e.signature == "torch.heartbeat_abort"]
             assert [(e.origin.rank, e.values["seconds"]) for e in stuck] == [(3, "480")], width
     assert not read_lines([HEAD + STUCK[:70], "step 12", STUCK[70:]], "out.log", mtime_s=1.0).events
+
+
+def test_a_line_that_a_page_broke_and_indented_is_read_as_one() -> None:
+    lines = [
+        "[rank8] Gloo connectFullMesh failed ... timed out connecting: SO_ERROR: Connection refused,",
+        "        remote=[127.0.0.1]:14215",
+    ]
+    [event] = read_lines(lines, "out.log").events
+    assert (event.signature, event.origin.rank) == ("gloo.peer_is_loopback", 8)
+    apart = [lines[0], "        Remote=[10.0.0.1]:9", lines[1]]
+    assert not read_lines(apart, "out.log").events

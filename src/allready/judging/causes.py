@@ -21,6 +21,9 @@ _STOPPED_JOB = re.compile(
     r"(?:\.py\b|[\s/](?:torchrun|srun|jsrun|mpirun|mpiexec|horovodrun|deepspeed|accelerate|python[\d.]{0,8}) )"
 )
 """A script ends its own monitor (`nvidia-smi dmon`, `tensorboard`) in the same words: only the job's command counts."""
+_STOPPED_WORKER = re.compile(
+    r"DataLoader worker \(pid \d{1,10}\) is killed by signal: (?:Terminated|Interrupt|Hangup)\b"
+)
 _SESSION_ENDED = re.compile(r"\bReceived (?:1|(?:Signals\.)?SIGHUP) death signal|\bgot signal: 1(?!\d)")
 
 END_S = 30.0
@@ -106,7 +109,7 @@ def _may_be_of(event: Event, death: Death) -> bool:
 def _crashed_with_a_reason(death: Death, case: Analysis) -> bool:
     """Right above its crash the process, or a library in it, says what failed: that line is the first cause."""
     at = death.origin.line
-    if death.signal not in CRASHES or at is None:
+    if (death.signal not in CRASHES and death.kind != "abort") or at is None:
         return False
     signatures = load()
     return any(
@@ -158,8 +161,9 @@ def left_before_others(death: Death, run: RunEvidence) -> bool | None:
 
 
 def _planned(death: Death, run: RunEvidence) -> bool:
-    """The whole job was asked to stop: a launcher says so, all ranks got the same SIGTERM, or a person typed ^C."""
-    if is_interrupt(death):
+    """The whole job was asked to stop: a launcher says so, all ranks got the same SIGTERM, a process saw its worker
+    get one, or a person typed ^C."""
+    if is_interrupt(death) or _STOPPED_WORKER.search(death.text) is not None:
         return True
     if death.kind not in {"signal", "exit"} or death.signal not in ENDING_SIGNALS:
         return False
@@ -174,14 +178,19 @@ def is_interrupt(death: Death) -> bool:
 
 
 def is_order(event: Event) -> bool:
-    """A launcher or a scheduler says that it got the order to end the job."""
+    """A launcher, a scheduler or the program says that it got the order to end the job."""
     if event.role is Role.HARMLESS:
         return False
-    if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"}:
+    if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"} or is_caught_interrupt(event):
         return True
     if event.signature == "launcher.launcher_stops_others":  # DeepSpeed's sends itself no SIGINT when a rank fails
         return event.values.get("signal") == "SIGINT"
     return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
+
+
+def is_caught_interrupt(event: Event) -> bool:
+    """The program says that a person's ^C reached it and that it ends for that."""
+    return event.signature == "python.interrupted" and "caught" in event.values
 
 
 def follows_order(death: Death, run: RunEvidence) -> bool:
@@ -195,7 +204,7 @@ class Ender(StrEnum):
     """What says that a process was ended from outside."""
 
     KEYBOARD = "keyboard"  # Python's KeyboardInterrupt
-    SHELL = "shell"  # of a command that it had started: `run.sh: line 32: 4067342 Terminated`
+    SHELL = "shell"  # of what it had started: `run.sh: line 32: 4067342 Terminated`, or a process of its worker
     SESSION = "session"  # SIGHUP to torchrun: its terminal or SSH session was closed; it takes that under nohup as well
     LAUNCHER = "launcher"
 
@@ -204,12 +213,17 @@ def ender_of(death: Death) -> Ender | None:
     """What says that this process was ended from outside; None where nothing does."""
     if is_interrupt(death):
         return Ender.KEYBOARD if death.text.startswith("KeyboardInterrupt") else ender_of_order(death.text)
-    return Ender.SHELL if _STOPPED_JOB.search(death.text) else None
+    return Ender.SHELL if _STOPPED_JOB.search(death.text) or _STOPPED_WORKER.search(death.text) else None
 
 
 def ender_of_order(text: str) -> Ender:
     """The same of a launcher's line on a signal that it got."""
     return Ender.SESSION if _SESSION_ENDED.search(text) is not None else Ender.LAUNCHER
+
+
+def ender_of_event(event: Event) -> Ender:
+    """The same of a line that is an order."""
+    return Ender.KEYBOARD if is_caught_interrupt(event) else ender_of_order(event.text)
 
 
 def is_named_by_signature(death: Death) -> bool:

@@ -116,6 +116,55 @@ def test_who_looks_for_something_in_vain_may_say_so_better(function: str, source
     assert death(ranked(0, POOR.format(function=function, source=source))).text == words
 
 
+MISFIT = """\
+Traceback (most recent call last):
+  File "/w/config.py", line 52, in __init__
+    text = base64.b64decode(given)
+  File "{library}", line 88, in b64decode
+    return binascii.a2b_base64(s)
+{first}
+
+{joint}
+
+Traceback (most recent call last):
+  File "/w/train.py", line 14, in <module>
+    main()
+  File "/w/config.py", line 55, in {function}
+    raise ValueError(
+{second}
+"""
+PYTHONS = "/opt/env/lib/python3.12/base64.py"
+MISFITS = ("binascii.Error: Incorrect padding", "ValueError: no such file and no base64 text: ../zero2.json")
+CAUGHT = "During handling of the above exception, another exception occurred:"
+
+
+@cases(
+    "library, first, joint, function, second, said",
+    [
+        (PYTHONS, MISFITS[0], CAUGHT, "__init__", MISFITS[1], MISFITS[1]),
+        # Only where the function that tried says so, in more words, and not that the other is the cause.
+        (PYTHONS, MISFITS[0], CAUGHT, "load", MISFITS[1], MISFITS[0]),
+        (PYTHONS, MISFITS[0], CAUGHT, "__init__", "ValueError: bad", MISFITS[0]),
+        (
+            PYTHONS,
+            MISFITS[0],
+            "The above exception was the direct cause of the following exception:",
+            "__init__",
+            MISFITS[1],
+            MISFITS[0],
+        ),
+        # What another library or the system says is the reason.
+        ("/opt/env/lib/python3.12/site-packages/codec.py", MISFITS[0], CAUGHT, "__init__", MISFITS[1], MISFITS[0]),
+        (PYTHONS, "OSError: disk quota", CAUGHT, "__init__", MISFITS[1], "OSError: disk quota"),
+    ],
+)
+def test_what_a_function_had_expected_says_more_than_what_one_try_of_it_met(
+    library: str, first: str, joint: str, function: str, second: str, said: str
+) -> None:
+    text = MISFIT.format(library=library, first=first, joint=joint, function=function, second=second)
+    assert death(ranked(0, text)).text == said
+
+
 def test_a_group_dies_of_its_first_member() -> None:
     found = death(
         """

@@ -69,3 +69,13 @@ def test_all_wait_in_the_first_operation_that_nobody_came_through(
 def test_an_operation_that_nobody_gave_up_is_no_first_one() -> None:
     first, last = replace(at(66, 64), completed=None), replace(at(70, 67), completed=None, gave_up=True)
     assert ask("HNG009", progress=(group({0: first, 1: last}, "watchdog"),)).state == "clear"
+
+
+def test_where_most_gave_up_in_an_operation_that_one_is_far_beyond_both_are_named() -> None:
+    early = replace(at(66, 64), stuck=operation(64, "broadcast"), gave_up=True)
+    late = replace(at(9_000, 9_000), gave_up=True)
+    seen = group({0: late, 1: early, 2: early}, "watchdog", members=tuple(range(6)), size=6)
+    [hit] = ask("HNG009", progress=(seen,)).hits
+    assert str(hit.values["operation"]) == ("broadcast [1024] float32 #64 (1,2) / all_reduce [1024] float32 #9000 (0)")
+    assert str(hit.values["who"]).startswith("rank 0-2")
+    assert not hit.culprits

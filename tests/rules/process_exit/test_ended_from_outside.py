@@ -1,6 +1,10 @@
+from datetime import UTC, datetime
+
 import pytest
 
-from allready.model import Role, Severity
+from allready.cli.diagnose_judge import Question, judge_readings
+from allready.evidence.log import read_lines
+from allready.model import Culprits, Role, Severity
 from tests.rules.runs import ask, at, death, event, group
 
 ORDER = event("elastic.death_signal", text="WARNING: torch.x:Received 15 death signal, shutting down workers")
@@ -32,6 +36,21 @@ def test_a_person_at_the_keyboard_is_known_whichever_order_a_launcher_tells_of_f
     assert hit.values["by"] == "launcher"
 
 
+def test_a_program_that_says_that_it_caught_an_interrupt_was_interrupted() -> None:
+    lines = [f"Epoch 0: {n}/200 loss=0.5" for n in range(1, 90)]
+    lines += ["call.py:54: UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown..."]
+    report = judge_readings([read_lines(lines, "job.out")], Question(), started=datetime.now(UTC))[0]
+    assert report.verdict is not None
+    assert (report.verdict.code, report.verdict.culprits) == ("DTH006", Culprits())
+    assert "Detected KeyboardInterrupt" in report.verdict.sentence
+    more = [f"Epoch 0: {n}/200 loss=0.5" for n in range(90, 130)]
+    report = judge_readings([read_lines([*lines, *more], "job.out")], Question(), started=datetime.now(UTC))[0]
+    assert report.verdict is None
+    before = [*lines, *(f"Epoch 0: {n}/200 loss=0.5" for n in range(90, 201)), "Training complete!", "Done."]
+    report = judge_readings([read_lines(before, "job.out")], Question(), started=datetime.now(UTC))[0]
+    assert report.verdict is None
+
+
 def test_a_shell_that_saw_its_command_ended_says_so() -> None:
     [hit] = ask(
         "DTH006",
@@ -39,6 +58,16 @@ def test_a_shell_that_saw_its_command_ended_says_so() -> None:
     ).hits
     assert hit.values["text"] == "run.sh: line 32: 406 Terminated python train.py"
     killed = death(None, "signal", signal="SIGKILL", text="run.sh: line 32: 406 Killed  py")
+    assert ask("DTH006", deaths=(killed,)).state == "clear"
+
+
+def test_a_process_whose_worker_was_told_to_end_did_not_fail() -> None:
+    words = "RuntimeError: DataLoader worker (pid 4020138) is killed by signal: {}. "
+    told = tuple(death(r, text=words.format("Terminated")) for r in range(2))
+    assert ask("DTH001", deaths=told).state == "clear"
+    [hit] = ask("DTH006", deaths=told).hits
+    assert not hit.culprits
+    killed = death(0, text=words.format("Killed"))
     assert ask("DTH006", deaths=(killed,)).state == "clear"
 
 

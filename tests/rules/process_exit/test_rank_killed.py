@@ -20,6 +20,14 @@ def test_the_watchdogs_own_abort_is_a_consequence() -> None:
     assert ask("DTH002", deaths=(aborted,)).state == "clear"
 
 
+def test_a_library_s_check_that_fails_right_below_its_reason_is_not_the_reason() -> None:
+    reason = event("cuda.versions_do_not_fit", role=Role.ROOT)
+    failed = death(None, "abort", pid=None, text="Check failed: stream->parent()", time_s=None)
+    failed = replace(failed, origin=replace(reason.origin, line=(reason.origin.line or 0) + 1))
+    assert ask("DTH002", events=(reason,), deaths=(failed,)).state == "clear"
+    assert ask("DTH002", deaths=(failed,)).state == "hit"
+
+
 def test_an_exception_that_came_first_explains_it() -> None:
     found = ask("DTH002", deaths=(death(0, time_s=1000.0), death(1, "signal", signal="SIGKILL", time_s=1030.0)))
     assert found.state == "clear"

@@ -100,3 +100,15 @@ def test_the_same_exception_on_most_ranks_accuses_none_of_them() -> None:
     assert hit.culprits.ranks == (1,)
     [hit] = ask("DTH001", deaths=(first, *later[:2]), expected_ranks=16).hits
     assert hit.culprits.ranks == (1,)
+
+
+def test_the_same_words_of_a_library_on_most_ranks_accuse_none_of_them() -> None:
+    """Where every frame is a library's no place of the program is known."""
+    words = "RuntimeError: FlashAttention forward only supports head dimension at most 256"
+    same = [death(r, text=words, site=None, time_s=1000.5) for r in range(4)]
+    same[2] = death(2, text=words, site=None, first=True, time_s=1000.0)
+    [hit] = ask("DTH001", deaths=tuple(same)).hits
+    assert (hit.culprits.ranks, hit.values["error"]) == ((), words)
+    alone = (same[2], *(death(r, text="KeyError: 'x'", site=None, time_s=1030.0) for r in (0, 1, 3)))
+    [hit] = ask("DTH001", deaths=alone).hits
+    assert hit.culprits.ranks == (2,)

@@ -79,7 +79,7 @@ class _Extraction:
         the break counts, and only in a log so short that all of it was kept."""
         if not 0 < line.number < len(self._rows):
             return None
-        after = self._rows[line.number]
+        after = self._rows[line.number].lstrip()  # a page indents what it put into the next line
         goes_on = _GOES_ON.match(after) or (line.rest.endswith((":", ",", "(")) and after[:1].isalnum())
         if line.is_understood or len(line.rest) < _MIN_BROKEN or not goes_on:
             return None

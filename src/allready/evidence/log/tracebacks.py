@@ -41,7 +41,8 @@ raises on all ranks."""
 _SPAWN = "torch/multiprocessing/spawn.py"
 _OF_SPAWN = ("ProcessRaisedException", "ProcessExitedException")
 _NESTED = ("Original Traceback", '"""')
-_CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
+_CAUSE = "The above exception was the direct cause"
+_CHAIN = (_CAUSE, "During handling of the above exception")
 _NOT_DEADLY = (
     "Exception ignored in", "Exception in thread", "Exception in callback", "Logging error",
     "exception was never retrieved", "Exception occurred in preprocessing", "Error in atexit", "Error in sys.exc",
@@ -59,7 +60,14 @@ _LAUNCHERS = (
     "accelerate/commands/", "deepspeed/launcher/", "bin/torchrun", "bin/accelerate", "bin/deepspeed",
 )  # fmt: skip
 _POOR = ("IndexError", "KeyError", "StopIteration")
+_MISFITS = (
+    "ValueError", "TypeError", "AttributeError", "AssertionError", "UnicodeDecodeError", "SyntaxError",
+    "JSONDecodeError", "binascii.Error", "configparser.Error", "ParsingError", "ParseError", "ScannerError",
+)  # fmt: skip
+"""What Python and its parsers raise where a value is not what one try took it for: what was expected instead only the
+function can say that tried.  Not among them: what the system, an import or a device said, which is the reason."""
 _MILD = ("DEBUG", "INFO", "WARN")
+_STANDARD = r"/lib(?:64)?/python[\d.]{1,8}/(?!(?:site|dist)-packages/)"
 _ENTRANCES = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_wrap", "main", "run_path")
 
 _COLLECTIVE_TYPES = (
@@ -183,6 +191,13 @@ def _is_agreed(failure: Failure, root: Failure) -> bool:
     return failure.name.startswith(_AGREED) and (root.site is None or root.is_collective_error)
 
 
+def _is_misfit(root: Failure, tried: str) -> bool:
+    """Whether a value was not what one try of a function took it for: it says so itself, or Python's own library."""
+    file = root.frames[-1][0]
+    is_pythons = compiled(_STANDARD).search(file) is not None or file.startswith("<frozen ")
+    return root.name.endswith(_MISFITS) and (file == tried or is_pythons)
+
+
 class _Reader:
     """State of one block while its lines come in."""
 
@@ -195,6 +210,7 @@ class _Reader:
         self.after_blank = False
         self.expects_header = False
         self.is_nested = False
+        self.is_caused = False  # the program says itself that the exception above is the cause
         self.source = ""
         self.spawned: int | None = None
         self.of_ranks: list[int] = []
@@ -263,6 +279,7 @@ class _Reader:
             return True
         if stripped.startswith(_CHAIN):
             self.expects_header = True
+            self.is_caused = stripped.startswith(_CAUSE)
             return True
         spawned = compiled(_SPAWNED).match(stripped)
         if spawned is not None:
@@ -323,19 +340,24 @@ class _Reader:
 
     def _add_failure(self, name: str, message: str) -> None:
         failure = Failure(name, message[:2000], self.frames)
-        is_first_leaf = self.is_group and len(self.failures) == 1
         root = self.root
-        if root is None or self.is_nested or is_first_leaf or _is_agreed(failure, root) or self._is_reworded(root):
+        is_inner = self.is_nested or (self.is_group and len(self.failures) == 1)
+        if root is None or is_inner or _is_agreed(failure, root) or self._is_reworded(root, message.strip()):
             self.root = failure
         self.failures.append(failure)
         self.frames = []
         self.in_message, self.is_nested, self.after_blank = True, False, False
 
-    def _is_reworded(self, root: Failure) -> bool:
-        """Whether the function that looked for something and did not find it says so itself, in words of its own."""
-        if root.name not in _POOR or not (root.frames and self.frames) or not self.source.startswith("raise "):
+    def _is_reworded(self, root: Failure, said: str) -> bool:
+        """Whether the function whose try failed says itself what it had expected, in words of its own, `said`."""
+        if not (root.frames and self.frames and self.source.startswith("raise ")):
             return False
-        return (root.frames[0][0], root.frames[0][2]) == (self.frames[-1][0], self.frames[-1][2])
+        tried, place = root.frames[0], self.frames[-1]
+        if (tried[0], tried[2]) != (place[0], place[2]):
+            return False
+        return root.name in _POOR or (
+            not self.is_caused and _is_misfit(root, tried[0]) and len(said) > len(root.message.strip())
+        )
 
     def rooted(self) -> Failure | None:
         """The exception that began it.  The parent's frames are not where its child failed; of a child whose traceback

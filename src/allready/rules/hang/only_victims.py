@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, lost_a_peer
@@ -8,7 +8,7 @@ from allready.judging.signs import Sign
 from allready.judging.values import grouped
 from allready.judging.wait_words import call_of
 from allready.judging.waits import Wait, positions
-from allready.model import Confidence, Culprits, FaultClass, Hit, Phrase, RunEvidence, Severity, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, Operation, Phrase, RunEvidence, Severity, ranges
 from allready.model.fill import UNKNOWN
 from allready.rules.hang._hits import blamed, hit_of
 
@@ -43,14 +43,16 @@ def only_victims(case: Analysis) -> Iterator[Hit]:
     if found is None:
         return
     blame, snapshot, wait = found
-    operations = _operations(case.run, wait)
-    other_calls = FaultClass.DESYNC_FLOW if len(operations) > 1 else None
+    # Where most gave up in another operation than the latest, theirs may be the first that did not end.
+    elsewhere = wait.elsewhere if len(wait.elsewhere) > len(wait.waiting) else {}
+    operations = _operations(case.run, wait, elsewhere)
+    other_calls = FaultClass.DESYNC_FLOW if len(operations) > 1 and not elsewhere else None
     yield hit_of(
         case,
         blame,
         culprits=Culprits(),
         values={
-            "who": who(case.run, wait.waiting, with_processes=False),
+            "who": who(case.run, sorted((*wait.waiting, *elsewhere)), with_processes=False),
             "operation": operations[0] if len(operations) == 1 else " / ".join(map(str, operations)),
             "missing": ranges(blame.ranks) if blame.ranks else UNKNOWN,
         },
@@ -61,14 +63,17 @@ def only_victims(case: Analysis) -> Iterator[Hit]:
     )
 
 
-def _operations(run: RunEvidence, wait: Wait) -> list[Phrase | str]:
+def _operations(run: RunEvidence, wait: Wait, elsewhere: Mapping[int, Operation]) -> list[Phrase | str]:
     """What those who wait called: where they differ, each operation with its ranks.  Under one number of one group that
     is the fault, and of lines that name no group it may be two groups side by side."""
     positions = wait.progress.positions
     called = {r: p.stuck for r in wait.waiting if (p := positions.get(r)) is not None and p.stuck is not None}
-    named = grouped((operation.name, rank) for rank, operation in called.items() if operation.name != "?")
-    if len(named) < 2 or any(operation.seq != wait.operation.seq for operation in called.values()):
+    is_of_one = all(operation.seq == wait.operation.seq for operation in called.values())
+    called |= elsewhere
+    named = grouped(((o.seq, o.name), rank) for rank, o in sorted(called.items()) if o.name != "?")
+    if len(named) < 2 or not is_of_one:
         return [call_of(run, wait, with_arguments=True)]
     return [
-        f"{call_of(run, wait, called[ranks[0]], with_arguments=True)} ({ranges(ranks)})" for ranks in named.values()
+        f"{call_of(run, wait, called[ranks[0]], with_arguments=True)} ({ranges(ranks)})"
+        for _, ranks in sorted(named.items())
     ]

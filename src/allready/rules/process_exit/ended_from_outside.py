@@ -1,12 +1,13 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from allready.judging.causes import Ender, ender_of, ender_of_order, follows_order, is_order
+from allready.judging.causes import Ender, ender_of, ender_of_event, follows_order, is_caught_interrupt, is_order
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
 from allready.model import (
     Confidence,
+    Event,
     FaultClass,
     Hit,
     Origin,
@@ -48,8 +49,8 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ## What it checks
     A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGINT`), PBS's
     exit status of 256 and a signal's number, a scheduler that cancelled the step (`CANCELLED AT`,
-    without a reason), a shell that saw its command ended (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, where
-    no process had failed and no rank had reached a timeout before.
+    without a reason), a shell that saw its command ended (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, or a
+    program that says that it caught one, where no process had failed and no rank had reached a timeout before.
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
     ## Check by hand
@@ -57,7 +58,11 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When you ended the job yourself.
     """
-    reported = [_Order(e.origin, e.text, e.time_s, ender_of_order(e.text)) for e in run.events if is_order(e)]
+    reported = [
+        _Order(e.origin, str(e.values.get("caught", e.text)), e.time_s, ender_of_event(e))
+        for e in run.events
+        if is_order(e) and not (is_caught_interrupt(e) and _went_on(e, run))
+    ]
     reported += [
         _Order(d.origin, d.text, d.time_s, by)
         for d in run.deaths
@@ -75,6 +80,14 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
         confidence=Confidence.LIKELY,
         evidence=tuple(evidence(order.origin, order.text, order.time_s) for order in reported[:4]),
         fault_time=clock_time(first.time_s),
+    )
+
+
+def _went_on(event: Event, run: RunEvidence) -> bool:
+    """Whether the program counted on behind this line."""
+    return any(
+        c.origin.source == event.origin.source and (c.progress_line or 0) > (event.origin.line or 0)
+        for c in run.closings
     )
 
 

@@ -67,15 +67,14 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
 
 
 def _alike(first: Death, run: RunEvidence) -> list[Death]:
-    """The same exception on most ranks, at one place of the program: then none of them is at fault, whichever a
-    launcher saw first.  Empty where it is not so."""
+    """The same exception on most ranks, at one place of the program or with the same words from a library: then none
+    of them is at fault, whichever a launcher saw first.  Empty where it is not so."""
+    if first.site is None and (first.is_collective_error or ":" not in first.text):
+        return []  # what a library says of a lost peer, or no words
     same = [
         d
         for d in run.deaths
-        if d.kind == "exception"
-        and not d.earlier
-        and d.site is not None
-        and (d.site, d.text) == (first.site, first.text)
+        if d.kind == "exception" and not d.earlier and (d.site, d.text) == (first.site, first.text)
     ]
     ranks = {d.rank for d in same} - {None}
     known = {d.rank for d in run.deaths if not d.by_launcher} | {p.rank for p in run.processes}
