@@ -70,6 +70,7 @@ def test_a_good_end_is_told(name: str) -> None:
 OPEN = {
     "a training of something in the middle": [*EPOCHS, "Training of the next classifier begins"],
     "done with one of its epochs": [*UNCOUNTED, "[train] epoch 3 done. best_val=2.2759"],
+    "something else is done behind its tag": [*UNCOUNTED, "[train] rollout done. reward=2.2"],
     "a patience": [*CAPPED, "stopping early: patience 3/10"],
     "a limit that will come": [*CAPPED, "stopping_early: false"],
     "one fold": [*FOLDS[:30], "  fold 2 complete in 2.37h"],

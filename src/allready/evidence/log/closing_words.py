@@ -18,7 +18,8 @@ _SUBJECT = (
 def certain() -> re.Pattern[str]:
     """Words of an end of everything, unless a part is named."""
     return re.compile(
-        rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()\]-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
+        rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
+        rf"\b{_SUBJECT}\]\W{{1,4}}(?:is |was )?(?:finished|done|completed?)\b|"
         r"\b(?:training|fine-?tuning|fitting|optimi[sz]ation) of [\w\s'\"/-]{1,100}? "
         r"(?:finished|done|completed?)\s*[.!]?\s*$|"
         r"\b(?:finish(?:ed|ing)|done|completed|end of|end|ending|exiting|concluded)\b"
