@@ -63,7 +63,7 @@ def read_nccl_tests(data: bytes, source: str) -> Reading:
     number = 0
     for number, line in enumerate(io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace"), 1):
         reader.take(_PREFIX.sub("", line[:4096], count=1).rstrip(), number)
-    reader.close()
+    reader.finish()
     problem = said("the last table has no end") if reader.is_cut else None
     record = reader.tally.record(source, "nccl-tests", len(data), number, problem=problem)
     return Reading(source=record, benches=reader.benches, processes=reader.processes)
@@ -79,6 +79,7 @@ class _Reader:
         self._table: _Table | None = None
         self._operation = ""
         self._num_ranks = 0
+        self._begun_line: int | None = None  # of a run whose table is still to come
         self._version: dict[str, str] = {}
         self._piece: list[str] = []  # the words of a row that is not yet whole
 
@@ -105,10 +106,12 @@ class _Reader:
             self._table = _Table(line=number, operation=self._operation, columns=_columns(line))
         elif match := _VERSION.match(line):
             self._start()
+            self._begun_line = number
             if match["code"]:
                 self._version = {"nccl": _version(int(match["code"]))}
         elif _BEGIN.match(line):
             self._start()
+            self._begun_line = number
         elif (match := _OUT_OF_BOUNDS.match(line)) and self._table is not None:
             self._table.out_of_bounds = int(match.group(1))
         elif (match := _AVERAGE.match(line)) and self._table is not None:
@@ -169,12 +172,22 @@ class _Reader:
             self._table = _Table(line=number, operation=self._operation, columns=columns)
         return _take_row(self._table, words)
 
+    def finish(self) -> None:
+        """Nothing more comes: of several runs the last one may have begun and shown no table."""
+        self.close()
+        if self._begun_line is None or not self.benches:
+            return
+        self.is_cut = True
+        origin = Origin(source=self.source, line=self._begun_line)
+        self.benches.append(BenchRun(origin=origin, operation=self._operation, num_ranks=self._num_ranks))
+
     def close(self) -> None:
         """The table that is open is at its end."""
         table, self._table = self._table, None
         if table is None or not (table.rows or table.in_place):
             return
         self.is_cut = table.average is None
+        self._begun_line = None
         self.benches.append(
             BenchRun(
                 origin=Origin(source=self.source, line=table.line),

@@ -33,11 +33,14 @@ def test_words_that_are_certain_are_overruled_only_by_a_number_of_parts() -> Non
 
 OPEN_FOR_CERTAIN = [
     ["Round 3/50"], ["Runde 2 von 3", "Runde 2/3"], ["阶段 1/3: 监督微调"], ["Running task 1 of 8: cola"],
-    ["[1/4] Training model resnet18"], ["Starting 5-fold cross-validation", "--- Fold 1 ---", "--- Fold 3 ---"],
+    ["[1/4] Training model resnet18"], ["trial 1 of 5", "loss 0.3"], ["trial 2 of 5", "loss 0.3", "trial 3 of 5"],
+    ["a setting", "another", "one more", "trial 3 of 5"],
+    ["Starting 5-fold cross-validation", "--- Fold 1 ---", "--- Fold 3 ---"],
 ]  # fmt: skip
 CLOSED_FOR_CERTAIN = [
     ["Round 49/50", "Round 50/50"], ["round 12 done"], ["[1/3] Training model a", "[2/3] Saving it", "[3/3] Uploading"],
-    ["[9/100] Training loss: 0.3"], ["5-fold cross-validation", *(f"--- Fold {n} ---" for n in range(1, 6))],
+    ["[9/100] Training loss: 0.3"], ["Beginning trial 3 of 5", "loss 0.3"],
+    ["5-fold cross-validation", *(f"--- Fold {n} ---" for n in range(1, 6))],
     ["5-fold cross-validation", *(f"--- Fold {n} ---" for n in range(5))],
 ]  # fmt: skip
 

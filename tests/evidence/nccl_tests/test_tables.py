@@ -118,6 +118,16 @@ def test_two_runs_in_one_file_are_two_tables() -> None:
     assert len(reading.processes) == 4
 
 
+def test_a_run_that_began_behind_another_and_shows_no_table_is_no_good_end() -> None:
+    second = NEW.replace("all_reduce_perf", "alltoall_perf")
+    cut = "\n".join(second.splitlines()[:5])
+    for text in (NEW + cut, NEW + cut.splitlines()[0] + "\n" + cut.splitlines()[1]):
+        done, begun = read_nccl_tests(text.encode(), "x").benches
+        assert (done.operation, done.avg_busbw_gb_per_s) == ("all_reduce", 68.4782)
+        assert (begun.operation, begun.rows, begun.is_good) == ("all_to_all", (), False)
+    assert len(read_nccl_tests((NEW + "\n").encode(), "x").benches) == 1
+
+
 def test_a_command_line_above_names_the_operation() -> None:
     body = "\n".join(x for x in NEW.splitlines() if "_perf" not in x)
     assert only("+ mpirun -np 2 ./build/reduce_scatter_perf -b 8\n" + body).operation == "reduce_scatter"

@@ -21,6 +21,18 @@ def test_as_many_without_a_log_as_with_one_may_just_lack_their_logs() -> None:
     assert (hit.culprits.ranks, hit.culprits.nodes, hit.confidence) == ((), (), Confidence.POSSIBLE)
 
 
+def test_a_log_that_stops_while_every_process_initializes_names_nobody() -> None:
+    def started(*ranks: int, others: str) -> tuple[ProcessRecord, ...]:
+        return tuple(
+            process(r, comms=(joined(r),) if r in ranks else (), last_line_class="init" if r in ranks else others)
+            for r in range(4)
+        )
+
+    assert ask("STA001", processes=started(0, 1, others="init")).state == "clear"
+    assert ask("STA001", processes=started(0, 1, others="other")).hits
+    assert ask("STA001", processes=started(0, 1, 3, others="init")).hits
+
+
 def test_with_one_log_of_many_nothing_is_sure() -> None:
     [hit] = ask("STA001", processes=(process(0, comms=(joined(0),)),)).hits
     assert hit.confidence is Confidence.POSSIBLE

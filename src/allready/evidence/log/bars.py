@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 _TIMED = re.compile(
-    r"(?P<label>.{0,120}?)(?P<percent>\d{1,3})%\|[^|]{0,300}\|\s{0,8}(?P<done>\d{1,12})/(?P<total>\d{1,12}) "
+    r"(?P<label>.{0,120}?)(?P<percent>\d{1,3})%(?:\|[^|]{0,300}\|)?\s{0,8}(?P<done>\d{1,12})/(?P<total>\d{1,12}) "
     r"\[(?P<elapsed>[\d:]{4,12})<"
 )
 _MUCH = 3
@@ -19,7 +19,7 @@ def is_outermost(lines: Sequence[str], at: int, head: str) -> bool:
         return False
     took = _seconds(mine["elapsed"])
     for text in chain(head.replace("\r", "\n").splitlines(), lines[:at]):
-        other = _TIMED.match(text) if "%|" in text else None
+        other = _TIMED.match(text) if "%" in text else None
         if other is None:
             continue
         is_same = (other["label"].strip(), other["total"]) == (mine["label"].strip(), mine["total"])

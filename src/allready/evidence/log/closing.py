@@ -379,6 +379,7 @@ class _Ending:
                     return None
                 if said is not None:
                     is_part = self._is_one_of_several or (not said and self._is_of_a_part_at(at))
+                    is_part = is_part and not wording.means_all_folds(text)
                     is_other = only_records or is_part or self._is_left_unsaid(at)
                     is_open = (
                         is_other
@@ -449,7 +450,8 @@ class _Ending:
         """Whether the words of this line mean the whole run for certain; None where they close nothing."""
         text = self.lines[at]
         if wording.means_all(text):
-            is_part = self._has_loop and not self._is_known(state) and is_of_an_act(text)
+            is_whole = self._is_known(state) or wording.means_all_folds(text)
+            is_part = self._has_loop and not is_whole and is_of_an_act(text)
             return None if is_part or self._comes_again(at) else True
         is_other = wording.is_other(text) or wording.is_of_a_step().search(text) is not None
         is_last = not any(wording.word().search(line) for line in self._said[at + 1 :])
@@ -473,6 +475,7 @@ class _Ending:
         is_tests = (
             wording.tests().search(text) is not None and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
         )
+        is_tests = is_tests or (is_last and self._passes(at))
         is_done = (
             is_last
             and not self._counting
@@ -503,6 +506,11 @@ class _Ending:
             if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
+
+    def _passes(self, at: int) -> bool:
+        """Whether this line is a check's only verdict: of a list of them more may be to come."""
+        given = [place for place, text in enumerate(self.lines) if wording.passes().search(text) is not None]
+        return given == [at] and not self._has_loop
 
     def _is_of_an_act(self, at: int, state: Progress | None) -> bool:
         """Whether such words are about something that a training does in between: it is not known how far it will
@@ -569,10 +577,13 @@ class _Ending:
         first = -1 if state is None else state.at
         steps = [at for at, text in enumerate(self.lines[: place + 1]) if wording.step().search(text)]
         first = max([first, *steps[-1:]])
+        is_verdict = self._passes(place)
         bad = [
             at
             for at, text in enumerate(self.lines)
-            if is_bad(text) and (at >= place or not (self._is_overcome(at) or self._is_far(at, place)))
+            if is_bad(text)
+            and (at >= place or not is_verdict)
+            and (at >= place or not (self._is_overcome(at) or self._is_far(at, place)))
         ]
         begun = [number - self.number(0) for number in self._openings]
         if bad and sum(at < bad[0] for at in begun) <= 1:  # runs one after the other, not ranks side by side
@@ -582,11 +593,19 @@ class _Ending:
     def _breaks_off_behind(self, place: int) -> bool:
         """Whether a later line is the last one and has no end: the program was still writing."""
         tail = self._log.scanned.tail
-        if tail.endswith(b"\n") or _PROMPT.search(self.lines[-1]) is not None:
+        if tail.endswith(b"\n") or _PROMPT.search(self.lines[-1]) is not None or self._is_whole:
             return False
         last = self.lines[-1]
         is_open = any(last.count(a) > last.count(b) for a, b in ("()", "[]", "{}"))
-        return place < len(self.lines) - 1 or tail.endswith(b"\r") or is_open
+        is_later = place < len(self.lines) - 1 and not (place >= 0 and kinds(without_front(plain(last))))
+        return is_later or tail.endswith(b"\r") or is_open
+
+    @functools.cached_property
+    def _is_whole(self) -> bool:
+        """Whether the last line has no newline, but all that an earlier one of its kind has: copies of logs lose it."""
+        last = _DIGITS.sub("0", self.lines[-1])
+        is_open = not last or last[-1].isalnum() or self._log.scanned.tail.endswith(b"\r")
+        return not is_open and any(_DIGITS.sub("0", text) == last for text in self.lines[:-1])
 
     def _is_overcome(self, at: int) -> bool:
         """Whether this line, or the next ones of its message, say that the program goes on."""

@@ -19,6 +19,9 @@ def certain() -> re.Pattern[str]:
     """Words of an end of everything, unless a part is named."""
     return re.compile(
         rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
+        rf"\b{_SUBJECT}\]\W{{1,4}}(?:is |was )?(?:finished|done|completed?)\b|"
+        r"\b(?:training|fine-?tuning|fitting|optimi[sz]ation) of [\w\s'\"/-]{1,100}? "
+        r"(?:finished|done|completed?)\s*[.!]?\s*$|"
         r"\b(?:finish(?:ed|ing)|done|completed|end of|end|ending|exiting|concluded)\b"
         rf"[ \w]{{0,12}}?(?:with |the |all |of |from )*{_SUBJECT}\b|"
         r"\b(?:finished|completed|terminated|ended|ran|run|executed|exit(?:ed|s|ing)?)\s+(?:successfully|normally|cleanly|gracefully)\b|"
@@ -51,6 +54,17 @@ def elsewhere() -> re.Pattern[str]:
     )
 
 
+_ALL_FOLDS = (
+    r"\b(?:\w{0,6}CV|cross[ -]?validation) (?:is |was |has )?(?:finished|done|completed?)\b(?!\W{0,3}(?:for|of)\b)|"
+    r"\ball (?:\d{1,4} )?folds (?:are |were |have )?(?:finished|done|completed?)\b"
+)
+
+
+def means_all_folds(text: str) -> bool:
+    """Whether it says that every part of a cross validation is over, whichever of them the log shows."""
+    return re.search(_ALL_FOLDS, text, re.IGNORECASE) is not None and not denies(text)
+
+
 @functools.cache
 def whole() -> re.Pattern[str]:
     """Words of an end of everything that may name a step, a worker or a process."""
@@ -65,7 +79,9 @@ def whole() -> re.Pattern[str]:
         r"(?: (?:are|were|have|been|now|successfully)){0,3} (?:completed?|finished|done)\b[^\w(]{0,80}$|"
         r"^# Ended \(code 0\)|"
         r"\b(?P<steps>\d{1,9}) of (?P=steps) steps \(100%\) done\b|"
-        r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
+        r"^\W{0,8}(?:\x1b\[[\d;]{0,8}m)?\d{1,9} epochs (?:completed|done|finished) in \d[\d.:]{0,12}\s?"
+        r"(?:s|sec|seconds|m|min|minutes|h|hours)\b|"
+        rf"{_ALL_FOLDS}|HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
         re.IGNORECASE,
     )
 
@@ -103,6 +119,7 @@ def likely() -> re.Pattern[str]:
         r"\bbenchmark duration \(s\):?\s{1,40}\d|"
         r"\bfound no errors\b|\bno errors? (?:was |were )?(?:found|detected|occurred)\b|"
         r"^\W{0,4}\[(?:done|finished|completed?)\] \S|"
+        r"\bend(?:ed)?[ _]time\b[\w ]{0,24}['\"]?\s{0,4}[:=]\s{0,4}[\w, ]{0,24}\d[:/-]\d\d|"
         r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
         r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
         r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
@@ -182,7 +199,7 @@ _AVERAGE = (
 def of_all() -> re.Pattern[str]:
     """The last and the sum of all: such words may name an epoch or a checkpoint."""
     return re.compile(
-        r"\bsav(?:ed|ing) (?:the )?final\b|"
+        r"\bsav(?:ed|ing) (?:the )?final\b|\boptimizer stripped from\b|"
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
         r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d{1,12}\.\d|"
         r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b"
@@ -201,9 +218,10 @@ def early() -> re.Pattern[str]:
     """The event, not the setting or the counter."""
     return re.compile(
         r"\bsignaling trainer to stop\b|"
-        r"\bearly[ _-]?stop(?:ping|ped)?\b(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
+        r"\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
+        r"(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
         r"(?:[ _-]|:\s)?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
-        r"in \d|if |not |round|config\w*|set ))",
+        r"in \d|if |when |not |round|config\w*|set ))",
         re.IGNORECASE,
     )
 
@@ -261,7 +279,7 @@ def _path() -> re.Pattern[str]:
 @functools.cache
 def of_a_sum() -> re.Pattern[str]:
     """Behind the last count such a word ends the run also where the count is not full: a limit of steps came first."""
-    return re.compile(r"\b(?:final|total|average|avg|mean)\b|\bfinal_", re.IGNORECASE)
+    return re.compile(r"\b(?:final|total|average|avg|mean|optimizer stripped)\b|\bfinal_", re.IGNORECASE)
 
 
 @functools.cache
@@ -292,6 +310,12 @@ def evaluated() -> re.Pattern[str]:
 def tests() -> re.Pattern[str]:
     """What pytest ends with; a script may test its machine so, before the run."""
     return re.compile(r"^=+ (?:\d{1,9} \w{1,20}, ){0,6}\d{1,9} passed\b[^=]{0,80} in [\d.:]{1,12}s")
+
+
+@functools.cache
+def passes() -> re.Pattern[str]:
+    """A check's own verdict on all that it saw, errors among it."""
+    return re.compile(r"^\W{0,8}PASS(?:ED)?(?=\W*$|\s?[:!]\s)", re.IGNORECASE)
 
 
 @functools.cache
@@ -354,8 +378,8 @@ def _harmless() -> re.Pattern[str]:
 def begins() -> re.Pattern[str]:
     """Something that was only begun; a shell that traces its commands writes each before it runs."""
     return re.compile(
-        r"^\+{1,4} (?!(?:exit|echo|printf|date|set|true|cleanup|rm|deactivate|module|:)\b)[\w./~-]|"
-        r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|launching|resum(?:e|ing)|initiali[sz]ing|"
+        r"^\+{1,4} (?!(?:exit|echo|printf|date|set|true|cleanup|rm|deactivate|module|:)\b|\w{1,80}=)[\w./~-]|"
+        r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|validating|launching|resum(?:e|ing)|initiali[sz]ing|"
         r"(?<!done )waiting|"
         r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"
         r"epoch_start|eval_start|block_start)\b|"
@@ -427,6 +451,12 @@ def _of_a_record() -> re.Pattern[str]:
 
 
 @functools.cache
+def _of_a_good_record() -> re.Pattern[str]:
+    """MLPerf's `"status": "success"`, and `"success": true` of its first rounds, of which some write no value."""
+    return re.compile(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|:\s{0,4}(?:true|1)\b|$)|\brun_stop\s*$", re.IGNORECASE)
+
+
+@functools.cache
 def word() -> re.Pattern[str]:
     """Of a line that is more than a rule below a table, also one that was logged."""
     return re.compile(r"(?<![A-Za-z\d])(?!info()\b)[A-Za-z\d]|[^\x00-\x7f─═━│]")
@@ -463,7 +493,7 @@ def is_end_of_run(text: str) -> bool:
 def means_all(text: str) -> bool:
     """Whether a line says that everything is over, and well."""
     if is_end_of_run(text):
-        return re.search(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
+        return _of_a_good_record().search(text) is not None
     if _record().search(text) is not None:
         return True
     return any(

@@ -7,6 +7,12 @@ from collections.abc import Iterable, Sequence
 
 _MAX_CHARS = 200
 _MAX_LISTS = 8
+_OF_THE_LOG = 3
+"""Lines at the top, in which a script says which of several runs this log is of."""
+
+_WITH_LOGS = {"trial", "run", "experiment", "repeat", "repetition", "seed", "job"}
+"""What is often started again from the beginning, each with a log of its own; folds and stages follow in one."""
+
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 _PART = (
     r"(?:fold|split|subject|seed|config(?:uration)?|run|trial|experiment|stage|phase|shard|chunk|part|task|job|"
@@ -80,14 +86,18 @@ class _Parts:
     def __init__(self, *, for_certain: bool) -> None:
         self._for_certain = for_certain
         self._from_zero: set[str] = set()
+        self._seen: dict[str, set[int]] = {}
+        self._of_the_log: set[str] = set()
         self._num_folds: int | None = None
         self._is_announced = False
         self._open: dict[str, bool] = {}
 
     def is_open(self) -> bool:
-        return any(self._open.values()) or (self._is_announced and not self._open)
+        own = {name for name in self._of_the_log if len(self._seen[name]) == 1}
+        is_open = any(is_open for name, is_open in self._open.items() if name not in own)
+        return is_open or (self._is_announced and not self._open)
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, at: int) -> None:
         counted = list(_counted().finditer(text))
         for match in counted:
             name = (match["name"] or "round").lower()
@@ -95,6 +105,8 @@ class _Parts:
         numbered = _numbered().match(text)
         if numbered is not None and (numbered["part"] is not None or "[" in self._open):
             self._add("[", int(numbered["done"]), int(numbered["total"]))
+        if at < _OF_THE_LOG:  # each of the others has a log of its own, unless another number follows in this one
+            self._of_the_log |= {name for name, seen in self._seen.items() if name in _WITH_LOGS and min(seen) > 1}
         fold = None if counted else _folds().search(text)
         if fold is not None and fold["total"] is not None:
             self._num_folds = int(fold["total"])
@@ -110,6 +122,7 @@ class _Parts:
         if done == 0:
             self._from_zero.add(name)
         if total is not None:
+            self._seen.setdefault(name, set()).add(done)
             is_open = done + (name in self._from_zero) < total
             self._open[name] = is_open and not (self._for_certain and self._open.get(name) is False)
         elif not self._for_certain:
@@ -122,11 +135,11 @@ def is_of_a_part(lines: Iterable[str], *, for_certain: bool = False) -> bool:
     `for_certain`: only where they say how many there are, and none is the last: ranks may load theirs in any order.
     """
     parts = _Parts(for_certain=for_certain)
-    for line in lines:
+    for at, line in enumerate(lines):
         text = line[:_MAX_CHARS]
         lower = text.lower()
         if "[" in lower[:5] or any(word in lower for word in _WORDS):
-            parts.add(text)
+            parts.add(text, at)
     return parts.is_open()
 
 

@@ -19,8 +19,11 @@ _COUNT = re.compile(
     re.IGNORECASE,
 )
 _BAR = re.compile(
-    r"(?P<label>.{0,120}?)(?P<percent>\d{1,3})%\|[^|]{0,300}\|\s{0,8}(?P<done>\d{1,12})/(?P<total>\d{1,12})\b"
+    r"(?P<label>.{0,120}?)(?P<percent>\d{1,3})%(?:\|[^|]{0,300}\|\s{0,8}|\s{1,4}(?=\d{1,12}/\d{1,12} \[[\d:]{4,12}<))"
+    r"(?P<done>\d{1,12})/(?P<total>\d{1,12})\b"
 )
+"""tqdm's, also where it has no room for the meter: `100% 1330/1330 [14:55<00:00,  1.48it/s]`."""
+
 _INNER = re.compile(
     r"\bepochs?(?:\(\w{1,20}\))?:?\s{0,4}\[\s{0,8}(?P<epoch>\d{1,9})\]\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,8}/\s{0,8}(?P<total>\d{1,12})\]",
     re.IGNORECASE,

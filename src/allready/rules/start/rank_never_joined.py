@@ -33,7 +33,8 @@ def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
     NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks started and which
     completed. Where some wait and none completed, those without a START line are named; not where a waiting rank wrote
     `Bootstrap timings` or the number of nodes, which it knows only from all ranks, nor where as many processes of which
-    no rank is known report errors of NCCL: they began.
+    no rank is known report errors of NCCL: they began; nor where half of the ranks or more lack the line, and every
+    process wrote of its initialization last: the log may stop there.
     ## Why it matters
     Initialization waits for all ranks; those that wait log it, the missing one does not.
     ## Check by hand
@@ -63,6 +64,8 @@ def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
     seen = {p.rank for p in run.processes} | {e.origin.rank for e in run.events}
     is_seen = bool(set(absent) & seen)
     is_few = is_minority(len(absent), size)
+    if not is_few and _all_initialize(run, size):
+        return
     is_named = set(absent) <= set(run.node_of_rank)
     idle = _idle_nodes(run, started)
     is_idle = bool(idle) and len(idle) <= len(absent)
@@ -87,6 +90,12 @@ def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
         ),
         fault_time=model.clock_time(min(times, default=None)),
     )
+
+
+def _all_initialize(run: model.RunEvidence, size: int) -> bool:
+    """Whether as many processes as the job has ranks wrote lines of NCCL's initialization last: those without a START
+    line may be about to write it."""
+    return sum(p.last_line_class == "init" for p in run.processes) >= size
 
 
 def _has_met_all(process: model.ProcessRecord, size: int) -> bool:

@@ -1,0 +1,100 @@
+"""How benchmarks, checks and cross validations end, and bars and copies of logs that lost something at the edge."""
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+
+from allready.cli.diagnose_judge import Question, judge_readings
+from allready.evidence.lines.scan import scan
+from allready.evidence.log import interpret
+from allready.model import Report, Status
+
+EPOCHS = [f"Epoch[{n}] - Iter: [0/13]\tLoss {9 / (n + 1):.3f}" for n in range(20)]
+UNCOUNTED = [f"[train] iter {n * 10}: loss {9 / n:.4f} {n * 7 % 13} ms/iter" for n in range(1, 61)]
+CAPPED = [f"step:{n * 10}/5000 train_loss:{9 / n:.4f} step_avg:43.5ms" for n in range(1, 41)]
+BARE_BARS = [f"{n * 2:3d}% {n}/50 [00:{n:02d}<00:{50 - n:02d}, 1.00it/s]" for n in range(1, 51)]
+TRAINER = "{'train_runtime': 50.1, 'train_samples_per_second': 23.6, 'train_loss': 0.6, 'epoch': 5.0}"
+GLOG = [f"I0103 23:45:{n:02d}.324629 14026 train.py:201] Step: {n * 10}/400 {n * 2.5:.1f}%" for n in range(1, 41)]
+STORED = 'I0103 23:46:{:02d}.810993 14026 train.py:248] Stored checkpoint at step {} to "/out/checkpoint_{}"'
+FOLDS = [
+    line
+    for fold in range(5)
+    for line in (f"fold {fold} of 5 begins", *(f"[fold_{fold}] epoch {n}/8 loss {9 / n:.3f}" for n in range(1, 9)))
+]
+ULTRALYTICS = [f"     {n}/100      8.4G      1.{n:03d}      1.1        145        640: 1" for n in range(60, 100)]
+MLPERF = [
+    f':::MLPv0.5.0 gnmt 15438586{n}.30 (nmt.py:723) eval_accuracy: {{"epoch": {n}, "value": {n}.99}}'
+    for n in range(10, 20)
+]
+RECORD = ":::MLPv0.5.0 gnmt 1543858913.63 (nmt.py:729) run_stop"
+FINAL = ":::MLPv0.5.0 gnmt 1543858913.64 (nmt.py:742) run_final"
+TRACED = ["++ date +%s", "++ END=1541660994", "++ echo 'RESULT,gnmt,1044'", "+ set +x"]
+ENGINE = [
+    "INFO engine starts with model /models/m",
+    "ERROR kernel: Cannot use version 2, it is not supported by this device",
+    "INFO using another kernel",
+]
+
+
+def _report(lines: list[str], *, end: str = "\n") -> Report:
+    reading = interpret(scan(io.BytesIO(("\n".join(lines) + end).encode())), "job.out", mtime_s=None)
+    return judge_readings([reading], Question(), started=datetime.now(UTC))[0]
+
+
+GOOD = {
+    "a training of something": [*EPOCHS, "Training of the linear classifier on frozen features completed."],
+    "done behind its own tag": [*UNCOUNTED, "[train] done. best_val=2.2759  ckpt=/w/checkpoints/ckpt.pt"],
+    "a limit of time": [*CAPPED, "stopping_early: wallclock_cap train_time:600038ms step:400/5000", "Code size: 47 kB"],
+    "all folds": [*FOLDS[:-1], "  LOOCV complete in 2.37h", "  mean Dice=0.0725", "    fold_0  dice=0.13"],
+    "all epochs of Ultralytics": [*ULTRALYTICS, "100 epochs completed in 0.117 hours.", "Results saved to runs/train4"],
+    "MLPerf's first records": [*MLPERF, RECORD + ': {"success": true}', FINAL],
+    "MLPerf's record without a value": [*MLPERF, RECORD, FINAL],
+    "a shell that traces": [*MLPERF, RECORD + ': {"success": true}', "| done training in 984.9 seconds", *TRACED],
+    "bars without a meter": BARE_BARS,
+    "a check that passes": [*ENGINE, "PASS: {'requests': 2, 'dimension': 2048}"],
+    "the end of the main function": [
+        *CAPPED[:3],
+        *UNCOUNTED[:0],
+        "step:5000/5000",
+        "End time of running main: 2026-04-27",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_end_is_told(name: str) -> None:
+    assert _report(GOOD[name]).status is Status.HEALTHY
+
+
+OPEN = {
+    "a training of something in the middle": [*EPOCHS, "Training of the next classifier begins"],
+    "done with one of its epochs": [*UNCOUNTED, "[train] epoch 3 done. best_val=2.2759"],
+    "something else is done behind its tag": [*UNCOUNTED, "[train] rollout done. reward=2.2"],
+    "a patience": [*CAPPED, "stopping early: patience 3/10"],
+    "a limit that will come": [*CAPPED, "stopping_early: false"],
+    "one fold": [*FOLDS[:30], "  fold 2 complete in 2.37h"],
+    "epochs of Ultralytics": ULTRALYTICS,
+    "MLPerf's record of an abort": [*MLPERF, RECORD + ': {"success": false}', FINAL],
+    "bars without a meter": BARE_BARS[:30],
+    "a list of checks": [*ENGINE, "PASS: import", "PASS: first kernel"],
+    "a check that fails behind one that passes": [*ENGINE, "PASS: import", "FAILED: second kernel"],
+    "a shell that runs the next program": [*MLPERF, "| done training in 984.9 seconds", "+ python evaluate.py"],
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_is_no_good_end_is_not_called_one(name: str) -> None:
+    assert _report(OPEN[name]).status is not Status.HEALTHY
+
+
+def test_a_bar_drawn_again_behind_the_record_of_a_trainer_may_lack_its_newline() -> None:
+    lines = [*BARE_BARS, TRAINER, BARE_BARS[-1]]
+    assert _report(lines, end="").status is Status.HEALTHY
+    assert _report([*lines[:-1], lines[-1][:-4]], end="").status is Status.UNKNOWN
+
+
+def test_a_copy_without_its_last_newline_is_whole_where_an_earlier_line_ends_so() -> None:
+    lines = [*GLOG[:20], STORED.format(1, 200, 200), *GLOG[20:], STORED.format(2, 400, 400)]
+    assert _report(lines, end="").status is Status.HEALTHY
+    assert _report([*lines[:-1], lines[-1][:-9]], end="").status is Status.UNKNOWN
