@@ -63,3 +63,9 @@ def test_a_group_that_may_yet_become_whole_is_waited_for() -> None:
     assert (
         ask("LIV015", *(joining(r, claim) for r, claim in claims[:3]), joining(3, phase="importing")).state == "clear"
     )
+
+
+def test_a_smaller_world_to_which_a_rank_in_a_group_of_before_may_still_come_accuses_nobody() -> None:
+    """Seen: pairs that each make a world of their own, whose second ranks still computed."""
+    ranks = [joining(0, (0, 2)), waiting(1), joining(2, (0, 2)), waiting(3)]
+    assert ask("LIV015", *ranks).state == "clear"

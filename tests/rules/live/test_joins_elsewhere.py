@@ -57,6 +57,7 @@ NEW: dict[str, Any] = {"site_since_s": NOW - 2.0}
         [joining(r) for r in range(4)],  # they wait for something else
         [joining(r, port=PORT + (r == 1), **NEW) for r in range(4)],  # a moment ago
         [joining(0), joining(1, port=29507), joining(2), joining(3, phase="importing")],  # one has yet to come
+        [joining(0), joining(1, port=29507), *(joining(r, phase="computing", num_operations=4) for r in (2, 3))],
     ],
 )
 def test_ranks_that_look_at_one_place_or_that_are_not_all_there_are_not_told_of(ranks: list[RankStatus]) -> None:

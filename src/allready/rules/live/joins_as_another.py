@@ -50,7 +50,8 @@ def joins_as_another(live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     With which rank and world size each rank that is about to join calls torch, as its frames show it, against those
     that it was started with.  Only where every rank of the job stands there or is through, and the numbers that were
-    given do not make whole groups: 0 to size - 1, each of them equally often.
+    given do not make whole groups: 0 to size - 1, each of them equally often.  While some are through, only a world
+    size larger than the job's counts: ranks may make smaller groups of all one after the other.
     ## Why it matters
     A rank that takes LOCAL_RANK for its rank on the second node, or a world size of its own, is another rank for torch:
     two have one number, and all wait for one that never comes, for half an hour.
@@ -71,6 +72,8 @@ def joins_as_another(live: Live, world: World) -> Iterator[Hit]:
     for size, members in sorted(by_size.items()):
         if _are_whole(Counter(claims[r][0] for r in members), size):
             continue
+        if size <= live.world_size and len(joining) < len(living):
+            continue  # a world of some ranks, to which one that is still in a group of before may come
         odd = tuple(r for r in members if claims[r] != (r, live.world_size))
         if odd:
             yield _hit(live, world, claims, odd, waited_s)

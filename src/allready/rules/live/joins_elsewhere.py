@@ -54,7 +54,7 @@ def joins_elsewhere(live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     At which host and port each rank that connects to the store of the job looks for it, as torch's frames show it.
-    Only where every rank of the job stands there or is through.  Another port is another store.  Another address may be
+    Only where every rank of the job stands there.  Another port is another store.  Another address may be
     another name of the same machine: it counts as likely where it is a number and none of those that the machine of
     rank 0 has.  The fewer are named, and on a tie those that look where their launcher did not send them.
     ## Why it matters
@@ -70,8 +70,8 @@ def joins_elsewhere(live: Live, world: World) -> Iterator[Hit]:
     waited_s = min((same_call_s(live, r) for r in at), default=0.0)  # torch's own store polls meanwhile
     if len(living) < max(2, live.world_size) or waited_s < STAYS_S or len(set(at.values())) < 2:
         return
-    if any(r not in joining and not (s.groups or s.num_operations) for r, s in living.items()):
-        return  # it has yet to come
+    if len(joining) < len(living):
+        return  # it has yet to come, also one that is still in a group of before: ranks may have worlds of their own
     yield _hit(live, world, at, waited_s)
 
 
