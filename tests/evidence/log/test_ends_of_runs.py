@@ -72,6 +72,7 @@ OPEN = {
     "done with one of its epochs": [*UNCOUNTED, "[train] epoch 3 done. best_val=2.2759"],
     "something else is done behind its tag": [*UNCOUNTED, "[train] rollout done. reward=2.2"],
     "a patience": [*CAPPED, "stopping early: patience 3/10"],
+    "the source of a program": [*CAPPED[:20], 'f"stopping_early: wallclock_cap train_time:{ms:.0f}ms "'],
     "a limit that will come": [*CAPPED, "stopping_early: false"],
     "one fold": [*FOLDS[:30], "  fold 2 complete in 2.37h"],
     "epochs of Ultralytics": ULTRALYTICS,

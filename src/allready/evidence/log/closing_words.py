@@ -215,11 +215,11 @@ def is_average(text: str) -> bool:
 
 @functools.cache
 def early() -> re.Pattern[str]:
-    """The event, not the setting or the counter."""
+    """The event, not the setting, the counter or the program's own source."""
     return re.compile(
         r"\bsignaling trainer to stop\b|"
         r"\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
-        r"(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
+        r"(?![^{}]{0,80}\{[A-Za-z_]|['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
         r"(?:[ _-]|:\s)?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
         r"in \d|if |when |not |round|config\w*|set ))",
         re.IGNORECASE,
