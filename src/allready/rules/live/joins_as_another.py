@@ -73,7 +73,7 @@ def joins_as_another(live: Live, world: World) -> Iterator[Hit]:
         if _are_whole(Counter(claims[r][0] for r in members), size):
             continue
         if size <= live.world_size and len(joining) < len(living):
-            continue  # a world of some ranks, to which one that is still in a group of before may come
+            continue  # a world of some ranks, to which one that is still in an earlier group may come
         odd = tuple(r for r in members if claims[r] != (r, live.world_size))
         if odd:
             yield _hit(live, world, claims, odd, waited_s)

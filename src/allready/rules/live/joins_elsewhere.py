@@ -71,7 +71,7 @@ def joins_elsewhere(live: Live, world: World) -> Iterator[Hit]:
     if len(living) < max(2, live.world_size) or waited_s < STAYS_S or len(set(at.values())) < 2:
         return
     if len(joining) < len(living):
-        return  # it has yet to come, also one that is still in a group of before: ranks may have worlds of their own
+        return  # it has yet to come, also one that is still in an earlier group: ranks may have worlds of their own
     yield _hit(live, world, at, waited_s)
 
 
