@@ -190,7 +190,7 @@ NO_VOTES = {
         "rules/live/nothing_moves.py", "rules/net/unroutable_choice.py",
     ),
     "lines, texts or counts of one writer, not members of a job": (
-        "evidence/inputs/envelopes.py", "evidence/lines/forms.py", "evidence/lines/lane.py",
+        "evidence/inputs/backwards.py", "evidence/inputs/envelopes.py", "evidence/lines/forms.py", "evidence/lines/lane.py",
         "evidence/lines/literals.py", "evidence/log/apart.py",
         "evidence/log/eta.py", "evidence/log/parsing.py", "evidence/log/progress.py", "evidence/sniff.py",
         "evidence/stacks/read.py",
@@ -203,7 +203,6 @@ NO_VOTES = {
     ),
     "the tensor that most ranks have not submitted, which is shown": ("judging/horovod.py",),
     "sizes of messages, or rates": ("judging/prediction.py", "judging/bisection.py"),
-    "a measurement against others of its kind": ("rules/slow/_blame.py",),
     "the narrowest setting wins": ("model/settings.py",),
     "a distance on a circle, or a range of ports": ("preflight/reach/schedule.py", "preflight/reach/endpoint.py"),
     "the surest of several names of one node": ("evidence/join/identity.py",),

@@ -90,7 +90,7 @@ class _Making:
         else:
             with self._lock:
                 self._made, is_left = made, self._is_left
-            if is_left:  # nobody knows it, and its name may be that of a group to come
+            if is_left:  # no other rank has it, and its name may be that of a group to come
                 dist.destroy_process_group(made[0])
         finally:
             self._has_ended.set()
