@@ -57,15 +57,15 @@ def test_calls_that_all_ranks_made_alike_are_no_fault(job: Job, tmp_path: Path) 
     assert (node.report()["status"], node.report()["verdict"]) == ("healthy", None)
 
 
-def test_two_ranks_that_hang_in_a_receive_are_known_from_what_nccl_logged(job: Job, tmp_path: Path) -> None:
-    """Gloo records no sends and receives; frames of the ranks show the calls (LIV018), and NCCL's log says the same."""
+def test_two_ranks_that_hang_in_a_receive_are_shown_before_what_nccl_logged_is_read(job: Job, tmp_path: Path) -> None:
+    """Frames show the calls; what the logs tell (DSY006) has the same class, and comes later."""
     node = job_of(job, tmp_path, "h100/two_nodes/both_recv", BOTH_RECEIVE)
 
     def verdict() -> dict[str, Any] | None:
         report = node.report() if (node.report_dir / "report.json").exists() else {"verdict": None}
         found: dict[str, Any] | None = report["verdict"]
-        return found if "DSY006" in [f["code"] for f in report.get("findings", ())] else None
+        return found
 
     found = wait_for(verdict, 60.0)
-    assert found["code"] in {"LIV018", "DSY006"}
+    assert found["code"] == "LIV018"
     assert (found["fault_class"], found["culprits"]["ranks"], found["confidence"]) == ("DESYNC-FLOW", [], "likely")

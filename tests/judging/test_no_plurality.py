@@ -190,8 +190,8 @@ NO_VOTES = {
         "rules/live/nothing_moves.py", "rules/net/unroutable_choice.py",
     ),
     "lines, texts or counts of one writer, not members of a job": (
-        "evidence/inputs/backwards.py", "evidence/inputs/envelopes.py", "evidence/lines/forms.py", "evidence/lines/lane.py",
-        "evidence/lines/literals.py", "evidence/log/apart.py",
+        "evidence/inputs/backwards.py", "evidence/inputs/envelopes.py", "evidence/lines/forms.py",
+        "evidence/lines/lane.py", "evidence/lines/literals.py", "evidence/log/apart.py",
         "evidence/log/eta.py", "evidence/log/parsing.py", "evidence/log/progress.py", "evidence/sniff.py",
         "evidence/stacks/read.py",
     ),
