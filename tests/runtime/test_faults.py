@@ -401,8 +401,9 @@ def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdic
             for name in ("inside", "before", "half"):
                 found = job.last(rank, name)
                 assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])
-            others = "did not all connect" if rank != 1 else "made by the test"
-            assert others in job.last(rank, "half")["error"]
+            # Rank 1 may raise before another one waits for its connection, which then is told of that at once.
+            reasons = ["made by the test", "did not all connect"][: 1 + (rank != 1)]
+            assert any(reason in job.last(rank, "half")["error"] for reason in reasons)
             for name in ("late", "after", "outside"):
                 late = job.last(rank, name)
                 assert (late["code"], late["culprits"], late["members"]) == ("RTM005", [1], [0, 1, 2])

@@ -207,11 +207,14 @@ class Recorder:
 
     def made(self) -> list[GroupCounters]:
         """How many collectives the rank made in each group of which its rings tell that, the groups of most first."""
+        living = [source for source in self._sources or () if not source.is_broken]
+        if not living:
+            return []  # an import that is the first of its module at exit can undo how a KeyboardInterrupt ends Python
+
         from json import loads
 
         from allready.live.beacon.made import made_in  # no start needs it
 
-        living = [source for source in self._sources or () if not source.is_broken]
         found = made_in((source.backend, loads(source.read_ring()).get("entries", ())) for source in living)
         for name, group in found.items():
             group.members = compressed(self._members.get(name.removesuffix(":cpu"), ()))
