@@ -401,7 +401,7 @@ def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdic
             for name in ("inside", "before", "half"):
                 found = job.last(rank, name)
                 assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])
-            # Rank 1 may raise before another one waits for its connection, which then is told of that at once.
+            # Rank 1 may raise before another one waits for its connection, which then gets that failure at once.
             reasons = ["made by the test", "did not all connect"][: 1 + (rank != 1)]
             assert any(reason in job.last(rank, "half")["error"] for reason in reasons)
             for name in ("late", "after", "outside"):

@@ -19,6 +19,7 @@ def set_formed(epoch: int, members: tuple[int, ...]) -> None:
     from allready.live.beacon import names
 
     names.FORMED[:] = [(epoch, members)]
+    names.NEWEST_EPOCH[:] = [max(epoch, *names.NEWEST_EPOCH)]
 
 
 class HangWatch:

@@ -25,6 +25,8 @@ RANK_FOLDER: "list[str]" = []
 FORMED: "list[tuple[int, tuple[int, ...]]]" = [(0, ())]
 """Of the runtime library's present group: its number, which grows, and its ranks, by their numbers at the start of the
 job, in the order of the numbers that torch gave them.  0: it has none."""
+NEWEST_EPOCH: "list[int]" = [0]
+"""The number of the last group that it has had; also after its end."""
 
 # In the folder of a rank: its cell, what torch's recorders hold, Python stacks on demand, and those of the moment of a
 # crash.  A process has one recorder for each backend (torch 2.15), or one for NCCL and one for all others: the first
