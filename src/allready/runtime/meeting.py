@@ -120,7 +120,7 @@ def _where(method: str, rank: int, world_size: int) -> tuple[str, int, int, int]
             host, port = os.environ.get("MASTER_ADDR"), int(os.environ.get("MASTER_PORT", ""))
         elif found.scheme != "tcp":
             return None
-        if not host or not port:
+        if not host or not port or os.environ.get("USE_LIBUV", "1") != "1":
             return None
         return host, port, int(said["rank"]), int(said["world_size"])
     except (ValueError, KeyError):

@@ -4,12 +4,8 @@ import linecache
 import sys
 from typing import Any
 
-import pytest
-
 from allready.live.beacon.store_wait import awaited_key
 from tests.cases import cases
-
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="no columns of calls in the code")
 
 Store = type("Store", (), {"__module__": "torch._C._distributed_c10d"})
 

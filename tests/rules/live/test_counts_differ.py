@@ -53,3 +53,11 @@ PAIR = GroupMark(group="3", label="pair", members=(0, 1), enqueued=7)
 )
 def test_counts_that_are_equal_or_not_all_known_accuse_no_rank(ranks: list[RankStatus]) -> None:
     assert ask("LIV016", *ranks).state == "clear"
+
+
+def test_a_group_whose_members_are_unknown_accuses_no_rank() -> None:
+    """Pairs that form a world of their own for a moment call it the group of all, too."""
+    mark = GroupMark(group="0", label="default_pg", members=(), enqueued=5)
+    short = GroupMark(group="0", label="default_pg", members=(), enqueued=3)
+    ranks = (through(r, 0, made=(mark if r < 2 else short,)) for r in range(4))
+    assert ask("LIV016", *ranks).state == "clear"

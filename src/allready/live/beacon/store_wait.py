@@ -3,8 +3,6 @@
 Nothing is called and nothing of the program is run: the call's arguments are constants, or variables of the frame.
 """
 
-import sys
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
@@ -20,7 +18,7 @@ _MAX_LINES = 20_000
 def awaited_key(frame: "FrameType | None") -> "tuple[str, str] | None":
     """The key that the call in which this frame stands waits for, and the line that sets it (`train.py:12`; "" where
     none of the frame's file does); None where the call is no wait for a key of a store."""
-    if frame is None or sys.version_info < (3, 11):
+    if frame is None:
         return None
     import linecache
 

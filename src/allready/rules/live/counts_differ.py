@@ -21,7 +21,6 @@ from allready.model import (
     ranges,
 )
 from allready.model.fill import UNKNOWN
-from allready.model.live import WORLD
 
 MAX_GROUPS = 4
 MAX_SHOWN = 8
@@ -50,8 +49,8 @@ def counts_differ(live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     How many collectives each rank had recorded in each of its groups when its process ended (torch's flight recorder),
-    once all ranks of the job have ended with exit code 0.  Sends and receives do not count.  Only groups of which every
-    member tells; the fewer are named, and none of two that differ.
+    once all ranks of the job have ended with exit code 0.  Sends and receives do not count.  Only groups of which the
+    members are known and every one tells; the fewer are named, and none of two that differ.
     ## Why it matters
     Collectives match by their position.  Where a rank leaves one out and catches the error of the end, the job looks
     healthy, and from that call on its ranks combined values of different steps.
@@ -84,8 +83,7 @@ def _unequal(ranks: Mapping[int, RankStatus]) -> Sequence[_Count]:
     marks: dict[tuple[str, tuple[int, ...]], dict[int, GroupMark]] = {}
     for rank, status in ranks.items():
         for mark in status.made:
-            members = tuple(sorted(mark.members)) or (tuple(sorted(ranks)) if mark.label == WORLD else ())
-            marks.setdefault((mark.group, members), {})[rank] = mark
+            marks.setdefault((mark.group, tuple(sorted(mark.members))), {})[rank] = mark
     found = []
     for (name, members), of in sorted(marks.items()):
         if members and set(of) == set(members) and len({mark.enqueued for mark in of.values()}) > 1:
