@@ -1,6 +1,6 @@
 """What explains a hang: one decision, read as a list of named cases, of a running job and of what a run left."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 
@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
+from allready.judging.exchanges import Half, halves_of
 from allready.judging.live_status import (
     IDLE_SHARE,
     entered_s,
     evidence_of,
+    is_idle,
     is_silent,
     place_since_s,
     same_place_s,
@@ -26,9 +28,9 @@ from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, St
 from allready.judging.stall_files import CLOSED, stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process, waits_in_another_thread
 from allready.judging.values import grouped
-from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
+from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, awaited, cycle_of, reached_from, snapshots
 from allready.model import Absence, CallSite, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
-from allready.model.live import outsiders
+from allready.model.live import newest_epoch, outsiders
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures.peers import has_lost_connection, is_closed_by_peer
 from allready.signatures.watchdog import ERRORS
@@ -73,6 +75,7 @@ class HangBlame(Struct, frozen=True, kw_only=True):
     """Who is missing.
 
     `ranks`, `nodes`: accused, or in a circle.  `waiting`: who waits.  `causes`: of a running job, why ranks are late.
+    `halves`: of a circle, those of its ranks that wait in a send or receive.
     `began_s`: when the wait could first be seen, node 0's clock; `for_s`: how long it has lasted.
     """
 
@@ -83,6 +86,7 @@ class HangBlame(Struct, frozen=True, kw_only=True):
     nodes: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
     causes: tuple[StallCause, ...] = ()
+    halves: Mapping[int, Half] = {}
     began_s: float | None = None
     for_s: float = 0.0
 
@@ -119,7 +123,37 @@ def blame_hang(case: Analysis) -> HangBlame:
     snapshot = found.snapshot
     if case.live is None and snapshot is not None and found.kind in {HangKind.LATE, HangKind.SILENT}:
         found = replace(found, causes=tuple(stall_by_files(case, r, snapshot) for r in found.ranks))
-    return _out_of_turn(case, found)
+    return _out_of_turn(case, _over_halves(case, found))
+
+
+def _over_halves(case: Analysis, found: HangBlame) -> HangBlame:
+    """Who is waited for waits itself, in a send or receive for a rank that has nothing to do with that operation.
+
+    Who it waits for in the end is the one to look at; where that is it again, ranks wait for each other in a circle.
+    """
+    live, snapshot = case.live, found.snapshot
+    if live is None or found.kind is not HangKind.LATE or snapshot is None or newest_epoch(live.statuses) > 1:
+        return found
+    halves = {
+        r: half for r, half in halves_of(case.run).items() if same_place_s(live, r) >= NO_RECORD_S and is_idle(live, r)
+    }
+    late = set(found.ranks)
+    beside = late.union(*(w.waiting for r in late for w in snapshot.waits_for(r)))
+    away = [r for r in found.ranks if r in halves and halves[r].peer not in beside]
+    if not away or len(away) < len(late):
+        return found
+    waiting_for = awaited(snapshot.waits) | {r: {half.peer} for r, half in halves.items()}
+    reached = reached_from(waiting_for, away[0])
+    ends = tuple(sorted(r for r in reached if r not in waiting_for))
+    if ends:
+        why = tuple(stall_of_process(case, r) for r in ends)
+        return _accused(replace(found, ranks=ends, causes=why, waiting=tuple(sorted(reached - set(ends)))))
+    circle = cycle_of({r: ahead for r, ahead in waiting_for.items() if r in reached})
+    if not set(circle) & set(halves):
+        return found
+    kept = {r: half for r, half in halves.items() if r in circle}
+    ranks = tuple(sorted(circle))
+    return replace(found, kind=HangKind.CIRCLE, ranks=ranks, waiting=ranks, causes=(), halves=kept)
 
 
 def _out_of_turn(case: Analysis, found: HangBlame) -> HangBlame:
