@@ -14,7 +14,6 @@ from allready.judging.live_status import (
     IDLE_SHARE,
     entered_s,
     evidence_of,
-    is_idle,
     is_silent,
     place_since_s,
     same_place_s,
@@ -24,7 +23,7 @@ from allready.judging.live_status import (
 )
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
-from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, StallKind
+from allready.judging.stall import BUSY, LEAVING, SLEEPING, STUCK, WAITING, WORKING, StallCause, StallKind
 from allready.judging.stall_files import CLOSED, stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process, waits_in_another_thread
 from allready.judging.values import grouped
@@ -134,9 +133,7 @@ def _over_halves(case: Analysis, found: HangBlame) -> HangBlame:
     live, snapshot = case.live, found.snapshot
     if live is None or found.kind is not HangKind.LATE or snapshot is None or newest_epoch(live.statuses) > 1:
         return found
-    halves = {
-        r: half for r, half in halves_of(case.run).items() if same_place_s(live, r) >= NO_RECORD_S and is_idle(live, r)
-    }
+    halves = halves_of(case.run)
     late = set(found.ranks)
     beside = late.union(*(w.waiting for r in late for w in snapshot.waits_for(r)))
     away = [r for r in found.ranks if r in halves and halves[r].peer not in beside]
@@ -144,6 +141,8 @@ def _over_halves(case: Analysis, found: HangBlame) -> HangBlame:
         return found
     waiting_for = awaited(snapshot.waits) | {r: {half.peer} for r, half in halves.items()}
     reached = reached_from(waiting_for, away[0])
+    if any(same_place_s(live, r) < NO_RECORD_S for r in reached & set(halves)):
+        return NOTHING  # one of them has only just come there
     ends = tuple(sorted(r for r in reached if r not in waiting_for))
     if ends:
         why = tuple(stall_of_process(case, r) for r in ends)
@@ -292,7 +291,7 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
         return None
     if case.live is None:
         return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
-    if any(waits_in_another_thread(case.run, r) for r in snapshot.knot):
+    if any(_may_go_on(case, case.live, r) for r in snapshot.knot):
         return None
     waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
     lasted = min(
@@ -502,6 +501,14 @@ def _of(
 
 def _doing(case: Analysis, live: Live, rank: int) -> str:
     return doing_of(live.ranks()[rank], evidence_of(live, rank), stack_of(case.run, rank))
+
+
+def _may_go_on(case: Analysis, live: Live, rank: int) -> bool:
+    """Whether the main thread of a rank that has an operation under way does something else meanwhile, which ends by
+    itself: it asked for the operation with `async_op`, or another thread did."""
+    doing, status = _doing(case, live, rank), live.ranks()[rank]
+    is_unseen = stack_of(case.run, rank) is None and status.phase != "communicating"
+    return is_unseen or doing in WORKING | SLEEPING or waits_in_another_thread(case.run, rank)
 
 
 def may_await_results(case: Analysis, ranks: Iterable[int], for_s: float) -> bool:
