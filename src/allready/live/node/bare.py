@@ -1,11 +1,10 @@
 """The least that can be seen of ranks, from their processes alone: what is left where the observer has failed."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from allready.live.node.handle import RankHandle
 from allready.model import NodeStatus, ProcessEnd, ProcessState, RankStatus
-from allready.proc.process import Stat, main_thread_s, read_stat
+from allready.proc.process import Stat, all_pids, main_thread_s, read_stat
 
 EVERY_S = 2.0
 """All processes of the machine are read so often: whose children they are stands in each of them."""
@@ -74,8 +73,7 @@ class BareObserver:
 
 
 def _processes() -> Iterable[Stat]:
-    pids = (int(name) for name in (path.name for path in Path("/proc").iterdir()) if name.isdecimal())
-    return (stat for pid in pids if (stat := read_stat(pid)) is not None)
+    return (stat for pid in all_pids() if (stat := read_stat(pid)) is not None)
 
 
 def _is_of(stat: Stat, pid: int, every: Mapping[int, Stat]) -> bool:
