@@ -21,8 +21,8 @@ SENT = ENDING_SIGNALS | {"SIGKILL", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM"}
 def watch_senders(signal: str) -> str:
     """The command by which the kernel notes who sends a signal from now on; "" for one that a crash brings about.
 
-    Of one that was sent before nothing has a record: Python's handlers do not get the sender, and a signal that ends its
-    process reaches no code of it.
+    Nothing has a record of one that was sent before: Python's handlers do not get the sender, and no code runs in a
+    process that a signal ends.
     """
     if signal not in SENT:
         return ""

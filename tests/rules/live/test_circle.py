@@ -17,7 +17,7 @@ def in_group(name: str, *members: int, pending: bool = True) -> GroupMark:
 
 def job_of(one: int, *, over: str) -> list[RankStatus]:
     """Rank 0 waits for 1 in group a, rank 2 for 0 in group c, and rank 3 is elsewhere; rank 1 is `over` to rank 2."""
-    own = (in_group("a", 0, 1, pending=False),)
+    own: tuple[GroupMark, ...] = (in_group("a", 0, 1, pending=False),)
     if over == "group":
         own = (*own, in_group("b", 1, 2))
     return [

@@ -31,8 +31,8 @@ ALONE_S = 2.0
             command="journalctl --since '10 min ago' | tail -n 50; dmesg -T | tail -n 30",
         ),
         RemedyStep(
-            explanation="nothing records who sent a signal, so that allready cannot tell. Where no log names the sender, "
-            "let the kernel note the next one, before the job begins; ausearch shows it by the key signals",
+            explanation="nothing records who sent a signal, so that allready cannot tell. Where no log names the "
+            "sender, let the kernel note the next one, before the job begins; ausearch shows it by the key signals",
             each=HOSTS,
             where="{on}",
             command="{watch}",

@@ -34,8 +34,8 @@ MAX_LETTERS = 300
     remedy=(
         RemedyStep(each=HOSTS, where="{on}", command="{hint}", explanation="find who sent the signal, or why"),
         RemedyStep(
-            explanation="nothing records who sent a signal, so that allready cannot tell. Where no log names the sender, "
-            "let the kernel note the next one, before the job begins; ausearch shows it by the key signals",
+            explanation="nothing records who sent a signal, so that allready cannot tell. Where no log names the "
+            "sender, let the kernel note the next one, before the job begins; ausearch shows it by the key signals",
             each=HOSTS,
             where="{on}",
             command="{watch}",
