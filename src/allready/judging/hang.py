@@ -137,7 +137,7 @@ def _over_halves(case: Analysis, found: HangBlame) -> HangBlame:
     late = set(found.ranks)
     beside = late.union(*(w.waiting for r in late for w in snapshot.waits_for(r)))
     away = [r for r in found.ranks if r in halves and halves[r].peer not in beside]
-    if not away or len(away) < len(late):
+    if not away or len(away) < len(late) or not {half.peer for half in halves.values()} <= live.ranks().keys():
         return found
     waiting_for = awaited(snapshot.waits) | {r: {half.peer} for r, half in halves.items()}
     reached = reached_from(waiting_for, away[0])
@@ -146,7 +146,8 @@ def _over_halves(case: Analysis, found: HangBlame) -> HangBlame:
     ends = tuple(sorted(r for r in reached if r not in waiting_for))
     if ends:
         why = tuple(stall_of_process(case, r) for r in ends)
-        return _accused(replace(found, ranks=ends, causes=why, waiting=tuple(sorted(reached - set(ends)))))
+        waiting = tuple(sorted({*found.waiting, *reached} - set(ends)))
+        return _accused(replace(found, ranks=ends, causes=why, waiting=waiting))
     circle = cycle_of({r: ahead for r, ahead in waiting_for.items() if r in reached})
     if not set(circle) & set(halves):
         return found

@@ -61,6 +61,7 @@ def test_the_one_for_whom_a_receive_waits_in_the_end_is_looked_at_and_not_the_on
     stacks = (half(1, "recv", 2), half(2, "recv", 3), stack(3, "cpu_work"))
     [hit] = ask("LIV006", *ranks, stacks=stacks, seen={3: {"syscall": "running"}}).hits
     assert hit.culprits.ranks == (3,)
+    assert in_english(hit.values["waiting"]) == "3 ranks"
     assert ask("LIV008", *ranks, stacks=stacks).state == "clear"
 
 
