@@ -292,13 +292,15 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
         return None
     if case.live is None:
         return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
-    if any(_may_go_on(case, case.live, r) for r in snapshot.knot):
+    if any(waits_in_another_thread(case.run, r) for r in snapshot.knot):
         return None
     waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
     lasted = min(
         (waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.progress.name) for w in waits), default=0.0
     )
     if lasted < CIRCLE_S:
+        return None
+    if lasted < case.live.hang_after_s and any(_does_something_else(case, case.live, r) for r in snapshot.knot):
         return None
     found = _of(HangKind.CIRCLE, snapshot, snapshot.knot, wait=waits[0])
     return replace(found, waiting=snapshot.knot, for_s=lasted, began_s=case.live.now_s - lasted)
@@ -504,12 +506,16 @@ def _doing(case: Analysis, live: Live, rank: int) -> str:
     return doing_of(live.ranks()[rank], evidence_of(live, rank), stack_of(case.run, rank))
 
 
-def _may_go_on(case: Analysis, live: Live, rank: int) -> bool:
-    """Whether the main thread of a rank that has an operation under way does something else meanwhile, which ends by
-    itself: it asked for the operation with `async_op`, or another thread did."""
+def _does_something_else(case: Analysis, live: Live, rank: int) -> bool:
+    """Whether a rank that has an operation under way (`async_op`) does something in its main thread that ends by itself.
+
+    One whose GPU is busy may well wait for it and use a processor, as NCCL's operations keep both busy.
+    """
     doing, status = _doing(case, live, rank), live.ranks()[rank]
+    if (status.gpu_busy_share or 0.0) > IDLE_SHARE:
+        return False
     is_unseen = stack_of(case.run, rank) is None and status.phase != "communicating"
-    return is_unseen or doing in WORKING | SLEEPING or waits_in_another_thread(case.run, rank)
+    return is_unseen or doing in WORKING | SLEEPING
 
 
 def may_await_results(case: Analysis, ranks: Iterable[int], for_s: float) -> bool:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.judging.loading import load
 from allready.model import GroupMark, ProcessStack, RankStatus
 from allready.model.fill import fill, in_english
@@ -89,3 +91,11 @@ def test_who_does_something_else_while_its_operation_is_under_way_is_in_no_circl
     """Seen: two ranks began two groups' operations in opposite orders, computed for 8 s, and waited for both then."""
     told = ask("HNG004", *job_of(1, over="group"), stacks=stacks)
     assert (told.state == "hit") is is_told, stacks
+
+
+def test_a_circle_on_gpus_and_one_that_lasts_are_told_whatever_the_processes_do() -> None:
+    """A rank that waits for its GPU in its own line spins, and looks as if it computed."""
+    first, one, *rest = job_of(1, over="group")
+    for rank, live in ((replace(one, gpu_busy_share=1.0), {}), (one, {"hang_after_s": 5.0})):
+        told = ask("HNG004", first, rank, *rest, stacks=(stack(1, "cpu_work"),), live=live)
+        assert told.state == "hit"
