@@ -507,7 +507,7 @@ def _doing(case: Analysis, live: Live, rank: int) -> str:
 
 
 def _does_something_else(case: Analysis, live: Live, rank: int) -> bool:
-    """Whether a rank that has an operation under way (`async_op`) does something in its main thread that ends by itself.
+    """Whether a rank does something that ends by itself while an operation of its is under way (`async_op`).
 
     One whose GPU is busy may well wait for it and use a processor, as NCCL's operations keep both busy.
     """
