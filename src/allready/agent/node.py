@@ -222,7 +222,7 @@ class NodeAgent:
 
     def _rank_ended(self, end: ProcessEnd) -> None:
         if self._sampler is not None:
-            self._sampler.observer.note_end(end)
+            self._sampler.note_end(end)
             self._spawn(self._sampler.sample(at_once=True))
 
     def _rank_again(self, rank: int) -> None:
@@ -279,11 +279,14 @@ class Sampler:
 
     def __init__(self, node: NodeSide, context: AgentContext, observer: "NodeObserver | None" = None) -> None:
         """`observer`: made here unless given."""
+        from allready.live.node.bare import BareObserver
         from allready.live.node.observer import NodeObserver  # its parts take a moment to load
 
         self._node = node
         self._context = context
         self.observer = observer or NodeObserver(node_rank=node.node_rank, name=context.name, run_dir=context.run_dir)
+        self._bare = BareObserver(node_rank=node.node_rank, name=context.name)
+        self._has_failed = False
         self._attempt: int | None = None
         self._flush: Callable[[float], bool] | None = None
         self._sent_s = float("-inf")
@@ -295,9 +298,41 @@ class Sampler:
         self, attempt: int, ranks: "Mapping[int, RankHandle]", *, flush: "Callable[[float], bool] | None" = None
     ) -> None:
         """`flush(timeout_s)`: waits until what the ranks printed is in their logs."""
-        self.observer.set_ranks(ranks, attempt)
+        self._bare.set_ranks(ranks)
+        try:
+            self.observer.set_ranks(ranks, attempt)
+        except Exception as error:  # noqa: BLE001 - the job has begun, and does not wait for who looks at it
+            self._fail(error)
         self._attempt = attempt
         self._flush = flush
+
+    def note_end(self, end: ProcessEnd) -> None:
+        """The launcher saw a rank end; the next status has it."""
+        self._bare.note_end(end)
+        self.observer.note_end(end)
+
+    def _fail(self, error: Exception) -> None:
+        """A mistake in the observer, or a release that is installed over this one meanwhile, ends what can be seen of
+        the ranks but for their processes, and never the job."""
+        if not self._has_failed:
+            log.error("the ranks of this node cannot be observed", exc_info=error)
+            self._context.say(Note(key="run.blind", values={"error": f"{type(error).__name__}: {error}"[:300]}))
+        self._has_failed = True
+
+    def _observe(self, now_s: float) -> tuple[NodeStatus, bool]:
+        """The node now, and whether that is worth sending at once.
+
+        Raises:
+            DeadlineExceeded: another call has been going on for too long.
+        """
+        if not self._has_failed:
+            try:
+                return self.observer.sample(now_s), self.observer.changed()
+            except (DeadlineExceeded, *NO_ROOM):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is
+                self._fail(error)
+        return self._bare.sample(now_s), False
 
     def pause(self) -> None:
         """The ranks of the last attempt are gone: nothing is sampled until `begin`."""
@@ -319,11 +354,10 @@ class Sampler:
         async with self._lock:
             attempt = self._attempt  # another one may have begun when the sample is taken
             try:
-                status = await asyncio.to_thread(self.observer.sample, time.time())
+                status, has_changed = await asyncio.to_thread(self._observe, time.time())
             except (DeadlineExceeded, *NO_ROOM) as error:  # this machine has more to do than it can: the next may work
                 log.debug("no sample of the ranks: %s", error)
                 return
-            has_changed = self.observer.changed()
         clock = self._context.state.clock
         status = replace(
             status, attempt=attempt, clock_offset_s=clock.offset_s, clock_uncertainty_s=clock.uncertainty_s
@@ -342,7 +376,7 @@ class Sampler:
     async def gather(self, order: Gather) -> NodeEvidence | None:
         """The answer to an order; None when no ranks run, or this machine is too busy to answer."""
         attempt = self._attempt
-        if attempt is None:
+        if attempt is None or self._has_failed:
             return None
         try:
             evidence = await asyncio.to_thread(gather, self.observer, order, self._flush)

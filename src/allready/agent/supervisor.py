@@ -14,6 +14,7 @@ from allready.agent.attempt import GATHER_BEFORE_END_S
 from allready.agent.hang import is_hang
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
+from allready.agent.standstill import Standstill
 from allready.errors import ExchangeError
 from allready.judging.conclude import Known, concluded
 from allready.judging.differences import Comparison
@@ -22,7 +23,7 @@ from allready.judging.loading import load
 from allready.judging.stop_signals import LEAVES_WITHIN_S
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
-from allready.model import Gather, Loss, NodeEvidence, NodeStatus, NotChecked, Report, Status, UncheckedKind
+from allready.model import Gather, Loss, NodeEvidence, NodeStatus, NotChecked, Report, Status, UncheckedKind, ranges
 from allready.preflight.check.roll_call import RollCaller
 from allready.report.words import verdict_finding
 from allready.text.reasons import not_checked, reason
@@ -83,7 +84,9 @@ class Supervisor:
         self._at_start = known()
         self._report: Report | None = None
         self._failure: NotChecked | None = None  # of the diagnosis
-        self._is_failure_told = False
+        self._standstill = Standstill()
+        self._stands: NotChecked | None = None  # what it says, of a job without diagnosis
+        self._told: tuple[NotChecked, ...] = ()
 
     async def run(self, local: asyncio.Task[object]) -> Outcome:
         """Follow the attempt to its end on all nodes; `local` is node 0's own part in it.
@@ -173,6 +176,8 @@ class Supervisor:
     def _feed(self, now: float, *, until_s: float = float("inf")) -> None:
         """What has come goes to the monitor; nothing that nodes measured after `until_s` (node 0's wall clock)."""
         for item in self._table.news():
+            if isinstance(item, NodeStatus):
+                self._standstill.take(item, now)
             self._observe(self._give, item, now, until_s)
 
     def _give(self, monitor: "Monitor", item: NodeStatus | NodeEvidence | Lost, now: float, until_s: float) -> None:
@@ -203,11 +208,26 @@ class Supervisor:
             return None
 
     def _with_failure(self, report: Report) -> Report:
-        """The report, which says that the diagnosis has failed if it has."""
-        if self._failure is None or self._failure in report.not_checked:
+        """The report, which says that the diagnosis has failed if it has, and for how long no rank has moved since."""
+        told = self._failures()
+        if not told:
             return report
+        kinds = {item.kind for item in told} | {UncheckedKind.STANDS_STILL}
+        others = (item for item in report.not_checked if item.kind not in kinds)
         status = Status.FAULT if report.status is Status.FAULT else Status.UNKNOWN
-        return replace(report, status=status, not_checked=(self._failure, *report.not_checked))
+        return replace(report, status=status, not_checked=(*told, *others))
+
+    def _failures(self) -> tuple[NotChecked, ...]:
+        return tuple(item for item in (self._stands, self._failure) if item is not None)
+
+    def _heed_standstill(self, now: float) -> None:
+        """Without a diagnosis, whether anything moves is all that is known."""
+        lasts = self._standstill.lasts(now) if self._failure is not None else None
+        if lasts is None:
+            self._stands = None
+        elif self._stands is None:
+            why = reason(UncheckedKind.STANDS_STILL, seconds=f"{lasts[0]:.0f}", ranks=ranges(lasts[1]))
+            self._stands = not_checked("live", why)
 
     def _order(self, monitor: "Monitor", now: float) -> Gather | None:
         order = monitor.wants(now)
@@ -223,9 +243,11 @@ class Supervisor:
         report = self._observe(lambda monitor: monitor.judge(now, time.time()))
         if report is not None:
             await self._send(report)
-        elif self._failure is not None and not self._is_failure_told:
-            self._is_failure_told = True
-            await self._send(self.report)
+        else:
+            self._heed_standstill(now)
+            if self._failures() != self._told:
+                self._told = self._failures()
+                await self._send(self.report)
         again = self._observe(self._last_compared)
         if again is not None:
             await self._send(again)

@@ -16,7 +16,7 @@ from allready.agent.folder import ReportFolder
 from allready.cli.output import let_go_of_stdout, write_all, write_pages
 from allready.cli.so_far import SoFar
 from allready.launch.request import Note, RunRequest
-from allready.model import EndCause, Report, Status, UncheckedKind
+from allready.model import EndCause, NotChecked, Report, Status, UncheckedKind
 from allready.report import json_report, terminal
 from allready.report.course import course_lines
 from allready.report.live import LiveNarrator
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 WAITING_AGAIN_S = 30.0
 """What the ranks wait for is repeated after this, if it is another rank; a fault is shown at once."""
+_OF_THE_DIAGNOSIS = frozenset({UncheckedKind.DIAGNOSIS_FAILED, UncheckedKind.STANDS_STILL})
 
 
 class RunShow:
@@ -49,6 +50,7 @@ class RunShow:
         self._is_narrating = True
         self._file = SpareRoom(self.report_path().with_suffix(".json"))
         self._problems: dict[Path, str] = {}
+        self._failures: tuple[NotChecked, ...] = ()
 
     def take(self, report: Report) -> None:
         """A report: the file is rewritten; the terminal gets a block when the verdict is another one."""
@@ -57,6 +59,7 @@ class RunShow:
         if self._is_narrating and report.status is Status.WAITING:
             self._so_far.take(report)
             return
+        self._tell_failures(report)
         verdict = report.verdict
         if verdict is None:
             if report.status is Status.HEALTHY and self._shown is not None:
@@ -77,6 +80,14 @@ class RunShow:
             self._block(report)
         else:
             self._write(ui(f"run.{report.status}", self._language, sentence=sentence(report, self._language)))
+
+    def _tell_failures(self, report: Report) -> None:
+        """That the diagnosis has failed, and what is known without it: no verdict says so."""
+        failures = tuple(item for item in report.not_checked if item.kind in _OF_THE_DIAGNOSIS)
+        for item in failures:
+            if all(item.kind is not known.kind for known in self._failures):
+                self._write(why_not_checked(item, self._language))
+        self._failures = failures
 
     def ranks_begin(self) -> None:
         """An attempt begins: from now on the terminal belongs to the ranks, and no verdict stands."""

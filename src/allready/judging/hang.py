@@ -1,6 +1,6 @@
 """What explains a hang: one decision, read as a list of named cases, of a running job and of what a run left."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
+from allready.judging.exchanges import Half, halves_of
 from allready.judging.live_status import (
     IDLE_SHARE,
     entered_s,
@@ -22,13 +23,13 @@ from allready.judging.live_status import (
 )
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
-from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, StallKind
+from allready.judging.stall import BUSY, LEAVING, SLEEPING, STUCK, WAITING, WORKING, StallCause, StallKind
 from allready.judging.stall_files import CLOSED, stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process, waits_in_another_thread
 from allready.judging.values import grouped
-from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
+from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, awaited, cycle_of, reached_from, snapshots
 from allready.model import Absence, CallSite, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
-from allready.model.live import outsiders
+from allready.model.live import newest_epoch, outsiders
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures.peers import has_lost_connection, is_closed_by_peer
 from allready.signatures.watchdog import ERRORS
@@ -73,6 +74,7 @@ class HangBlame(Struct, frozen=True, kw_only=True):
     """Who is missing.
 
     `ranks`, `nodes`: accused, or in a circle.  `waiting`: who waits.  `causes`: of a running job, why ranks are late.
+    `halves`: of a circle, those of its ranks that wait in a send or receive.
     `began_s`: when the wait could first be seen, node 0's clock; `for_s`: how long it has lasted.
     """
 
@@ -83,6 +85,7 @@ class HangBlame(Struct, frozen=True, kw_only=True):
     nodes: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
     causes: tuple[StallCause, ...] = ()
+    halves: Mapping[int, Half] = {}
     began_s: float | None = None
     for_s: float = 0.0
 
@@ -119,7 +122,38 @@ def blame_hang(case: Analysis) -> HangBlame:
     snapshot = found.snapshot
     if case.live is None and snapshot is not None and found.kind in {HangKind.LATE, HangKind.SILENT}:
         found = replace(found, causes=tuple(stall_by_files(case, r, snapshot) for r in found.ranks))
-    return _out_of_turn(case, found)
+    return _out_of_turn(case, _over_halves(case, found))
+
+
+def _over_halves(case: Analysis, found: HangBlame) -> HangBlame:
+    """Who is waited for waits itself, in a send or receive for a rank that has nothing to do with that operation.
+
+    Who it waits for in the end is the one to look at; where that is it again, ranks wait for each other in a circle.
+    """
+    live, snapshot = case.live, found.snapshot
+    if live is None or found.kind is not HangKind.LATE or snapshot is None or newest_epoch(live.statuses) > 1:
+        return found
+    halves = halves_of(case.run)
+    late = set(found.ranks)
+    beside = late.union(*(w.waiting for r in late for w in snapshot.waits_for(r)))
+    away = [r for r in found.ranks if r in halves and halves[r].peer not in beside]
+    if not away or len(away) < len(late) or not {half.peer for half in halves.values()} <= live.ranks().keys():
+        return found
+    waiting_for = awaited(snapshot.waits) | {r: {half.peer} for r, half in halves.items()}
+    reached = reached_from(waiting_for, away[0])
+    if any(same_place_s(live, r) < NO_RECORD_S for r in reached & set(halves)):
+        return NOTHING  # one of them has only just come there
+    ends = tuple(sorted(r for r in reached if r not in waiting_for))
+    if ends:
+        why = tuple(stall_of_process(case, r) for r in ends)
+        waiting = tuple(sorted({*found.waiting, *reached} - set(ends)))
+        return _accused(replace(found, ranks=ends, causes=why, waiting=waiting))
+    circle = cycle_of({r: ahead for r, ahead in waiting_for.items() if r in reached})
+    if not set(circle) & set(halves):
+        return found
+    kept = {r: half for r, half in halves.items() if r in circle}
+    ranks = tuple(sorted(circle))
+    return replace(found, kind=HangKind.CIRCLE, ranks=ranks, waiting=ranks, causes=(), halves=kept)
 
 
 def _out_of_turn(case: Analysis, found: HangBlame) -> HangBlame:
@@ -265,6 +299,8 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
         (waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.progress.name) for w in waits), default=0.0
     )
     if lasted < CIRCLE_S:
+        return None
+    if lasted < case.live.hang_after_s and any(_does_something_else(case, case.live, r) for r in snapshot.knot):
         return None
     found = _of(HangKind.CIRCLE, snapshot, snapshot.knot, wait=waits[0])
     return replace(found, waiting=snapshot.knot, for_s=lasted, began_s=case.live.now_s - lasted)
@@ -468,6 +504,18 @@ def _of(
 
 def _doing(case: Analysis, live: Live, rank: int) -> str:
     return doing_of(live.ranks()[rank], evidence_of(live, rank), stack_of(case.run, rank))
+
+
+def _does_something_else(case: Analysis, live: Live, rank: int) -> bool:
+    """Whether a rank does something that ends by itself while an operation of its is under way (`async_op`).
+
+    One whose GPU is busy may well wait for it and use a processor, as NCCL's operations keep both busy.
+    """
+    doing, status = _doing(case, live, rank), live.ranks()[rank]
+    if (status.gpu_busy_share or 0.0) > IDLE_SHARE:
+        return False
+    is_unseen = stack_of(case.run, rank) is None and status.phase != "communicating"
+    return is_unseen or doing in WORKING | SLEEPING
 
 
 def may_await_results(case: Analysis, ranks: Iterable[int], for_s: float) -> bool:

@@ -10,7 +10,8 @@ BUSY = {"cpu_work", "tokenize", "import_or_compile", "endless_loop"}
 HELD_UP = {"io", "data_loading", "subprocess_wait", "network_wait"}
 """Waits that end by themselves, unless what they wait for does not answer."""
 WORKING = BUSY | HELD_UP
-STUCK = HELD_UP | {"stopped", "lock", "file_lock", "pipe_wait", "sleep", "user_idle", "user_code"}
+SLEEPING = {"sleep", "user_idle", "pipe_wait", "file_lock"}
+STUCK = HELD_UP | SLEEPING | {"stopped", "lock", "user_code"}
 WAITING = {"in_collective", "gpu_wait"}
 LEAVING = {"exit"}
 

@@ -14,6 +14,21 @@ LEAVES_WITHIN_S = 5.0
 DIES_WITHIN_S = 0.5
 """A process that a signal ends is gone by then, and its agent has seen it."""
 
+SENT = ENDING_SIGNALS | {"SIGKILL", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM"}
+"""Signals that another process sends, or the kernel for it: a process that crashes gets none of these."""
+
+
+def watch_senders(signal: str) -> str:
+    """The command by which the kernel notes who sends a signal from now on; "" for one that a crash brings about.
+
+    Nothing has a record of one that was sent before: Python's handlers do not get the sender, and no code runs in a
+    process that a signal ends.
+    """
+    if signal not in SENT:
+        return ""
+    number = signal_number(signal)
+    return f"sudo auditctl -a always,exit -F arch=b64 -S kill -S pidfd_send_signal -F a1={number} -k signals"
+
 
 class StopSignal(Struct, frozen=True, kw_only=True):
     """`ranks`: ended by it, by themselves or by their exit code 128 + N; `node`: of the first of them, which ended at

@@ -169,10 +169,7 @@ def snapshot_of(source: Recorder, groups: Sequence[GroupProgress], *, is_still: 
         return None
     every = [wait for group in groups for wait in _waits_in(group)]
     waits = sorted((wait for wait in every if wait.behind or wait.unseen), key=lambda w: -len(w.waiting))
-    waiting_for: dict[int, set[int]] = {}
-    for wait in waits:
-        for rank in wait.waiting:
-            waiting_for.setdefault(rank, set()).update(wait.behind, wait.unseen)
+    waiting_for = awaited(waits)
     missed = {r for wait in waits for r in (*wait.behind, *wait.unseen)}
     # Who waits in a group that no line names waits all the same, perhaps in the very operation where it is missed.
     waiting_somewhere = {r for wait in every if not wait.progress.is_named for r in wait.waiting}
@@ -253,6 +250,15 @@ def _given_up(group: GroupProgress, latest: int) -> Operation | None:
     return min(found, key=lambda o: o.seq, default=None)
 
 
+def awaited(waits: Iterable[Wait]) -> dict[int, set[int]]:
+    """Rank -> for whom it waits."""
+    found: dict[int, set[int]] = {}
+    for wait in waits:
+        for rank in wait.waiting:
+            found.setdefault(rank, set()).update(wait.behind, wait.unseen)
+    return found
+
+
 def cycle_of(waiting_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
     """The ranks on one circle of waits, shortest walk from the lowest rank; empty when there is none."""
     for start in sorted(waiting_for):
@@ -276,10 +282,11 @@ def _knot_of(waiting_for: Mapping[int, Iterable[int]], cycle: Sequence[int]) -> 
     for rank, missed in waiting_for.items():
         for other in missed:
             backwards.setdefault(other, []).append(rank)
-    return tuple(sorted(_reached(waiting_for, cycle[0]) & _reached(backwards, cycle[0])))
+    return tuple(sorted(reached_from(waiting_for, cycle[0]) & reached_from(backwards, cycle[0])))
 
 
-def _reached(following: Mapping[int, Iterable[int]], start: int) -> set[int]:
+def reached_from(following: Mapping[int, Iterable[int]], start: int) -> set[int]:
+    """A rank and all for whom it waits, over others as well."""
     found, ahead = {start}, [start]
     while ahead:
         fresh = set(following.get(ahead.pop(), ())) - found

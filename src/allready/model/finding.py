@@ -232,6 +232,7 @@ class UncheckedKind(StrEnum):
     NODE_LOST = "node_lost"  # why: the connection to its agent broke
     RULE_CRASHED = "rule_crashed"  # error
     DIAGNOSIS_FAILED = "diagnosis_failed"  # error: of the job, which goes on without it
+    STANDS_STILL = "stands_still"  # seconds, ranks: none of them has moved, in a job whose diagnosis has failed
     INTERRUPTED = "interrupted"  # signal, stage
     JOB_INTERRUPTED = "job_interrupted"  # signal: before anything was proven of the running job
     RANKS_SIGNALLED = "ranks_signalled"  # signal, ranks: that it ended, and no agent got it

@@ -7,6 +7,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,9 +15,12 @@ import pytest
 from allready.errors import DeadlineExceeded
 from allready.live import run_paths
 from allready.live.beacon import names
+from allready.live.beacon.cell import BeaconCell
+from allready.live.beacon.payload import encode
 from allready.live.node.family import role_of
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import DeadlineLock, NodeObserver
+from allready.live.node.rank import SILENT_BEACON_S
 from allready.live.node.save_evidence import keep
 from allready.live.node.tails import newest, tail
 from allready.messaging.channel import convert
@@ -114,6 +118,32 @@ def test_before_any_rank_there_is_nothing_to_see(tmp_path: Path) -> None:
         assert not observer.changed()
     finally:
         observer.close()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_a_beacon_said_whose_thread_is_gone_is_of_the_past(make_node: MakeNode, is_there: bool) -> None:
+    """It died, or the script has become another program by `os.execv`: that it is silent says nothing of the GIL."""
+    node = make_node([SLEEPS])
+    pid = node.processes[0].pid
+    with pytest.MonkeyPatch.context() as as_the_rank:
+        as_the_rank.setattr(os, "getpid", lambda: pid)
+        cell = BeaconCell(str(run_paths.rank_dir(node.run_dir, 0) / names.CELL))
+    now_s = time.time()
+    seen: dict[str, Any] = {"at_s": now_s, "site_since_s": now_s, "visit_since_s": now_s, "stack_id": 1, "ring_s": None}
+    words: dict[str, Any] = {
+        "phase": "computing",
+        "site": "train.py:3 step",
+        "framework": "",
+        "problems": (),
+        "groups": (),
+    }
+    cell.write(encode(**seen, **words, most_bytes=4096))
+    cell.set_thread(pid if is_there else 1 << 22)
+    cell.heartbeat()
+    until(node.look, lambda s: s.ranks[0].site == "train.py:3 step")
+    time.sleep(SILENT_BEACON_S)
+    rank = node.look().ranks[0]
+    assert (rank.site, rank.heartbeat_age_s is not None) == (("train.py:3 step", True) if is_there else ("", False))
 
 
 def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:

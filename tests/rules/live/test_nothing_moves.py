@@ -160,3 +160,19 @@ def test_ranks_that_all_wait_for_one_key_of_a_store_are_told_sooner_and_with_the
     assert said.endswith("; each waits for the key 'tokenizer/ready' of a store")
     others = [idle(r, awaits=("a" if r else "b", ""), **still) for r in range(4)]
     assert ask("LIV014", *others, live=rested).state == "clear"
+
+
+def bare(rank: int, **changes: Any) -> RankStatus:
+    """One without a beacon: a program that is not Python's, or a beacon that could not get its memory."""
+    known = {"site": "", "site_since_s": None, "phase": "unknown", "groups": (), "num_operations": 0, "cpu_share": 0.0}
+    return idle(rank, **(known | {"heartbeat_age_s": None, "main_cpu_s": 1.0, "framework": ""} | changes))
+
+
+def test_ranks_whose_line_nothing_shows_stand_where_neither_they_nor_a_child_nor_a_gpu_works() -> None:
+    rested: dict[str, Any] = {"live": RESTED | {"since_s": None}}
+    [hit] = ask("LIV014", *map(bare, range(4)), **rested).hits
+    assert hit.values["seconds"] == "45"
+    assert hit.values["places"] == "rank 0-3 (gpu0, gpu1)"
+    for works in ({"cpu_share": 0.03}, {"children_cpu_share": 0.5}, {"gpu_busy_share": 0.9}, {"cpu_share": None}):
+        told = ask("LIV014", *(bare(r, **(works if r == 3 else {})) for r in range(4)), **rested)
+        assert told.state == "clear", works

@@ -1,6 +1,8 @@
 from msgspec.structs import replace
 
+from allready.judging.loading import load
 from allready.model import Confidence, Role
+from allready.model.fill import fill_steps
 from tests.rules.runs import ask, death, event
 
 
@@ -124,3 +126,10 @@ def test_a_library_that_gives_up_has_said_why_in_the_same_process() -> None:
 def test_what_ended_a_process_of_windows_is_looked_for_there() -> None:
     [hit] = ask("DTH002", deaths=(death(0, "signal", signal="access violation (0xC0000005)"),)).hits
     assert (hit.values["signal"], "Get-WinEvent" in str(hit.values["hint"])) == ("access violation (0xC0000005)", True)
+
+
+def test_it_says_that_nothing_tells_who_sent_a_signal_and_how_the_next_sender_is_seen() -> None:
+    for signal, is_sent in (("SIGKILL", True), ("SIGSEGV", False), ("SIGBUS", False)):
+        [hit] = ask("DTH002", deaths=(death(3, "signal", signal=signal, first=True),)).hits
+        steps = [step.command for step in fill_steps(load()["DTH002"].steps, hit.values)]
+        assert any("auditctl" in step and "a1=9" in step for step in steps) is is_sent, signal

@@ -24,9 +24,19 @@ from allready.model import ENDING_SIGNALS, EndKind, ProcessEnd, ProcessState
 from allready.model.live import GroupMark, PaceSample, RankStatus
 from allready.proc.cgroup import Mounts, cgroup_files, throttled_s
 from allready.proc.clocks import age_s
-from allready.proc.process import Stat, ended_child, identify, main_thread_s, outlived_signals, read_regular, read_stat
+from allready.proc.process import (
+    Stat,
+    ended_child,
+    identify,
+    main_thread_s,
+    outlived_signals,
+    read_regular,
+    read_stat,
+    read_thread,
+)
 
 THROTTLE_MIN_S = 0.4
+SILENT_BEACON_S = 0.5
 FILE_CLOCK_S = 2.0
 """So far the clock by which files are dated, a file server's perhaps, may be behind."""
 _NEWS = ProcessState.GONE | {ProcessState.STOPPED}
@@ -148,6 +158,8 @@ class RankWatch:
         state = self._process_state(stat)
         is_alive = state not in ProcessState.GONE
         own = self.state if self.state is not None and self.state.pid == self.handle.pid else None
+        if is_alive and own is not None and own.phase != "ending" and self._has_lost_beacon():
+            own = None
         age_s = own.heartbeat_age_s + max(0.0, now_s - self._read_s) if own is not None else None
         end = self.end
         marks = own.groups if own is not None else ()
@@ -200,6 +212,15 @@ class RankWatch:
             awaits=own.awaits if own is not None and is_alive else None,
             made=self._made or (),
         )
+
+    def _has_lost_beacon(self) -> bool:
+        """Whether the thread of heartbeats is no longer there: it died, or the process has become another program.
+
+        What its cell says is of the past then, and that it is silent says nothing of the GIL.
+        """
+        beat = self.cell.heartbeat()
+        is_silent = beat is not None and beat[0] >= SILENT_BEACON_S and beat[1] != 0
+        return is_silent and beat is not None and read_thread(self.handle.pid, beat[1]) is None
 
     def _process_state(self, stat: Stat | None) -> ProcessState:
         if self.end is not None:

@@ -36,7 +36,7 @@ class Circle(Struct, frozen=True, kw_only=True):
     @property
     def num_sides(self) -> int:
         """Operations that ranks of the circle wait in."""
-        return sum(bool(set(w.waiting) & set(self.ranks)) for w in self.snapshot.waits)
+        return len(self.blame.halves) + sum(bool(set(w.waiting) & set(self.ranks)) for w in self.snapshot.waits)
 
     def label(self, wait: Wait) -> str:
         """Group, operation and the line of the program, where one is known."""
@@ -54,10 +54,19 @@ class Circle(Struct, frozen=True, kw_only=True):
                 call=self.label(wait),
                 ranks=ranges(tuple(sorted({*wait.behind, *wait.unseen}))),
             )
-            for wait, waiting in waits[:MAX_SIDES]
+            for wait, waiting in waits
         ]
-        more = len(waits) - MAX_SIDES
-        return (*found, said("{num} more", num=more)) if more > 0 else tuple(found)
+        found += [
+            said(
+                "{who} in {call} for rank {ranks}",
+                who=who(run, (rank,), with_processes=False),
+                call=half.call + (f" ({half.site})" if half.site is not None else ""),
+                ranks=half.peer,
+            )
+            for rank, half in sorted(self.blame.halves.items())
+        ]
+        more = len(found) - MAX_SIDES
+        return (*found[:MAX_SIDES], said("{num} more", num=more)) if more > 0 else tuple(found)
 
 
 def wait_label(wait: Wait) -> str:
@@ -73,8 +82,9 @@ def circle_of(case: Analysis) -> Circle | None:
     waits = [w for w in found.snapshot.waits if set(w.waiting) & set(found.ranks)]
     if case.live is not None and found.for_s < RECORD_S and any(w.operation.name == "?" for w in waits):
         return None  # in a moment it is known what they wait in, and who left the order
-    odd = left_its_loop(case.run, {r for w in waits for r in w.waiting}) or _outvoted(waits) or _only_key(waits)
-    odd = odd or out_of_order(case.run, waits)
+    odd = left_its_loop(case.run, {*found.halves, *(r for w in waits for r in w.waiting)})
+    if not found.halves:  # else not all that is waited for is an operation of a group
+        odd = odd or _outvoted(waits) or _only_key(waits) or out_of_order(case.run, waits)
     elsewhere = [w for w in waits if odd and not set(odd) & set(w.waiting)]
     others = tuple(sorted({r for w in elsewhere for r in w.waiting}))
     sites = sites_of(case)

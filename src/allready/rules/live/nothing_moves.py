@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.live_status import is_idle, named, same_place_s, since_operation_s
+from allready.judging.live_status import asleep_s, is_idle, named, same_place_s, since_operation_s
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import grouped
@@ -47,7 +47,8 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     That for 40 s no rank finished an operation and none left the line of the program that it stands in, while nothing
     shows who is missing: all ranks sleep, spin, wait for a GPU that does not answer, or are in the same call.  At the
-    start, where imports and compilers take long, only ranks that use no processor count.  Of ranks that are
+    start, where imports and compilers take long, only ranks that use no processor count; so do ranks whose line nothing
+    shows, as of a program that is not Python's, with all of their children.  Of ranks that are
     ending others may have ended with exit code 0: JAX waits for them for minutes.  Ranks that go from line to line are
     reported after ten times --hang-after without any operation, unless one of them evaluates, saves, loads or compiles;
     ranks that all wait for one key of a store after 10 s.
@@ -71,16 +72,16 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         return
     if any(s.is_frozen or (_has_not_begun(s) and not is_idle(live, r)) for r, s in living.items()):
         return
-    still_s = min(same_place_s(live, r) for r in living)
+    still_s = min(max(same_place_s(live, r), asleep_s(live, r)) for r in living)
     quiet_s = min(since_operation_s(live, r) for r in living)
     is_rare = quiet_s >= RARE * live.hang_after_s and all(_computes(s) for s in living.values())
     awaited = key_phrase(live, living)
     is_still = still_s >= (STILL_S if awaited is None else NO_KEY_S)
     if not is_still and not is_rare:
         return
-    places = grouped((s.site or "?", r) for r, s in living.items())
+    places = grouped((s.site, r) for r, s in living.items())
     shown = sorted(places.items(), key=lambda place: (-len(place[1]), place[1]))
-    texts = [f"{named(live, world, members)} @ {site}" for site, members in shown[:MAX_PLACES]]
+    texts = [named(live, world, who) + (f" @ {site}" if site else "") for site, who in shown[:MAX_PLACES]]
     yield Hit(
         fault_class=None if awaited is None else FaultClass.DESYNC_FLOW,
         values={

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.causes import first_causes, hit_of, is_named_by_signature, left_before_others
 from allready.judging.registry import Layer, Rule
+from allready.judging.stop_signals import watch_senders
 from allready.model import HOSTS, Confidence, Death, FaultClass, Hit, RemedyStep, RunEvidence, Severity
 
 MAX_WORDS = 300
@@ -32,6 +33,13 @@ MAX_LETTERS = 300
     message="{who} {who:was/were} terminated by [[{signal}|a signal]][[; {who:its/their} last output: {words}]]",
     remedy=(
         RemedyStep(each=HOSTS, where="{on}", command="{hint}", explanation="find who sent the signal, or why"),
+        RemedyStep(
+            explanation="nothing records who sent a signal, so that allready cannot tell. Where no log names the "
+            "sender, let the kernel note the next one, before the job begins; ausearch shows it by the key signals",
+            each=HOSTS,
+            where="{on}",
+            command="{watch}",
+        ),
         RemedyStep(
             explanation="SIGKILL without a line of the kernel's OOM killer comes from a person, a scheduler's limit or "
             "a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS mostly from a full /dev/shm. "
@@ -62,7 +70,7 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     yield hit_of(
         deaths,
         run,
-        values={"signal": signal, "words": last or "?", "hint": _hint(signal)},
+        values={"signal": signal, "words": last or "?", "hint": _hint(signal), "watch": watch_senders(signal)},
         # Libraries abort a process that has lost another one: without its own message that may be all.
         confidence=Confidence.CERTAIN
         if deaths[0].rank is not None and (signal != "SIGABRT" or last)

@@ -1,0 +1,67 @@
+"""For how long no rank has moved, from the nodes' words alone: what is left to report where the diagnosis has failed.
+
+It shares nothing with the monitor, the rules or the readers of evidence, so that what ended those does not end it.
+"""
+
+from msgspec import Struct
+
+from allready.model import NodeStatus, RankStatus
+
+STILL_S = 40.0
+ASLEEP_SHARE = 0.01
+"""Of a processor.  A process whose threads all wait uses less, one that reads a file or serves a queue more."""
+WORKS_SHARE = 0.05
+"""Of a GPU."""
+
+
+class _Seen(Struct, frozen=True):
+    """Where a rank is.  `since`: monotonic."""
+
+    place: object
+    since: float
+
+
+class Standstill:
+    """Takes every word of every node; `lasts` at any time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, _Seen] = {}
+        self._living: dict[int, tuple[int, ...]] = {}
+        self._attempt = -1
+
+    def take(self, status: NodeStatus, now: float) -> None:
+        """A node's word.  `now`: monotonic."""
+        if status.attempt != self._attempt:
+            self._attempt = status.attempt
+            self._seen.clear()
+            self._living.clear()
+        for rank in status.ranks:
+            place, known = _place_of(rank), self._seen.get(rank.rank)
+            if known is None or known.place != place or _works(rank):
+                self._seen[rank.rank] = _Seen(place, now)
+        self._living[status.node_rank] = tuple(r.rank for r in status.ranks if not r.is_gone)
+
+    def lasts(self, now: float) -> tuple[float, tuple[int, ...]] | None:
+        """For how long no rank that lives has moved, and these; None where that is less than 40 s, or none lives."""
+        ranks = tuple(sorted(rank for of_node in self._living.values() for rank in of_node))
+        still_s = min((now - self._seen[rank].since for rank in ranks), default=0.0)
+        return (still_s, ranks) if still_s >= STILL_S else None
+
+
+def _place_of(rank: RankStatus) -> object:
+    """What changes while a rank goes on: its process, its operations, and the line in which its main thread stands."""
+    counts = tuple((g.group, g.enqueued, g.completed) for g in rank.groups)
+    return rank.pid, rank.is_gone, rank.num_operations, counts, rank.site_since_s
+
+
+def _works(rank: RankStatus) -> bool:
+    """Whether a rank whose line is not known uses a processor or a GPU, itself or by a child.
+
+    One whose line is known may spin in it.
+    """
+    if rank.site_since_s is not None:
+        return False
+    if rank.cpu_share is None:
+        return not rank.is_gone
+    is_awake = max(rank.cpu_share, rank.children_cpu_share or 0.0) >= ASLEEP_SHARE
+    return is_awake or (rank.gpu_busy_share or 0.0) >= WORKS_SHARE
