@@ -18,7 +18,7 @@ from allready.judging.loading import AREAS, load
 from allready.judging.registry import Rule
 from allready.judging.values import ALL_PIDS
 from allready.model import HOSTS, PROCESSES, Remedy, RemedyStep
-from allready.model.fill import UNKNOWN, fill_steps, plain, steps_of
+from allready.model.fill import fill_steps, plain, steps_of
 from allready.text import catalog
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, areas, entries, table, ui
@@ -145,8 +145,8 @@ def _t(name: str, language: str) -> str:
 
 
 BLANK: Mapping[str, object] = {
-    PROCESSES: ({"on": UNKNOWN, "rank": UNKNOWN, "pid": UNKNOWN, "find": ALL_PIDS},),
-    HOSTS: ({"on": UNKNOWN},),
+    PROCESSES: ({"on": None, "rank": None, "pid": None, "find": ALL_PIDS},),
+    HOSTS: ({"on": None},),
 }
 """What a shared step is for, while no rank and no host is accused."""
 

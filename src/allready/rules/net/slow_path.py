@@ -5,7 +5,6 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
-from allready.model.fill import UNKNOWN
 from allready.rules.net._chance import losing_links
 from allready.rules.net._pace import PROBE_BYTES, Slow, bandwidths, interface_of, slow_round_trips, slow_transfers
 from allready.rules.net._paths import IPERF, MAX_LINKS, accused, arrows, judge_paths
@@ -77,13 +76,13 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
             "num_links": len(slow.links),
             "links": arrows(slow.links, case.world),
             "worst": show(slow.seconds[sender, receiver]),
-            "median": show(elsewhere_s) if elsewhere_s is not None else UNKNOWN,
+            "median": show(elsewhere_s) if elsewhere_s is not None else None,
             "best": show(slow.best_elsewhere_s),
             "sender": case.world.label(sender),
             "receiver": case.world.label(receiver),
             "where": case.world.label(where),
             "interface": interface_of(case, where, slow.plane),
-            "address": next((p.address for p in judged.data.get((sender, receiver, slow.plane), ())), "?"),
+            "address": next((p.address for p in judged.data.get((sender, receiver, slow.plane), ())), None),
         },
         evidence=(
             *(
