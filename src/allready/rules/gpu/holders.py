@@ -79,7 +79,7 @@ def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> 
 
 
 def _line_of(one: Leftover) -> str:
-    known = (f"pid {one.pid}", f"rank {one.rank}", one.user or "", one.command or "")
+    known = (f"pid {one.pid}", f"rank {one.rank}" if one.rank else "", one.user or "", one.command or "")
     return f"{' '.join(filter(None, known))}" + (f" (since {one.started})" if one.started else "")
 
 

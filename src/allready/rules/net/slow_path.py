@@ -6,7 +6,7 @@ from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._chance import losing_links
-from allready.rules.net._pace import PROBE_BYTES, Slow, bandwidths, interface_of, slow_round_trips, slow_transfers
+from allready.rules.net._pace import PROBE_BYTES, SlowPaths, bandwidths, interface_of, slow_round_trips, slow_transfers
 from allready.rules.net._paths import IPERF, MAX_LINKS, accused, arrows, judge_paths
 from allready.units import path_speed
 
@@ -60,7 +60,7 @@ def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
         yield _hit(case, trips, "RTT", lambda s: f"{s * 1e3:.2f} ms", None)
 
 
-def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], severity: Severity | None) -> Hit:
+def _hit(case: Analysis, slow: SlowPaths, what: str, show: Callable[[float], str], severity: Severity | None) -> Hit:
     judged = case.of(judge_paths)
     sender, receiver = slow.worst[0]
     of_nodes = bandwidths(slow.seconds) if what != "RTT" else {}
