@@ -8,7 +8,6 @@ from allready.judging.stated import Text, said
 from allready.judging.values import MAX_EVIDENCE, NodeCommand, seen
 from allready.model import Culprits, Hit, Phrase, Severity, ranges, runs_of
 from allready.model.fill import joined, named_by
-from allready.redaction.places import REDACTED
 
 Without = Callable[[str], Phrase]
 
@@ -16,6 +15,8 @@ MAX_GROUPS = 4
 MAX_CHARS = 60
 MAX_SPANS = 6
 MAX_TYPED = 200
+REDACTED = "(redacted)"
+"""What `redaction` leaves of a secret."""
 
 
 def unset(members: str) -> Phrase:
