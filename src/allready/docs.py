@@ -18,12 +18,11 @@ from allready.judging.loading import AREAS, load
 from allready.judging.registry import Rule
 from allready.judging.values import ALL_PIDS
 from allready.model import HOSTS, PROCESSES, Remedy, RemedyStep
-from allready.model.fill import UNKNOWN, fill_steps, plain, steps_of
+from allready.model.fill import fill_steps, plain, steps_of
 from allready.text import catalog
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, areas, entries, table, ui
 
-LANGUAGES = ("en", "zh")
 SLOTS = ("title", "message", "page")
 INDEX = "README.md"
 
@@ -31,7 +30,7 @@ _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 MAX_EXAMPLES = 3
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class CodePage(Struct, frozen=True, kw_only=True):
     """What is known about one code in one language.
 
     `sections`: heading and text, one line a paragraph; `examples`: lines of logs that mean it.
@@ -50,14 +49,14 @@ class Page(Struct, frozen=True, kw_only=True):
     examples: tuple[str, ...] = ()
 
 
-def page_of(rule: Rule, language: str) -> Page:
+def page_of(rule: Rule, language: str) -> CodePage:
     """The page of one rule; what a language lacks is in English."""
 
     def text(slot: str) -> str:
         return catalog.in_language(str(getattr(rule, slot)), language, rule.area, rule.code, slot)
 
     parts = _HEADING.split(text("page"))[1:]
-    return Page(
+    return CodePage(
         code=rule.code,
         name=rule.name,
         area=rule.area,
@@ -101,7 +100,7 @@ def by_area(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
     return {area: members for area, members in found.items() if members}
 
 
-def markdown(page: Page, language: str) -> str:
+def markdown(page: CodePage, language: str) -> str:
     """One page as a Markdown file."""
     other = {"en": "zh", "zh": "en"}[language]
     rows = (
@@ -145,8 +144,8 @@ def _t(name: str, language: str) -> str:
 
 
 BLANK: Mapping[str, object] = {
-    PROCESSES: ({"on": UNKNOWN, "rank": UNKNOWN, "pid": UNKNOWN, "find": ALL_PIDS},),
-    HOSTS: ({"on": UNKNOWN},),
+    PROCESSES: ({"on": None, "rank": None, "pid": None, "find": ALL_PIDS},),
+    HOSTS: ({"on": None},),
 }
 """What a shared step is for, while no rank and no host is accused."""
 
@@ -179,13 +178,13 @@ def _cell(text: str) -> str:
 def write(folder: Path) -> int:
     """Write all pages below `folder` (`en/NET003.md`, `zh/README.md`, ...); gives their number."""
     rules = load()
-    for language in LANGUAGES:
+    for language in catalog.LANGUAGES:
         (folder / language).mkdir(parents=True, exist_ok=True)
         (folder / language / INDEX).write_text(index(rules.values(), language), encoding="utf-8")
         for code, rule in rules.items():
             text = markdown(page_of(rule, language), language)
             (folder / language / f"{code}.md").write_text(text, encoding="utf-8")
-    return len(rules) * len(LANGUAGES)
+    return len(rules) * len(catalog.LANGUAGES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -348,8 +348,8 @@ def test_ends_that_no_status_has_are_known_from_the_last_message() -> None:
 
 
 def test_a_job_that_ended_well_shows_no_moment_of_its_way() -> None:
-    """Seen: "waits in ? #196; imports or compiles" of ranks of a healthy job that was over."""
-    waits = RunEvent(kind=Happening.WAITS, operation="?", seq=196, group="default_pg")
+    """Seen: "waits in #196; imports or compiles" of ranks of a healthy job that was over."""
+    waits = RunEvent(kind=Happening.WAITS, operation="", seq=196, group="default_pg")
     position = GroupPosition(group="default_pg", source="flight recorder", enqueued=196, completed=195, waits=waits)
     row = RankRow(
         rank=2,

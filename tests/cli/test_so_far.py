@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from allready.cli.so_far import PATIENCE_S, SoFar
 from allready.model import Confidence, Culprits, EndCause, FaultClass, Finding, Report, Severity, Status
-from allready.model.fill import UNNAMED_PROCESS
+from allready.model.fill import UNKNOWN
 from allready.report.json_report import decode
 from allready.report.words import sentence
 from allready.text.catalog import place_text, say
@@ -172,7 +172,7 @@ def test_an_unknown_writer_needs_no_blank_before_chinese() -> None:
     finding = Finding(
         code="STO003", severity=Severity.ERROR, fault_class=FaultClass.START_PATH, confidence=Confidence.LIKELY,
         culprits=Culprits(), message="m", remedy="r",
-        values={"who": UNNAMED_PROCESS, "port": "29500", "error": "in use"},
+        values={"who": UNKNOWN, "port": "29500", "error": "in use"},
     )  # fmt: skip
     for code in ("STO002", "STO003", "STO004"):
         text = say(replace(finding, code=code), "message", "zh")

@@ -62,6 +62,7 @@ from allready.model import (
     World,
     WorldNode,
 )
+from allready.model.process import SystemCall
 from allready.signatures import load
 from tests.judging.motion import Motion
 from tests.live.monitor.made import entry
@@ -338,6 +339,7 @@ class Feed:
                 dump = Path(reading.source.path).read_bytes()
         stack = self.stacks.get(rank) if rank not in self.ended else None
         doing = stack.activity if stack is not None else ""
+        call = CALLS.get(doing, "running" if doing in BUSY else "poll" if doing in WAITING else "")
         return RankEvidence(
             rank=rank,
             status=status,
@@ -347,7 +349,7 @@ class Feed:
             log_tail=_last_words(self.ended.get(rank), rank),
             nccl_log_tail=_text(self.nccl_logs.get(rank))[-TAIL_BYTES:],
             nccl_record=self.nccl_records.get(rank, "") if with_dump else "",
-            syscall=CALLS.get(doing, "running" if doing in BUSY else "poll" if doing in WAITING else ""),
+            syscall=SystemCall(name=call) if call else None,
             wchan="nfs_wait" if doing == "io" else None,
         )
 
@@ -611,7 +613,7 @@ def _of_victims(run: RunEvidence) -> list[GroupProgress]:
         return []
     soon = {d.rank for d in run.deaths if d.by_launcher and (d.time_s or 0.0) <= since_s + TIME_TO_SPEAK_S}
     entered = set(victims) | (others & soon if others - soon else set())
-    stuck = Operation(seq=NUM_BEFORE, name="?")
+    stuck = Operation(seq=NUM_BEFORE, name="")
     at = Position(enqueued=NUM_BEFORE, completed=NUM_BEFORE - 1, stuck=stuck)
     return [GroupProgress(group="0", source=OUTPUT, label="default_pg", positions=dict.fromkeys(sorted(entered), at))]
 

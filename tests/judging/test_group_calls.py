@@ -97,6 +97,6 @@ def test_every_source_tells_the_same(
 
 def test_what_is_not_recorded_differs_from_nothing() -> None:
     known = Operation(seq=1, name="all_reduce", num_elements=4, dtype="float32", root=0, redop="sum")
-    for unknown in ({"num_elements": None}, {"dtype": None}, {"root": None}, {"redop": None}, {"name": "?"}):
+    for unknown in ({"num_elements": None}, {"dtype": None}, {"root": None}, {"redop": None}, {"name": ""}):
         one = replace(known, **unknown)
         assert kind_of([one, replace(known, dtype="float16")]) == ("size" if unknown == {"dtype": None} else "dtype")

@@ -4,7 +4,7 @@ from allready.judging.engine import judge
 from allready.judging.places import num_ranks
 from allready.judging.run_signs import who
 from allready.model import RunEvidence
-from allready.model.fill import in_english
+from allready.model.fill import UNKNOWN, in_english
 from allready.text.catalog import say
 from tests.cases import cases
 from tests.rules.runs import at, event, group, one_missing, process, run_fleet, stack
@@ -26,7 +26,7 @@ def run(
 @cases(
     ("evidence", "ranks", "text"),
     [
-        (run(), (), "a process"),
+        (run(), (), None),
         (run(), (2,), "rank 2 (gpu02)"),
         (run(SAME), (2,), "rank 2 (node 1)"),
         (run(SAME), (1, 2, 3), "rank 1-3 (node 0, 1)"),
@@ -51,7 +51,7 @@ def test_of_a_process_that_was_started_again_no_pid_is_given() -> None:
 
 def test_who_waits_is_counted() -> None:
     assert [in_english(num_ranks(ranks)) for ranks in ((), (4,), (4, 5), range(63))] == [
-        "a process", "rank 4", "2 ranks", "63 ranks"
+        UNKNOWN, "rank 4", "2 ranks", "63 ranks"
     ]  # fmt: skip
 
 

@@ -152,11 +152,11 @@ def test_a_message_of_several_lines_is_told_as_one() -> None:
     [hit] = ask("LCH015", events=block).hits
     assert (hit.values["peer"], hit.values["exitcode"]) == ("3", "1")
     [hit] = ask("LCH015", events=(*block[:2], line(400, peer="3"))).hits
-    assert hit.values["peer"] == "?"  # another message
+    assert hit.values["peer"] is None  # another message
     [hit] = ask("LCH015", events=(*block[:2], line(15, rank=2, peer="3"))).hits
-    assert hit.values["peer"] == "?"  # another writer
+    assert hit.values["peer"] is None  # another writer
     [hit] = ask("LCH015", events=(line(10, peer="1"), line(12, peer="3", exitcode="9"))).hits
-    assert (hit.values["peer"], hit.values["exitcode"]) == ("1", "?")
+    assert (hit.values["peer"], hit.values["exitcode"]) == ("1", None)
 
 
 def test_a_rank_whose_own_gradients_are_not_finite_is_named_but_not_all_of_them() -> None:
@@ -317,7 +317,7 @@ def test_a_switch_that_timed_out_behind_a_fault_of_the_program_is_no_fault_of_th
                 "kernel.xid_application" if xid == "13" else "kernel.xid_firmware",
                 role=Role.ROOT,
                 origin=origin,
-                values={"pci": "0000:cb:00", "xid": xid, "said": "?"},
+                values={"pci": "0000:cb:00", "xid": xid, "said": None},
             )
             for xid in xids
         )

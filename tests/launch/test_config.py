@@ -5,7 +5,7 @@ import pytest
 
 from allready.errors import UsageError
 from allready.launch.config import line_of, load, read_config
-from allready.launch.config_model import Settings
+from allready.launch.config_model import FileSettings
 from allready.launch.flag_table import FLAGS
 from allready.launch.flags import add_arguments, request_from
 from allready.launch.identity import Identity, own_identity
@@ -36,7 +36,7 @@ def machine(*names: str, addresses: tuple[str, ...] = (), dns: dict[str, str] | 
     return Identity(names=names, addresses=addresses, resolve=lambda name: (found[name],) if name in found else ())
 
 
-def read(tmp_path: Path, text: str, me: Identity | None = None, node_name: str | None = None) -> Settings:
+def read(tmp_path: Path, text: str, me: Identity | None = None, node_name: str | None = None) -> FileSettings:
     file = tmp_path / "job.toml"
     file.write_text(text)
     return read_config(str(file), node_name, identity=lambda: me or machine("gpu01"))

@@ -9,7 +9,7 @@ import pytest
 
 from allready.cli.options import add_common
 from allready.errors import UsageError
-from allready.launch.config_model import Settings
+from allready.launch.config_model import FileSettings
 from allready.launch.flag_table import FLAGS, TORCHRUN
 from allready.launch.flags import add_arguments, request_from, to_argv
 from allready.launch.framework import framework_of
@@ -27,11 +27,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def ask(
-    *argv: str, environ: dict[str, str] | None = None, gpus: int = 0, settings: Settings | None = None
+    *argv: str, environ: dict[str, str] | None = None, gpus: int = 0, settings: FileSettings | None = None
 ) -> RunRequest:
     args = parser().parse_args([*argv])
     return request_from(
-        args, environ or {}, count_gpus=lambda: gpus, read_config=lambda _path, _name: settings or Settings()
+        args, environ or {}, count_gpus=lambda: gpus, read_config=lambda _path, _name: settings or FileSettings()
     )
 
 

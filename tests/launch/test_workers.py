@@ -19,7 +19,7 @@ from allready.launch.log_relay_client import MARK
 from allready.launch.logs import OUT_LOG
 from allready.launch.request import Note
 from allready.launch.workers import Worker, WorkerGroup
-from allready.model import ProcessEnd
+from allready.model import EndKind, ProcessEnd
 from tests.clock import Stopwatch, until
 from tests.launch.processes import is_alive, marked, num_fds, numbers_in, output, python, state_of, worker
 
@@ -290,6 +290,26 @@ def test_a_program_that_does_not_exist_leaves_nothing_behind(tmp_path: Path, gro
     group.start([worker(tmp_path, python("print('again')"))])
     until(lambda: group.poll())
     assert output(tmp_path).endswith(b"again\n")
+
+
+def test_a_program_that_never_ran_is_told_from_one_that_left_with_that_code(tmp_path: Path) -> None:
+    begun = num_fds()
+    broken = tmp_path / "train"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+    says_so = f"echo 'allready: cannot run {broken}: No such file or directory' >&2; exit 127"
+    group = WorkerGroup()
+    group.start(
+        [
+            worker(tmp_path, (str(broken),), 0, is_program=True),
+            worker(tmp_path, ("/bin/sh", "-c", says_so), 1, is_program=True),
+        ]
+    )
+    until(lambda: len(group.poll()) == 2)
+    ends = group.stop(grace_s=1.0)
+    group.close()
+    assert [(ends[rank].exit_code, ends[rank].kind) for rank in (0, 1)] == [(127, EndKind.NOT_RUN), (127, EndKind.EXIT)]
+    assert num_fds() == begun
 
 
 def test_a_variable_that_no_process_can_have_leaves_nothing_behind(tmp_path: Path, group: WorkerGroup) -> None:

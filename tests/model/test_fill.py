@@ -7,7 +7,7 @@ import pytest
 
 from allready.model import Phrase
 from allready.model import fill as module
-from allready.model.fill import UNKNOWN, UNNAMED_PROCESS, fill, parts, plain
+from allready.model.fill import UNKNOWN, fill, parts, plain
 from tests.text.sources import nodes
 
 
@@ -37,7 +37,7 @@ def test_of_alternatives_the_first_that_is_known_is_said() -> None:
 
 
 def test_nobody_is_unknown_in_an_optional_part_and_has_a_word_elsewhere() -> None:
-    values = {"who": UNNAMED_PROCESS, "error": "bus error"}
+    values = {"who": None, "error": "bus error"}
     assert fill("[[{who}: ]]{error}", values) == "bus error"
     assert fill("{who}: {error}", values) == "a process: bus error"
     assert fill("{who}遇到 {error}", values, unnamed="某个进程") == "某个进程遇到 bus error"

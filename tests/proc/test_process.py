@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.model import EndKind, ProcessState
-from allready.model.process import FILE_LOCKS, ON_DESCRIPTORS, SHARED_WAIT, TIMED_WAIT
+from allready.model.process import FILE_LOCKS, SystemCall
 from allready.proc import process
 from allready.proc.kill import kill_all, reap, send_signal
 from allready.proc.process import (
@@ -77,23 +77,26 @@ def test_names_with_brackets_and_blanks_do_not_confuse() -> None:
 
 def test_calls_are_read_whatever_the_line_is() -> None:
     names = {0: "read", 23: "select", 202: "futex"}
-    assert parse_syscall("0 0x7 0x1 0x2 0 0 0 0x7ff 0x7ff\n", names) == ("read(7)", 7)
-    assert parse_syscall("202 0x7f 0x0", names) == ("futex", None)
+    futex = SystemCall(name="futex")
+    timed, shared = replace(futex, has_limit=True), replace(futex, is_shared=True)
+    selects = SystemCall(name="select", has_descriptors=True)
+    assert parse_syscall("0 0x7 0x1 0x2 0 0 0 0x7ff 0x7ff\n", names) == SystemCall(name="read", descriptor=7)
+    assert parse_syscall("202 0x7f 0x0", names) == futex
     for operation in ("0x80", "0x189"):  # wait, and wait_bitset by the wall clock, both private
-        assert parse_syscall(f"202 0x7f {operation} 0x0 0x7ffc 0x0 0xffffffff 0x7ff 0x7ff", names) == (TIMED_WAIT, None)
-        assert parse_syscall(f"202 0x7f {operation} 0x0 0x0 0x0 0xffffffff 0x7ff 0x7ff", names) == ("futex", None)
+        assert parse_syscall(f"202 0x7f {operation} 0x0 0x7ffc 0x0 0xffffffff 0x7ff 0x7ff", names) == timed
+        assert parse_syscall(f"202 0x7f {operation} 0x0 0x0 0x0 0xffffffff 0x7ff 0x7ff", names) == futex
     for operation in ("0x0", "0x109"):  # not private: other processes have the lock, too
-        assert parse_syscall(f"202 0x7f {operation} 0x0 0x0 0x0 0xffffffff 0x7ff 0x7ff", names) == (SHARED_WAIT, None)
-        assert parse_syscall(f"202 0x7f {operation} 0x0 0x7ffc 0x0 0xffffffff 0x7ff 0x7ff", names) == (TIMED_WAIT, None)
-    assert parse_syscall("202 0x7f 0x85 0x1 0x1 0x7f 0x4000001 0x7ff 0x7ff", names) == ("futex", None)  # wakes others
-    assert parse_syscall("23 0x0 0x0 0x0 0x0 0x7ff 0x0 0x7ff 0x7ff", names) == ("select", None)  # a sleep
-    assert parse_syscall("23 0x5 0x7ff 0x0 0x0 0x7ff 0x0 0x7ff 0x7ff", names) == ("select" + ON_DESCRIPTORS, None)
-    assert parse_syscall("999 0x7f", names) == ("syscall 999", None)
-    assert parse_syscall("running\n", names) == ("running", None)
-    assert parse_syscall("-1 0x7ff 0x7ff", names) == ("page fault", None)
-    assert parse_syscall("0 0xffffffffffffffff", names) == ("read", None)
-    assert parse_syscall("", names) == (None, None)
-    assert parse_syscall("x y", names) == (None, None)
+        assert parse_syscall(f"202 0x7f {operation} 0x0 0x0 0x0 0xffffffff 0x7ff 0x7ff", names) == shared
+        assert parse_syscall(f"202 0x7f {operation} 0x0 0x7ffc 0x0 0xffffffff 0x7ff 0x7ff", names) == timed
+    assert parse_syscall("202 0x7f 0x85 0x1 0x1 0x7f 0x4000001 0x7ff 0x7ff", names) == futex  # wakes others
+    assert parse_syscall("23 0x0 0x0 0x0 0x0 0x7ff 0x0 0x7ff 0x7ff", names) == SystemCall(name="select")  # a sleep
+    assert parse_syscall("23 0x5 0x7ff 0x0 0x0 0x7ff 0x0 0x7ff 0x7ff", names) == selects
+    assert parse_syscall("999 0x7f", names) == SystemCall(name="syscall 999")
+    assert parse_syscall("running\n", names) == SystemCall(name="running")
+    assert parse_syscall("-1 0x7ff 0x7ff", names) == SystemCall(name="page fault")
+    assert parse_syscall("0 0xffffffffffffffff", names) == SystemCall(name="read")
+    assert parse_syscall("", names) is None
+    assert parse_syscall("x y", names) is None
 
 
 def test_a_process_is_seen_running_stopped_and_gone() -> None:
@@ -206,8 +209,9 @@ def test_who_holds_the_file_lock_that_a_process_waits_for_is_known(call: str, tm
         with subprocess.Popen([sys.executable, "-S", "-c", text]) as waits:
             try:
                 assert until(lambda: file_lock_holder(waits.pid) == os.getpid())
-                assert (syscall_of(waits.pid)[0] or "").startswith(FILE_LOCKS)
-                assert syscall_of(waits.pid)[1] == str(path)
+                called, behind = syscall_of(waits.pid)
+                assert called is not None
+                assert (called.name in FILE_LOCKS, behind) == (True, str(path))
             finally:
                 waits.kill()
         assert file_lock_holder(os.getpid()) is None
@@ -246,12 +250,13 @@ def test_waits_with_a_limit_are_known_by_what_a_stack_calls_their_thread() -> No
         try:
             assert started.stdout is not None
             timed, polls, other = map(int, started.stdout.readline().split())
-            wanted = {f"0x{timed:016x}": TIMED_WAIT, f"0x{polls:016x}": "poll"}
+            limited = SystemCall(name="futex", has_limit=True)
+            wanted = {f"0x{timed:016x}": limited, f"0x{polls:016x}": SystemCall(name="poll")}
             assert until(
                 lambda: limited_waits(started.pid, other_threads(started.pid), (timed, polls, other)) == wanted
             )
             by_number = limited_waits(started.pid, other_threads(started.pid), ())
-            assert sorted(by_number.values()) == sorted(wanted.values())
+            assert sorted(map(repr, by_number.values())) == sorted(map(repr, wanted.values()))
             assert all(name.isdecimal() for name in by_number)
         finally:
             started.kill()
@@ -271,8 +276,9 @@ def test_a_lock_is_of_several_processes_where_its_memory_is(shared: bool) -> Non
     )
     with subprocess.Popen([sys.executable, "-S", "-c", text]) as waits:
         try:
-            assert until(lambda: syscall_of(waits.pid)[0] == (SHARED_WAIT if shared else "futex"))
-            wanted = [SHARED_WAIT] if shared else []
+            call = SystemCall(name="futex", is_shared=shared)
+            assert until(lambda: syscall_of(waits.pid)[0] == call)
+            wanted = [call] if shared else []
             assert until(lambda: [*limited_waits(waits.pid, other_threads(waits.pid), ()).values()] == wanted)
         finally:
             waits.kill()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from allready.proc import python_stack
-from allready.proc.python_stack import Frame, InterpreterLayout, line_of
+from allready.proc.python_stack import InterpreterLayout, RawFrame, line_of
 
 PLACE = """
 import ctypes, os, sys
@@ -42,7 +42,7 @@ def layout() -> InterpreterLayout:
     return found
 
 
-def until_in(pid: int, state: int, type_address: int, function: str) -> list[python_stack.ThreadStack]:
+def until_in(pid: int, state: int, type_address: int, function: str) -> list[python_stack.RawThread]:
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -83,8 +83,8 @@ def test_a_stopped_process_with_several_threads() -> None:
         until_in(child.pid, state, type_address, "main_waits")
         child.send_signal(signal.SIGSTOP)
         main, helper = python_stack.stacks(child.pid, state, layout(), type_address=type_address)
-        assert main.frames[0] == Frame("<string>", 9, "main_waits")
-        assert helper.frames[0] == Frame("<string>", 8, "helps")
+        assert main.frames[0] == RawFrame("<string>", 9, "main_waits")
+        assert helper.frames[0] == RawFrame("<string>", 8, "helps")
 
 
 def test_deep_recursion_is_cut() -> None:

@@ -93,11 +93,13 @@ def test_wrong_uses_are_refused_at_once(name: str, monkeypatch: pytest.MonkeyPat
         use()
 
 
+@pytest.mark.torch
 def test_signs_of_life_leave_the_hub_time_for_its_work() -> None:
     with pytest.raises(UsageError, match=r"answer_within: at least 0\.1 s"):
         recovery.init_process_group(answer_within=0)
 
 
+@pytest.mark.torch
 def test_a_rank_beyond_the_last_is_no_rank() -> None:
     with pytest.raises(UsageError, match="rank 3 is not one of 3 ranks"):
         recovery.init_process_group(store=object(), rank=3, world_size=3, start_timeout=timedelta(seconds=1))

@@ -67,7 +67,7 @@ def test_a_phrase_is_said_by_the_tables_that_have_it(phrase: Phrase, shown: str)
 
 
 def test_what_a_process_does_without_a_word_for_it_stands_as_it_is() -> None:
-    assert (doing_words("exit code 0"), doing_words("")) == ("exit code 0", "?")
+    assert (doing_words("exit code 0"), doing_words("")) == ("exit code 0", None)
 
 
 def test_chinese_has_a_blank_beside_letters_numbers_and_placeholders() -> None:

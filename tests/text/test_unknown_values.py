@@ -202,8 +202,7 @@ def subsets(one: Template) -> Iterator[Names]:
 
 def values_of(texts: Iterable[str], unknown: Names) -> dict[str, str]:
     names = frozenset().union(*map(placeholders, texts))
-    nothing = {name: UNNAMED_PROCESS if name == "who" else UNKNOWN for name in names}
-    return {name: nothing[name] if name in unknown else f"{name}7" for name in names}
+    return {name: UNKNOWN if name in unknown else f"{name}7" for name in names}
 
 
 def in_chinese(text: str) -> Callable[[dict[str, str]], str]:
@@ -246,7 +245,7 @@ def test_a_sentence_without_its_writer_is_one() -> None:
             is_chinese = re.search(CHINESE, text) is not None
             say = in_chinese(text) if is_chinese else lambda values, text=text: fill(text, values)
             values = values_of([text], frozenset())
-            said, whole = say(values | {"who": UNNAMED_PROCESS}), say(values)
+            said, whole = say(values | {"who": UNKNOWN}), say(values)
             whole = whole.replace("who7", "某个进程" if is_chinese else UNNAMED_PROCESS)
             asks = whole.count("?") + whole.count("？")
             wrong += [f"{one.place}: {what}: {said}" for what in problems(said, whole, asks)]

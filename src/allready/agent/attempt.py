@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from allready.agent import messages
 from allready.agent.context import AgentContext
 from allready.agent.earlier import put_aside_node
@@ -28,8 +26,7 @@ from allready.launch.workers import WorkerGroup
 from allready.live import run_paths
 from allready.live.environment import WRAPPER, beacon_environment, installed_torch, rank_environment
 from allready.live.node.handle import RankHandle
-from allready.model import EndKind, ProcessEnd
-from allready.proc.exec_shim import has_failed
+from allready.model import ProcessEnd
 from allready.proc.process import read_regular
 
 log = logging.getLogger(__name__)
@@ -226,8 +223,6 @@ class LocalAttempt:
         last = b""
         if not end.is_success:
             last = read_regular(self._log_dirs[rank] / logs.OUT_LOG, TAIL_BYTES, end=True) or b""
-        if has_failed(end.exit_code, last):
-            end = replace(end, kind=EndKind.NOT_RUN)
         return explained(end, last, by_us=rank in result.ended_by_us, error=result.errors.get(rank, ""))
 
     def _plan(self) -> AttemptPlan:

@@ -163,7 +163,7 @@ def _parts_here(args: argparse.Namespace) -> "tuple[tuple[Part, ...], tuple[Left
     from allready.errors import FactUnavailable
     from allready.facts.apart import Reader
     from allready.facts.live import Answered
-    from allready.facts.order import Also, Order
+    from allready.facts.order import Also, FactsOrder
     from allready.model.fill import phrase_of, texts
     from allready.preflight.doctor.examine import examine, judge
     from allready.preflight.doctor.request import launch_for
@@ -173,7 +173,7 @@ def _parts_here(args: argparse.Namespace) -> "tuple[tuple[Part, ...], tuple[Left
     limit_s = args.timeout or DEADLINE_S
     with Reader(limit_s=limit_s) as reader:
         until_s = time.monotonic() + limit_s
-        reader.ask(Order(launch=launch, also=Also(), until_s=until_s))
+        reader.ask(FactsOrder(launch=launch, also=Also(), until_s=until_s))
         found = examine(reader, latest_s=until_s + GRACE_S)
     host = Answered(found.conf_files)
     report = judge([found.facts], settings_here(host, found.facts))

@@ -21,7 +21,7 @@ from allready.judging.loading import load
 from allready.judging.registry import Rule
 from allready.judging.values import process_row
 from allready.model import HOSTS, PROCESSES, Confidence, Finding, Hit, ProcessStack, clock_time
-from allready.model.fill import UNKNOWN, UNNAMED_PROCESS, in_english, placeholders, placeholders_of
+from allready.model.fill import in_english, placeholders, placeholders_of
 from allready.signatures import Signature, of_line
 from allready.signatures.conditions import hint_of
 from allready.text.catalog import choose_language, say, say_phrase
@@ -249,9 +249,9 @@ def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Pre
 
 def _finding(signature: Signature, rule: Rule, values: Mapping[str, str], prefix: Prefix) -> Finding:
     names = placeholders(rule.message) | placeholders_of(rule.steps)
-    who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or UNNAMED_PROCESS
-    filled = dict.fromkeys(names, UNKNOWN) | {"who": who} | hint_of(signature.id, prefix.rest) | dict(values)
-    places = {PROCESSES: (process_row(prefix.rank, prefix.pid, prefix.host),), HOSTS: ({"on": prefix.host or UNKNOWN},)}
+    who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or None
+    filled = dict.fromkeys(names) | {"who": who} | hint_of(signature.id, prefix.rest) | dict(values)
+    places = {PROCESSES: (process_row(prefix.rank, prefix.pid, prefix.host),), HOSTS: ({"on": prefix.host or None},)}
     return finding_of(rule, Hit(values={**filled, **places}, confidence=Confidence.POSSIBLE))
 
 

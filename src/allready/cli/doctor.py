@@ -145,11 +145,11 @@ def _run(args: argparse.Namespace, reader: "Reader | None") -> int:
 def _one_line(args: argparse.Namespace, reader: "Reader | None") -> int:
     """`--prolog` and `--format`: neither the job of a scheduler nor the variables of the caller count here."""
     if reader is not None:
-        from allready.facts.order import Also, Order
+        from allready.facts.order import Also, FactsOrder
         from allready.preflight.doctor.request import alone
 
         until_s, latest_s = _until_s(args)
-        reader.ask(Order(launch=alone(), also=Also(imports=False), until_s=until_s))
+        reader.ask(FactsOrder(launch=alone(), also=Also(imports=False), until_s=until_s))
     from allready.preflight.doctor.examine import examine, judge, placed
     from allready.report.one_line import ctrf, line_of, nagios, node_condition
 
@@ -218,7 +218,7 @@ def _write(text: str) -> None:
 
 def _ask(args: argparse.Namespace, reader: "Reader") -> float:
     """Ask for the facts of this machine; until when the answer is waited for."""
-    from allready.facts.order import Also, Order
+    from allready.facts.order import Also, FactsOrder
     from allready.preflight.doctor.request import launch_for
 
     flags = {
@@ -235,7 +235,7 @@ def _ask(args: argparse.Namespace, reader: "Reader") -> float:
     peers = tuple(name for name in (args.peers or "").replace(" ", "").split(",") if name)
     also = Also(ports=_ports(args, launch), peers=peers, use_gpus=args.use_gpus)
     until_s, latest_s = _until_s(args)
-    reader.ask(Order(launch=launch, also=also, until_s=until_s))
+    reader.ask(FactsOrder(launch=launch, also=also, until_s=until_s))
     return latest_s
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from allready.cli.env_machine import Machine, read_machine
+from allready.cli.env_machine import ThisMachine, read_machine
 from allready.cli.main import EXIT_HEALTHY
 from allready.cli.output import deliver_json
 from allready.errors import UsageError
@@ -137,11 +137,11 @@ def _elsewhere(name: str, language: str) -> str:
     return ui("env.elsewhere" if kind == "elsewhere" else "env.not_a_variable", language, why=why)
 
 
-def _standing(row: Variable, machine: Machine) -> Standing:
+def _standing(row: Variable, machine: ThisMachine) -> Standing:
     return standing(row, machine.versions, nccl_backend(machine.versions, os.environ.get("TORCH_DIST_USE_NCCL2")))
 
 
-def _meaning(row: Variable, value: str | None, machine: Machine) -> list[Meaning]:
+def _meaning(row: Variable, value: str | None, machine: ThisMachine) -> list[Meaning]:
     if value is None:
         return []
     found = meaning(row, value, machine.here())
@@ -151,7 +151,7 @@ def _meaning(row: Variable, value: str | None, machine: Machine) -> list[Meaning
 
 
 def _page(
-    row: Variable, value: str | None, means: Sequence[Meaning], machine: Machine, language: str
+    row: Variable, value: str | None, means: Sequence[Meaning], machine: ThisMachine, language: str
 ) -> Iterator[Block]:
     yield Line((Piece(f"{row.name} ", "bold"), Piece(row.text("what", language))))
     if value is not None:
@@ -165,7 +165,7 @@ def _page(
             yield Line((Piece(text, style),), lead=Piece(ui(f"env.{name}", language), "dim"), indent=2)
 
 
-def _fields(row: Variable, machine: Machine, language: str) -> Iterator[tuple[str, str, str]]:
+def _fields(row: Variable, machine: ThisMachine, language: str) -> Iterator[tuple[str, str, str]]:
     """Name, text and style of each line of a page; empty texts are left out."""
     typed = ui(f"env.type_{row.type.value.replace('-', '_')}", language)
     if row.syntax is not None and row.type in {Type.BOOL, Type.INT, Type.SIZE, Type.FLOAT}:
@@ -204,7 +204,7 @@ def _readers(readers: Sequence[Any], language: str) -> list[str]:
     return [ui(f"env.reader_{reader.value.replace('-', '_')}", language) for reader in readers]
 
 
-def _here(row: Variable, machine: Machine, language: str) -> str:
+def _here(row: Variable, machine: ThisMachine, language: str) -> str:
     """What the version found does with it, and what it is set to."""
     parts = []
     version = found_of(row.owner, machine.versions)

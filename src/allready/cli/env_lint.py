@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from allready.bundle.read import Bundle, BundleError, is_bundle, is_packed, read_bundle
 from allready.cli.env_files import Unreadable, head_of, is_text, read_files
-from allready.cli.env_machine import Machine, read_machine
+from allready.cli.env_machine import ThisMachine, read_machine
 from allready.cli.env_settings import ENVIRONMENT, environment, is_cluster_here, settings_in
 from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.output import deliver_json
@@ -169,7 +169,7 @@ def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Ju
         from allready.cli.doctor_files import load
 
         facts = load("", name)
-    machine = Machine(facts=facts).having(**given)
+    machine = ThisMachine(facts=facts).having(**given)
     source = read_environment(bundle.variables or {}, ENVIRONMENT)
     settings = replace(settings_in(source, machine), missing_files=frozenset(), is_here=True)
     findings, not_checked = judge(_fleet(settings, machine), load_area("variables"))
@@ -185,7 +185,7 @@ def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Ju
     )
 
 
-def _versions(parsed: Sequence[Parsed], machine: Machine, given: Mapping[str, str | None]) -> dict[str, str]:
+def _versions(parsed: Sequence[Parsed], machine: ThisMachine, given: Mapping[str, str | None]) -> dict[str, str]:
     """What was judged for: what is installed here only where a source belongs to this machine."""
     found = machine.versions if any(p.kind not in _OTHERS_SOFTWARE for p in parsed) else given
     return {name: version for name in ("torch", "nccl", "jax", "jaxlib") if (version := found.get(name))}
@@ -222,7 +222,7 @@ def _is_cluster(text: str) -> bool | None:
     return True if numbers else None
 
 
-def _for_kind(kind: SourceKind, machine: Machine, given: Mapping[str, str | None]) -> Machine:
+def _for_kind(kind: SourceKind, machine: ThisMachine, given: Mapping[str, str | None]) -> ThisMachine:
     """The machine without the software found, for a file that belongs to another installation."""
     if kind not in _OTHERS_SOFTWARE:
         return machine
@@ -230,7 +230,7 @@ def _for_kind(kind: SourceKind, machine: Machine, given: Mapping[str, str | None
     return bare.having(**given)
 
 
-def _fleet(settings: Settings, machine: Machine) -> Fleet:
+def _fleet(settings: Settings, machine: ThisMachine) -> Fleet:
     world = World(num_nodes=1, world_size=1, nodes=(WorldNode(node_rank=0, name="", ranks=(0,)),))
     return Fleet(world=world, nodes={0: machine.facts}, settings=settings)
 

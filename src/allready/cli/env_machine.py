@@ -34,7 +34,7 @@ _QUICK = {"rdma", "host"}
 """Read files only, and have no deadline of their own."""
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class ThisMachine(Struct, frozen=True, kw_only=True):
     """Facts of this machine, or why they are missing."""
 
     facts: NodeFacts
@@ -56,7 +56,7 @@ class Machine(Struct, frozen=True, kw_only=True):
         software = self.fact("software")
         return dict(software.versions) if isinstance(software, SoftwareFacts) else {}
 
-    def having(self, **versions: str | None) -> "Machine":
+    def having(self, **versions: str | None) -> "ThisMachine":
         """The machine as if it had these versions (those that are not None)."""
         given = {name: version for name, version in versions.items() if version}
         if "jax" in given:
@@ -80,7 +80,7 @@ class Machine(Struct, frozen=True, kw_only=True):
         )
 
 
-def read_machine(host: Host, *, deadline_s: float = DEADLINE_S, only: Iterable[str] | None = None) -> Machine:
+def read_machine(host: Host, *, deadline_s: float = DEADLINE_S, only: Iterable[str] | None = None) -> ThisMachine:
     """Read facts beside each other; what is not there in time is missing.
 
     only: names of the facts that are needed; None for all.
@@ -90,7 +90,7 @@ def read_machine(host: Host, *, deadline_s: float = DEADLINE_S, only: Iterable[s
     wanted = _COLLECTORS if only is None else only
     tasks = {name: Task(functools.partial(_collect, name, host, inner_s), f"env-{name}") for name in wanted}
     facts: dict[str, Any] = {name: _result(task, until) for name, task in tasks.items()}
-    return Machine(facts=NodeFacts(**facts), cloud=cloud_of(host))
+    return ThisMachine(facts=NodeFacts(**facts), cloud=cloud_of(host))
 
 
 def towards(net: NetFacts, addresses: Iterable[str]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.cli.env_machine import Machine, addresses_of, read_machine, towards
+from allready.cli.env_machine import ThisMachine, addresses_of, read_machine, towards
 from allready.cli.main import EXIT_HEALTHY
 from allready.cli.output import deliver_json
 from allready.errors import UsageError
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_HEALTHY
 
 
-def here_for(peers: Iterable[str], machine: Machine, nproc: int | None, *, is_asked: bool = False) -> Here:
+def here_for(peers: Iterable[str], machine: ThisMachine, nproc: int | None, *, is_asked: bool = False) -> Here:
     """This machine, with the way to the peers.
 
     Raises:

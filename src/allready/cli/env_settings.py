@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from allready.cli.env_machine import Machine, cloud_of
+from allready.cli.env_machine import ThisMachine, cloud_of
 from allready.facts.env import nccl_conf_files
 from allready.facts.host import Host
 from allready.model import EnvFacts, NodeFacts, Settings, SourceKind
@@ -23,7 +23,7 @@ _INPUT_FILES = frozenset({
 
 def settings_here(host: Host, facts: NodeFacts) -> Settings:
     """This environment for rules to judge, with what NCCL's configuration files add."""
-    machine = Machine(facts=facts, cloud=cloud_of(host))
+    machine = ThisMachine(facts=facts, cloud=cloud_of(host))
     settings = settings_in(environment(host), machine)
     return replace(settings, is_here=True, is_cluster=is_cluster_here(host.environ))
 
@@ -50,7 +50,7 @@ def environment(host: Host) -> Parsed:
     return found
 
 
-def settings_in(source: Parsed, machine: Machine) -> Settings:
+def settings_in(source: Parsed, machine: ThisMachine) -> Settings:
     """What rules judge: without secrets, and with what this machine says about paths."""
     shown = tuple(
         s if s.value is None or s.name in table.load() else replace(s, value=redact(s.name, s.value))

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from allready.cli.main import EXIT_HEALTHY
 from allready.cli.options import add_language
 from allready.cli.output import deliver_json
-from allready.docs import Page, by_area, page_of
+from allready.docs import CodePage, by_area, page_of
 from allready.errors import UsageError
 from allready.judging.loading import load
 from allready.judging.registry import Rule
@@ -107,7 +107,7 @@ def _alike(rules: Mapping[str, Rule], code: str, name: str) -> list[Rule]:
     return list({rule.code: rule for rule in found}.values())
 
 
-def _pages(pages: Sequence[Page], language: str) -> Iterator[Block]:
+def _pages(pages: Sequence[CodePage], language: str) -> Iterator[Block]:
     for number, page in enumerate(pages):
         if number:
             yield Gap()
@@ -133,7 +133,7 @@ def _pages(pages: Sequence[Page], language: str) -> Iterator[Block]:
             yield from (Line((Piece(example, "dim"),), indent=2) for example in page.examples)
 
 
-def _severity(page: Page, language: str) -> str:
+def _severity(page: CodePage, language: str) -> str:
     return ui(f"report.severity_{page.severity}", language)
 
 

@@ -21,7 +21,7 @@ from allready.proc.exec_shim import die_with_parent
 from allready.proc.priority import has_hurried, hurry_session
 
 if TYPE_CHECKING:
-    from allready.facts.order import CollectedFacts, Order
+    from allready.facts.order import CollectedFacts, FactsOrder
 
 END_S = 0.1
 MAX_ANSWER_BYTES = 64 << 20
@@ -49,7 +49,7 @@ class Reader:
         self._before_waiting = before_waiting
         self._asked = [f"{limit_s:.2f}", *(["imports"] if imports else []), *(["devices"] if use_gpus else [])]
         self._child: subprocess.Popen[bytes] | None = None
-        self._order: Order | None = None
+        self._order: FactsOrder | None = None
         self._task: Task[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -75,7 +75,7 @@ class Reader:
         if not self._has_ended(child):
             child.returncode = -signal.SIGKILL  # a thread of it cannot be killed; init reaps it when that ends
 
-    def ask(self, order: "Order") -> None:
+    def ask(self, order: "FactsOrder") -> None:
         """Which facts, and until when; once."""
         import msgspec
 

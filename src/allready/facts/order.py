@@ -21,7 +21,7 @@ class Also(Struct, frozen=True, kw_only=True):
     use_gpus: bool = False  # ask them for their devices, which takes memory of GPUs
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class FactsOrder(Struct, frozen=True, kw_only=True):
     """What the child is asked for.  until_s: on the monotonic clock, which all processes of a machine share."""
 
     launch: LaunchFacts

@@ -14,11 +14,11 @@ from allready.facts.env import nccl_conf_files
 from allready.facts.exchange import to_json
 from allready.facts.import_start import Started
 from allready.facts.live import LiveHost
-from allready.facts.order import CollectedFacts, Order
+from allready.facts.order import CollectedFacts, FactsOrder
 from allready.facts.tasks import Task
 
 
-def read_all(order: Order, begun: Mapping[str, Started] | None = None) -> CollectedFacts:
+def read_all(order: FactsOrder, begun: Mapping[str, Started] | None = None) -> CollectedFacts:
     """Facts and files, in this process.
 
     Args:
@@ -41,7 +41,7 @@ def read_all(order: Order, begun: Mapping[str, Started] | None = None) -> Collec
 
 def serve(begun: Mapping[str, Started], end: Callable[[int], object] = os._exit) -> int:
     """Read the order from standard input, answer with one line, and end without waiting for any thread."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=FactsOrder)
     found = read_all(order, begun)
     body = {"facts": to_json(found.facts), "conf_files": found.conf_files}
     sys.stdout.write(json.dumps(body) + "\n")

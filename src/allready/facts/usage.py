@@ -220,7 +220,7 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
             listening = _listening_inodes(host)
         yield Leftover(
             pid=int(name),
-            rank=variables.get("RANK", "?")[:12],
+            rank=variables["RANK"][:12] if "RANK" in variables else None,
             command=command_of(host, int(name)),
             user=user_of(host, int(name)),
             started=started_at(host, int(name)),

@@ -13,7 +13,7 @@ from allready.evidence.join.watchdog import watchdog_progress
 from allready.evidence.join.zones import in_one_zone
 from allready.evidence.reading import Reading
 from allready.evidence.stacks.meaning import describe, kind_of_thread
-from allready.judging.attempts import Attempts, find_attempts, settle_attempts, with_appended
+from allready.judging.attempts import AttemptStarts, find_attempts, settle_attempts, with_appended
 from allready.judging.calls import LoggedCalls, compare_dumps
 from allready.judging.closings import is_denied, job_closing, overruled
 from allready.judging.ends import ended_well, merge_deaths
@@ -135,7 +135,7 @@ def assemble(
     return run if since_s is None else _since(run, since_s)
 
 
-def _of_now(events: Sequence[Event], attempts: Attempts) -> list[Event]:
+def _of_now(events: Sequence[Event], attempts: AttemptStarts) -> list[Event]:
     """Events of the last attempt."""
     if not attempts.lines and not attempts.times:
         return list(events)

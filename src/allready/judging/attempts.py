@@ -52,7 +52,7 @@ Agent = tuple[str, str | None, int | None]
 """Source, node and pid."""
 
 
-class Attempts(Struct):
+class AttemptStarts(Struct):
     """Where the last attempt begins.  `lines`: source -> last line of the attempt before; `times`: node -> its time."""
 
     lines: dict[str, int] = {}
@@ -65,14 +65,14 @@ class Attempts(Struct):
         return node in self.times and time_s is not None and time_s <= self.times[node] + SECOND_S
 
 
-def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int], deaths: Sequence[Death] = ()) -> Attempts:
+def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int], deaths: Sequence[Death] = ()) -> AttemptStarts:
     """By agent: a failure that was not its last message, since it failed again or workers started after it.
 
     An agent that gives up ends with its table, or stumbles itself; one that goes on says nothing at the usual level,
     and workers write on.
     Its folders of logs have a folder for each attempt.
     """
-    found = Attempts(lines=_earlier_folders(num_lines))
+    found = AttemptStarts(lines=_earlier_folders(num_lines))
     written: dict[str, list[Event]] = {}
     failures: dict[Agent, list[Event]] = {}
     for event in sorted((e for e in events if e.origin.line is not None), key=lambda e: e.origin.line or 0):
@@ -124,8 +124,8 @@ def _wrote_on(last: int, written: Sequence[Event], num_lines: int) -> bool | Non
 
 
 def with_appended(
-    attempts: Attempts, closings: Sequence[Closing], events: Sequence[Event], deaths: Sequence[Death]
-) -> Attempts:
+    attempts: AttemptStarts, closings: Sequence[Closing], events: Sequence[Event], deaths: Sequence[Death]
+) -> AttemptStarts:
     """The attempts, together with runs that were written into one file one after the other.
 
     A run is over where something ended it and the count of steps began again behind that, where the same rank ended
@@ -151,7 +151,7 @@ def with_appended(
         begun = _begun_again(closing, here, events)
         if begun is not None:
             lines[source] = max(lines.get(source, 0), begun - 1)
-    return Attempts(lines=lines, times=attempts.times)
+    return AttemptStarts(lines=lines, times=attempts.times)
 
 
 def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Event]) -> int | None:
@@ -227,7 +227,7 @@ def _is_before(death: Death, closing: Closing) -> bool:
 
 
 def settle_attempts(
-    attempts: Attempts, events: Sequence[Event], deaths: Sequence[Death]
+    attempts: AttemptStarts, events: Sequence[Event], deaths: Sequence[Death]
 ) -> tuple[tuple[Event, ...], tuple[Death, ...]]:
     """Mark what is over, so that it is reported and does not accuse; or else what is only a consequence of it."""
     if not attempts.lines:

@@ -11,7 +11,7 @@ from allready.judging.processes import overcome
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import said, stated
 from allready.model import CRASHES, Culprits, Death, Event, Evidence, Hit, Role, RunEvidence, Severity, clock_time
-from allready.model.fill import UNNAMED_PROCESS, named_by
+from allready.model.fill import named_by
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures import load, of_line
 from allready.signatures.watchdog import TIMEOUTS
@@ -249,7 +249,7 @@ def culprits_of(deaths: Sequence[Death], run: RunEvidence) -> Culprits:
     return Culprits(ranks=ranks, nodes=tuple(sorted(nodes)))
 
 
-def who_died(deaths: Sequence[Death], run: RunEvidence) -> str:
+def who_died(deaths: Sequence[Death], run: RunEvidence) -> str | None:
     """The ranks, or whatever else is known of the first."""
     ranks = [d.rank for d in deaths if d.rank is not None]
     return who(run, ranks) if ranks else called(deaths[0])
@@ -292,11 +292,11 @@ def _described(death: Death) -> Evidence:
     )
 
 
-def called(death: Death) -> str:
+def called(death: Death) -> str | None:
     """`rank 2 (pid 1234)`, `local rank 0 on gpu01`, `pid 77`: as far as it is known."""
     names = {"rank": death.rank, "local rank": None if death.rank is not None else death.local_rank, "pid": death.pid}
     parts = [f"{name} {number}" for name, number in names.items() if number is not None]
-    name = parts[0] + (f" ({parts[1]})" if len(parts) > 1 else "") if parts else UNNAMED_PROCESS
+    name = parts[0] + (f" ({parts[1]})" if len(parts) > 1 else "") if parts else None
     where = death.node or death.host if death.rank is None else ""
     if not where:
         return name

@@ -49,7 +49,7 @@ class PcieSpec(Struct, frozen=True, kw_only=True):
     advertised: float
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class Publication(Struct, frozen=True, kw_only=True):
     """Where a value was published."""
 
     id: str
@@ -59,7 +59,7 @@ class Source(Struct, frozen=True, kw_only=True):
 class Table(Struct, frozen=True, kw_only=True):
     """The file."""
 
-    source: tuple[Source, ...]
+    source: tuple[Publication, ...]
     link: tuple[LinkSpec, ...]
     pcie: tuple[PcieSpec, ...]
     value: tuple[Value, ...]

@@ -115,7 +115,7 @@ class GroupCalls(Struct, frozen=True, kw_only=True):
 
 
 _ASPECTS: Mapping[str, Callable[[Operation], object]] = {
-    "name": lambda o: None if o.name == "?" else o.name,
+    "name": lambda o: o.name or None,
     "size": lambda o: o.num_elements,
     "dtype": lambda o: o.dtype,
     "root": lambda o: o.root,

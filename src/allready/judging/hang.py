@@ -704,7 +704,7 @@ def _are_apart(wait: Wait) -> bool:
     if not wait.elsewhere:
         return False
     through = max((wait.progress.positions[r].completed or 0 for r in wait.waiting), default=0)
-    return any(o.name in TOGETHER - {"?"} and through > o.seq for o in wait.elsewhere.values())
+    return any(o.name in TOGETHER and o.name and through > o.seq for o in wait.elsewhere.values())
 
 
 def _entered_elsewhere(case: Analysis, snapshot: WaitSnapshot) -> set[int]:

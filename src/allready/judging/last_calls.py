@@ -41,7 +41,7 @@ class LastCall(Struct, frozen=True):
         """Whether the recorder writes such an operation for the function: `all_gather` for `all_gather_object`."""
         name = operation.name
         is_longer = name == "reduce" and self.name.startswith("reduce_scatter")
-        return name == "?" or not self.name or (f"{self.name}_".startswith(f"{name}_") and not is_longer)
+        return not name or not self.name or (f"{self.name}_".startswith(f"{name}_") and not is_longer)
 
 
 class _Place(Struct, frozen=True):
@@ -189,7 +189,7 @@ def _added(place: _Place, known: Mapping[int, Operation]) -> Iterator[tuple[int,
         if same is not None:
             yield rank, replace(same, seq=place.seq, created_s=None, started_s=None, completed_s=None)
         elif place.is_only and all(o.site for o in known.values()):  # else it may be one of these
-            yield rank, Operation(seq=place.seq, name=call.name or "?", site=call.site)
+            yield rank, Operation(seq=place.seq, name=call.name, site=call.site)
 
 
 def _out_of_turn(place: _Place, here: Mapping[int, Operation]) -> tuple[int, ...]:

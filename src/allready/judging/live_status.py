@@ -26,7 +26,7 @@ IDLE_WORDS = 0.8
 its records and stacks costs it a moment."""
 
 
-def named(live: Live, world: World | None, rank_numbers: Iterable[int]) -> str:
+def named(live: Live, world: World | None, rank_numbers: Iterable[int]) -> str | None:
     """`rank 2 (gpu01, pid 1037)`, `rank 0-3 (gpu01, gpu02)`."""
     ranks = set(rank_numbers)
     names = {n.node_rank: n.name for n in world.nodes} if world is not None else {}

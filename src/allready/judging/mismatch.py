@@ -49,7 +49,7 @@ def _has_flag(mismatch: Mismatch) -> bool:
 
 def described(operation: Operation) -> str:
     """`all_reduce [1048576] float32 at train.py:33`, as far as known."""
-    parts = [operation.name]
+    parts = [operation.name or "operation"]
     if operation.sizes:
         parts.append(
             str([list(s) for s in operation.sizes]) if len(operation.sizes) > 1 else str(list(operation.sizes[0]))
@@ -60,15 +60,15 @@ def described(operation: Operation) -> str:
         parts.append(operation.dtype)
     if operation.redop:
         parts.append(operation.redop)
-    if operation.root is not None and operation.name in (*_WITH_ROOT, "?"):
+    if operation.root is not None and operation.name in (*_WITH_ROOT, ""):
         parts.append(f"{_WITH_ROOT.get(operation.name, 'root/peer')} {operation.root}")
     return " ".join(parts) + (f" ({operation.site})" if operation.site else "")
 
 
-def calls_text(operations: Mapping[int, Operation], ranks: tuple[int, ...]) -> str:
+def calls_text(operations: Mapping[int, Operation], ranks: tuple[int, ...]) -> str | None:
     """What these ranks did, each different thing once; one whose line is not known may be that of another line."""
     texts = dict.fromkeys(described(operations[r]) for r in ranks if r in operations)
-    return "; ".join(text for text in texts if not any(other.startswith(f"{text} (") for other in texts)) or "?"
+    return "; ".join(text for text in texts if not any(other.startswith(f"{text} (") for other in texts)) or None
 
 
 def alike(operations: Mapping[int, Operation]) -> tuple[int, ...]:
@@ -117,9 +117,9 @@ def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
         "group": mismatch.label or mismatch.group,
         "who": who(run, odd),
         "odd": calls_text(mismatch.by_rank, odd),
-        "usual": calls_text(mismatch.by_rank, others) if mismatch.odd else "?",
-        "rest": "?" if mismatch.odd else who(run, others, with_processes=False),
-        "of_rest": "?" if mismatch.odd else calls_text(mismatch.by_rank, others),
+        "usual": calls_text(mismatch.by_rank, others) if mismatch.odd else None,
+        "rest": None if mismatch.odd else who(run, others, with_processes=False),
+        "of_rest": None if mismatch.odd else calls_text(mismatch.by_rank, others),
     }
     values |= changes.pop("values", {})
     return Hit(**(known | changes), values=values)

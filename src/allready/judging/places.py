@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from allready.judging.stated import said
 from allready.model import Phrase, ranges
-from allready.model.fill import UNNAMED_PROCESS, Several, joined, named_by
+from allready.model.fill import Several, joined, named_by
 
 MAX_NAMED = 3
 """So many ranks are named each with its process."""
@@ -29,11 +29,11 @@ class Place(Struct, frozen=True):
         return f"rank {rank} ({where})" if where else f"rank {rank}"
 
 
-def ranks_at(ranks: Iterable[int], places: Mapping[int, Place]) -> str:
-    """`rank 2 (gpu02, pid 1037)`, `rank 0-7 (gpu01, gpu02)`: neutral enough for every language."""
+def ranks_at(ranks: Iterable[int], places: Mapping[int, Place]) -> str | None:
+    """`rank 2 (gpu02, pid 1037)`, `rank 0-7 (gpu01, gpu02)`: neutral enough for every language; None of no rank."""
     named = sorted(set(ranks))
     if not named:
-        return UNNAMED_PROCESS
+        return None
     known = [places[r] for r in named if r in places]
     if len(named) <= MAX_NAMED and any(place.pid is not None for place in known):
         return joined([places.get(r, Place()).of_rank(r) for r in named])
@@ -63,9 +63,9 @@ def _first(nodes: list[str]) -> str:
     return ", ".join(nodes[:MAX_NODES]) + (", …" if len(nodes) > MAX_NODES else "")
 
 
-def num_ranks(ranks: Iterable[int]) -> Phrase | str:
-    """`63 ranks`, `rank 5`: how many waited; the evidence has who."""
+def num_ranks(ranks: Iterable[int]) -> Phrase | str | None:
+    """`63 ranks`, `rank 5`: how many waited; the evidence has who.  None of no rank."""
     found = sorted(set(ranks))
     if len(found) > 1:
         return said("{num} ranks", num=len(found))
-    return f"rank {found[0]}" if found else UNNAMED_PROCESS
+    return f"rank {found[0]}" if found else None

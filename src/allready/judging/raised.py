@@ -17,7 +17,7 @@ MAX_FIRST_CALLS = 3
 """A job that makes no progress from the beginning is in the first operations of its communicators."""
 
 
-class Meaning(Struct, frozen=True):
+class SituationSign(Struct, frozen=True):
     """How a situation is seen, for a finding of a rule; how sure a verdict can be by it, and why it is one."""
 
     holds: Callable[[Finding, Rule, RunEvidence], bool]
@@ -79,15 +79,15 @@ def _last_words(finding: Finding, rule: Rule, run: RunEvidence) -> bool:
     )
 
 
-SITUATIONS: Mapping[Situation, Meaning] = {
-    Situation.NO_START: Meaning(
+SITUATIONS: Mapping[Situation, SituationSign] = {
+    Situation.NO_START: SituationSign(
         _no_start, Confidence.LIKELY, "communicators across nodes were begun, and none was completed"
     ),
-    Situation.FIRST_CALLS: Meaning(_first_calls, Confidence.LIKELY, "no rank got beyond its first operations"),
-    Situation.ENDED_FROM_OUTSIDE: Meaning(
+    Situation.FIRST_CALLS: SituationSign(_first_calls, Confidence.LIKELY, "no rank got beyond its first operations"),
+    Situation.ENDED_FROM_OUTSIDE: SituationSign(
         lambda *_: True, Confidence.POSSIBLE, "the run was ended from outside, and nothing else is wrong with it"
     ),
-    Situation.LAST_WORDS: Meaning(_last_words, Confidence.POSSIBLE, "its log ends with it"),
+    Situation.LAST_WORDS: SituationSign(_last_words, Confidence.POSSIBLE, "its log ends with it"),
 }
 """Situation -> what it means."""
 

@@ -25,8 +25,8 @@ from allready.signatures import load
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 
-def who(run: RunEvidence, rank_numbers: Iterable[int], *, with_processes: bool = True) -> str:
-    """`rank 2 (gpu02, pid 1037)`, `rank 0-7 (node 0, 1)`, `a process` when none is known.
+def who(run: RunEvidence, rank_numbers: Iterable[int], *, with_processes: bool = True) -> str | None:
+    """`rank 2 (gpu02, pid 1037)`, `rank 0-7 (node 0, 1)`, None of no rank.
 
     with_processes: each with its process, where they are few; of those who are not accused the nodes do.
     """

@@ -18,7 +18,7 @@ from allready.judging.processes import overcome
 from allready.judging.registry import RULES, Applies, Need, Rule, placeholders
 from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
 from allready.judging.stated import said, stated
-from allready.model.fill import UNNAMED_PROCESS, named_by, placeholders_of
+from allready.model.fill import named_by, placeholders_of
 from allready.signatures import Signature, load
 from allready.signatures.conditions import CULPRITS, hint_of
 from allready.text.steps import resolved
@@ -82,7 +82,7 @@ def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, na
     accusing = first.role in {model.Role.ROOT, model.Role.RECORD}
     mild = signature.role is model.Role.ROOT and signature.severity.weight < model.Severity.ERROR.weight
     culprits = accused(signature, events, run) if first.role is model.Role.ROOT or mild else model.Culprits()
-    values = dict.fromkeys(names, "?") | hint_of(signature.id, first.text) | _values(events)
+    values: dict[str, str | None] = {**dict.fromkeys(names), **hint_of(signature.id, first.text), **_values(events)}
     values["who"] = called(run, [e for e in events if _is_alike(e, first, names)])
     if "reporter" in names:
         values["reporter"] = _machine(first.origin, run)
@@ -163,14 +163,16 @@ def _values(events: Sequence[model.Event]) -> dict[str, str]:
     return values
 
 
-def _machine(origin: model.Origin, run: model.RunEvidence) -> str:
+def _machine(origin: model.Origin, run: model.RunEvidence) -> str | None:
     """What people call the machine that wrote a line: its host name, but where several nodes have the same one."""
     nodes = {run.node_of_rank.get(p.rank) for p in run.processes if p.rank is not None and p.host == origin.host}
     number = run.node_of_rank.get(origin.rank) if origin.rank is not None else None
     if origin.host and (len(nodes) < 2 or number is None):
         return origin.host
     names = {known: name for name, known in run.node_numbers.items()}
-    return names.get(number) or named_by(said("node {node}", node=number)) if number is not None else origin.node or "?"
+    if number is None:
+        return origin.node or None
+    return names.get(number) or named_by(said("node {node}", node=number))
 
 
 OF_ONE_CALL = ("op", "seq")
@@ -183,7 +185,7 @@ def _is_alike(event: model.Event, first: model.Event, names: set[str]) -> bool:
     return all(event.values.get(name) == first.values.get(name) for name in OF_ONE_CALL if name in names)
 
 
-def called(run: model.RunEvidence, events: Sequence[model.Event]) -> str:
+def called(run: model.RunEvidence, events: Sequence[model.Event]) -> str | None:
     """The ranks that wrote them; where none is known, host and process of the first, as far as they are."""
     ranks = {e.origin.rank for e in events if e.origin.rank is not None}
     if ranks:
@@ -191,7 +193,7 @@ def called(run: model.RunEvidence, events: Sequence[model.Event]) -> str:
     origin = events[0].origin
     host = origin.host or origin.node
     if origin.pid is None:
-        return host or UNNAMED_PROCESS
+        return host or None
     return f"{host} (pid {origin.pid})" if host else f"pid {origin.pid}"
 
 

@@ -39,10 +39,14 @@ def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCa
     run = case.run
     doing, site, shown = _stack(run, rank)
     shown_by: Phrase | None = None
-    elsewhere = None if doing else left_early(run, rank) or _in_a_call_of_two(run, rank)
-    if elsewhere is not None:
-        doing, shown_by = elsewhere[:2]
-        shown.append(elsewhere[2])
+    left = None if doing else left_early(run, rank)
+    call_of_two = None if doing or left is not None else _in_a_call_of_two(run, rank)
+    if left is not None:
+        doing, shown_by = left[:2]
+        shown.append(left[2])
+    elif call_of_two is not None:
+        shown_by = call_of_two[0]
+        shown.append(call_of_two[1])
     silent = {p.absent[rank] for p in run.progress if rank in p.absent}
     shown += [
         stated(str(p.origin or ""), "RAS: rank {rank} is {state}", rank=rank, state=p.absent[rank])
@@ -51,16 +55,15 @@ def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCa
     ]
     has_output = case.of(_has_output)
     kind, fault_class, is_sure = StallKind.UNKNOWN, FaultClass.CPU_STUCK, True
-    if doing in BUSY or (not doing and _works_alone(run, rank, snapshot)):
+    if call_of_two is not None:
+        kind, fault_class = StallKind.ELSEWHERE, FaultClass.DESYNC_FLOW
+        # Its first one: too many where the others kept to their loop, else perhaps missing there.
+        is_sure = all(run.turns.get(r) for wait in snapshot.waits_for(rank) for r in wait.waiting)
+    elif doing in BUSY or (not doing and _works_alone(run, rank, snapshot)):
         kind, fault_class = StallKind.WORK, FaultClass.CPU_BUSY
-    elif doing in LEAVING | {CALL_OF_TWO} or rank in run.ended_well:
-        kind = StallKind.ELSEWHERE if doing == CALL_OF_TWO else StallKind.LEAVING
-        fault_class = FaultClass.DESYNC_FLOW
-        is_sure = elsewhere is None or has_output  # an exception, which only the output tells, takes it down as well
-        if (
-            doing == CALL_OF_TWO
-        ):  # its first one: too many where the others kept to their loop, else perhaps missing there
-            is_sure = all(run.turns.get(r) for wait in snapshot.waits_for(rank) for r in wait.waiting)
+    elif doing in LEAVING or rank in run.ended_well:
+        kind, fault_class = StallKind.LEAVING, FaultClass.DESYNC_FLOW
+        is_sure = left is None or has_output  # an exception, which only the output tells, takes it down as well
     elif not doing and case.of(peer_ended):  # a connection was closed from the other end
         kind, fault_class = StallKind.DIED, FaultClass.DEAD
         is_sure = has_output or _closed_soon(run, rank)  # else perhaps when all made no progress and the job was ended
@@ -154,7 +157,7 @@ def _not_signalled(run: RunEvidence, rank: int) -> Death | None:
     return same[0] if pids and same and not any(d.pid in pids for d in signals) else None
 
 
-def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[str, Phrase, Evidence] | None:
+def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[Phrase, Evidence] | None:
     """The rank gave up in send or recv: for its first one to a peer torch makes a communicator of two, by a key of both
     ranks, and the peer did not come to it."""
     for death in run.deaths:
@@ -162,11 +165,10 @@ def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[str, Phrase, Evidenc
             shown = evidence(death.origin, f"rank {rank}: {death.text[:300]}", death.time_s)
             peer = match[2] if match[1] == str(rank) else match[1]
             form = "it waited in send or recv for rank {peer}[[ at {site}]]"
-            return CALL_OF_TWO, said(form, peer=peer, site=death.site), shown
+            return said(form, peer=peer, site=death.site), shown
     return None
 
 
-CALL_OF_TWO = "send or recv"
 _KEY_OF_TWO = re.compile(r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'")
 
 

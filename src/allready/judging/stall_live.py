@@ -26,6 +26,7 @@ from allready.model import (
     Evidence,
     FaultClass,
     Live,
+    Phrase,
     ProcessStack,
     ProcessState,
     RankEvidence,
@@ -34,16 +35,7 @@ from allready.model import (
     ThreadStack,
     clock_time,
 )
-from allready.model.process import (
-    ENDING_SIGNALS,
-    ENDS,
-    FILE_LOCKS,
-    ON_DESCRIPTORS,
-    POLLS,
-    READS,
-    SHARED_WAIT,
-    TIMED_WAIT,
-)
+from allready.model.process import ENDING_SIGNALS, ENDS, FILE_LOCKS, LOCK_CALLS, POLLS, READS, SystemCall
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -84,9 +76,7 @@ FILE_CALLS = {
     "fallocate", "syncfs", "sync", "sync_file_range", "copy_file_range", "sendfile", "lseek", "page fault",
 }  # fmt: skip
 SLEEP_CALLS = {"nanosleep", "clock_nanosleep", "select", "pselect6", "pause", "rt_sigtimedwait", "rt_sigsuspend"}
-LOCK_CALLS = {"futex", "futex_waitv"}
 ACCEPTS = {"accept", "accept4"}
-FUTEXES = {TIMED_WAIT: said("futex with a time limit"), SHARED_WAIT: said("futex shared with other processes")}
 NETWORK_CALLS = {"recvfrom", "recvmsg", "sendto", "sendmsg", "connect"} | ACCEPTS
 MEANINGS: Sequence[tuple[Collection[str], str]] = (
     (LOCK_CALLS, "lock"),
@@ -116,9 +106,10 @@ class _Rank:
         self.stack = stack_of(case.run, status.rank) if is_of_now else None
         self.doing = doing_of(status, self.seen, self.stack)
         self.call = _call(self.seen)
-        self.is_timed = self.seen is not None and self.seen.syscall == TIMED_WAIT
-        self.is_shared = self.seen is not None and self.seen.syscall == SHARED_WAIT
-        self.is_select = self.seen is not None and (self.seen.syscall or "").endswith(ON_DESCRIPTORS)
+        call = self.seen.syscall if self.seen is not None else None
+        self.is_timed = call is not None and call.has_limit
+        self.is_shared = call is not None and call.is_shared
+        self.is_select = call is not None and call.has_descriptors
         self.stay_s = same_place_s(live, status.rank)
         threads = self.stack.threads if self.stack is not None else ()
         self.has_frames = any(t.is_main and t.frames for t in threads)
@@ -170,12 +161,12 @@ def stall_of_process(case: Analysis, rank: int) -> StallCause:
 
 def _may_go_on(child: ChildRow) -> bool:
     """Whether a child does something that ends by itself; one that waits for work reads a pipe, or is in a lock."""
-    call = (child.syscall or "").partition("(")[0]
+    call = child.syscall.name if child.syscall is not None else ""
     reads = call in READS and not (child.open_file or "pipe:").startswith("pipe:")
     return child.state in {ProcessState.RUNNING, ProcessState.DISK} or call in ENDS | POLLS or reads
 
 
-def _may_wake(thread: ThreadStack, limited: Mapping[str, str]) -> bool:
+def _may_wake(thread: ThreadStack, limited: Mapping[str, SystemCall]) -> bool:
     """Whether a thread will go on that runs an event loop or a timer, or whose wait in a line of the user's has a limit
     or is for a connection.  Libraries have threads that look after something for as long as the process lives."""
     is_loop = any(_WAKES.search(f"{f.file}:{f.function}") for f in thread.frames)
@@ -504,7 +495,13 @@ def waits_in_another_thread(run: RunEvidence | None, rank: int) -> bool:
 
 
 def _call(seen: RankEvidence | None) -> str:
-    return (seen.syscall or "").partition("(")[0].strip() if seen is not None else ""
+    return seen.syscall.name if seen is not None and seen.syscall is not None else ""
+
+
+def _call_words(call: SystemCall) -> Phrase | str:
+    if call.has_limit:
+        return said("futex with a time limit")
+    return said("futex shared with other processes") if call.is_shared else str(call)
 
 
 def _is_file(path: str | None) -> bool:
@@ -528,10 +525,10 @@ def _shown(
             site=status.site or None,
         )
     ]
-    if seen is not None and seen.syscall:
+    if seen is not None and seen.syscall is not None:
         form = "system call {call}[[ on {file}]][[, kernel function {function}]]"
         file, function = seen.open_file or None, seen.wchan or None
-        call = FUTEXES.get(seen.syscall, seen.syscall)
+        call = _call_words(seen.syscall)
         found.append(stated(f"rank {rank} /proc", form, call=call, file=file, function=function))
         if seen.lock_holder is not None:
             found.append(stated(f"rank {rank} /proc", "the lock is held by process {pid}", pid=seen.lock_holder))

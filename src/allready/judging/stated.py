@@ -4,7 +4,7 @@ Every form has its Chinese in `text/zh_CN/rules/evidence.toml`, found by the Eng
 """
 
 from allready.model import Evidence, Phrase
-from allready.model.fill import UNKNOWN, fill, in_english, phrases_of
+from allready.model.fill import fill, in_english, phrases_of
 from allready.model.fill import said as said
 from allready.text.ui import table
 
@@ -20,11 +20,11 @@ _MORE_DOING = {
 """What the table of ranks has no words for: other columns say it, or only a system call shows it."""
 
 
-def doing_words(activity: str) -> Phrase | str:
+def doing_words(activity: str) -> Phrase | str | None:
     """What a process does, as the table of ranks names it; how one ended stands as it is."""
     form = _MORE_DOING.get(activity, "")
     form = form or table("en", "run_summary").get(f"activity_{activity}", "")
-    return said(form) if form else activity or UNKNOWN
+    return said(form) if form else activity or None
 
 
 def stated(

@@ -67,9 +67,9 @@ def stage_label(stage: model.StageResult) -> str:
     return f"{stage.name} ({', '.join(at)})" if at else stage.name
 
 
-def on_nodes(world: model.World, node_ranks: Sequence[int]) -> str:
-    """Labels of nodes, or "?" when none is known."""
-    return world.labels(sorted(set(node_ranks))) or "?"
+def on_nodes(world: model.World, node_ranks: Sequence[int]) -> str | None:
+    """Labels of nodes; None when none is known."""
+    return world.labels(sorted(set(node_ranks))) or None
 
 
 NodeCommand = tuple[str, tuple[int, ...]]
@@ -83,7 +83,7 @@ KILLED_BY = model.RemedyStep(shared="killed_by")
 STACK = model.RemedyStep(shared="stack")
 
 
-def processes_of(fleet: model.Fleet, ranks: Sequence[int]) -> tuple[dict[str, str], ...]:
+def processes_of(fleet: model.Fleet, ranks: Sequence[int]) -> tuple[dict[str, str | None], ...]:
     """Values of a remedy's step that is there for each of these ranks, as far as known (`model.PROCESSES`)."""
     living = fleet.live.ranks() if fleet.live is not None else {}
     run = fleet.run_evidence
@@ -100,10 +100,10 @@ def processes_of(fleet: model.Fleet, ranks: Sequence[int]) -> tuple[dict[str, st
     return tuple(found) or (process_row(None, None, None),)
 
 
-def process_row(rank: int | None, pid: int | None, host: str | None) -> dict[str, str]:
+def process_row(rank: int | None, pid: int | None, host: str | None) -> dict[str, str | None]:
     """One of `processes_of`; None: not known."""
     find = "" if pid else ALL_PIDS if rank is None else PIDS_OF.format(rank=rank)
-    return {"rank": "?" if rank is None else str(rank), "pid": str(pid or "?"), "on": host or "?", "find": find}
+    return {"rank": None if rank is None else str(rank), "pid": str(pid) if pid else None, "on": host, "find": find}
 
 
 def _pids_of_a_check(fleet: model.Fleet) -> dict[int, int]:
@@ -116,17 +116,17 @@ PIDS_OF = "grep -lzE '^(RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK)={rank}$' /proc/[
 ALL_PIDS = "pgrep -af python"
 
 
-def hosts_of(fleet: model.Fleet, culprits: model.Culprits) -> tuple[dict[str, str], ...]:
+def hosts_of(fleet: model.Fleet, culprits: model.Culprits) -> tuple[dict[str, str | None], ...]:
     """Value `on` of a remedy's step that is there for each host of the accused (`model.HOSTS`)."""
     left = {p.rank: p.host for p in fleet.run_evidence.processes} if fleet.run_evidence is not None else {}
     of_node = {node.node_rank: node.name or f"node {node.node_rank}" for node in fleet.world.nodes}
     of_rank = {rank: of_node[node.node_rank] for node in fleet.world.nodes for rank in node.ranks}
-    named = [of_node.get(node, f"node {node}") for node in culprits.nodes]
+    named: list[str | None] = [of_node.get(node, f"node {node}") for node in culprits.nodes]
     named += [host for rank in culprits.ranks if (host := of_rank.get(rank) or left.get(rank))]
-    return tuple({"on": host} for host in list(dict.fromkeys(named))[:MAX_COMMANDS]) or ({"on": "?"},)
+    return tuple({"on": host} for host in list(dict.fromkeys(named))[:MAX_COMMANDS] or [None])
 
 
-def commands(world: model.World, of_nodes: Iterable[NodeCommand]) -> tuple[dict[str, str], ...]:
+def commands(world: model.World, of_nodes: Iterable[NodeCommand]) -> tuple[dict[str, str | None], ...]:
     """Values `command` and `on` of a remedy's step that is there for each group of nodes with another command."""
     return tuple({"command": text, "on": on_nodes(world, nodes)} for text, nodes in list(of_nodes)[:MAX_COMMANDS])
 

@@ -19,12 +19,12 @@ def call_of(
 ) -> Phrase | str:
     """`all_reduce #12`, `all_reduce [32] float32 #12 (TP, train.py:40 step)`: `operation`, else what they wait in."""
     operation = operation or wait.operation
-    if operation.name == "?" and not with_arguments:
+    if not operation.name and not with_arguments:
         return said("operation #{seq}[[ ({group})]]", seq=operation.seq, group=group_name(run, wait) or None)
-    name = described(replace(operation, site=None)) if with_arguments else operation.name
+    text = f"{described(replace(operation, site=None))} #{operation.seq}" if with_arguments else operation.numbered
     group = group_name(run, wait)
     known = [str(part) for part in (group, operation.site if with_arguments else None) if part]
-    return f"{name} #{operation.seq}" + (f" ({', '.join(known)})" if known else "")
+    return text + (f" ({', '.join(known)})" if known else "")
 
 
 def group_name(run: RunEvidence, wait: Wait) -> str:

@@ -20,7 +20,8 @@ MAX_AHEAD = 1_000
 """No rank gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
 apart are those of several groups whose lines do not tell them apart."""
 
-TOGETHER = {*SYNCHRONISING, "?"}
+TOGETHER = {*SYNCHRONISING, ""}
+"""Those that end for no member before all have come, as one that is not known may be."""
 TORCH = (Recorder.FLIGHT, Recorder.WATCHDOG)
 """These two number operations alike, so that one fills the other's gaps."""
 
@@ -113,12 +114,12 @@ def _combined(progress: Sequence[GroupProgress]) -> list[GroupProgress]:
 
 def _with_names(group: GroupProgress) -> GroupProgress:
     """A position that knows only a number gets the operation's name from a member that knows more."""
-    known = {p.stuck.seq: p.stuck for p in group.positions.values() if p.stuck is not None and p.stuck.name != "?"}
+    known = {p.stuck.seq: p.stuck for p in group.positions.values() if p.stuck is not None and p.stuck.name}
     return replace(
         group,
         positions={
             r: replace(p, stuck=known[p.stuck.seq])
-            if p.stuck is not None and p.stuck.name == "?" and p.stuck.seq in known
+            if p.stuck is not None and not p.stuck.name and p.stuck.seq in known
             else p
             for r, p in group.positions.items()
         },
@@ -151,7 +152,7 @@ def _with_pending(group: GroupProgress) -> GroupProgress:
     def pending(position: Position) -> Operation | None:
         if position.enqueued < top:
             return None
-        return position.last or Operation(seq=top, name=kind or "?")
+        return position.last or Operation(seq=top, name=kind)
 
     return replace(group, positions={r: replace(p, stuck=p.stuck or pending(p)) for r, p in group.positions.items()})
 
@@ -225,7 +226,7 @@ def _wait_in(
     is_latest: bool,
 ) -> Wait:
     here = [o for o in pending if o.seq == seq]
-    operation = next((o for o in here if o.name != "?"), here[0])
+    operation = next((o for o in here if o.name), here[0])
     unseen = tuple(r for r in group.parties if r not in group.positions)
     if not is_latest and operation.name in TOGETHER:
         # Others went on from it, so that all have come.  Who still waits may wait for one of which little is known.
@@ -319,7 +320,7 @@ def positions(snapshot: WaitSnapshot, shown: Sequence[int]) -> tuple[Evidence, .
                     group=name,
                     enqueued=position.enqueued,
                     completed=position.completed,
-                    stuck=f"{position.stuck.name} #{position.stuck.seq}" if position.stuck else None,
+                    stuck=position.stuck.numbered if position.stuck else None,
                 )
             )
     return tuple({(e.source, e.text, e.time): e for e in found}.values())[:8]

@@ -23,7 +23,7 @@ from typing import Any
 
 from allready.errors import UsageError
 from allready.launch.config_check import check_nodes
-from allready.launch.config_model import ConfigFile, Section, Settings
+from allready.launch.config_model import ConfigFile, FileSettings, Section
 from allready.launch.flag_kinds import KINDS
 from allready.launch.flag_table import FLAGS, Flag
 from allready.launch.identity import Identity, own_identity
@@ -53,7 +53,7 @@ _SHOWN = {
 
 def read_config(
     path: str, node_name: str | None = None, *, identity: Callable[[], Identity] = own_identity
-) -> Settings:
+) -> FileSettings:
     """Load, check the whole file, pick this node's section.
 
     Raises:
@@ -135,7 +135,7 @@ def pick(file: ConfigFile, node_name: str | None, identity: Callable[[], Identit
     )
 
 
-def settings_of(file: ConfigFile, section: Section | None) -> Settings:
+def settings_of(file: ConfigFile, section: Section | None) -> FileSettings:
     """Node before job; a node rank from the order of the sections, where none has one."""
     job = file.job
     values, sources = dict(job.values), dict(job.sources)
@@ -147,7 +147,7 @@ def settings_of(file: ConfigFile, section: Section | None) -> Settings:
     if section is not None and "node_rank" not in values and order:
         values["node_rank"] = order.index(section.name)
         sources["node_rank"] = section.where
-    return Settings(
+    return FileSettings(
         values=values,
         sources=sources,
         environment={**job.environment, **(section.environment if section else {})},

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class FileSettings(Struct, frozen=True, kw_only=True):
     """What the file sets for one node; flag's dest -> value, and where it stands."""
 
     values: dict[str, Any] = {}

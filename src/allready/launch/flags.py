@@ -17,7 +17,7 @@ from typing import Any
 
 from allready.errors import UsageError
 from allready.launch.config import load, read_config, settings_of
-from allready.launch.config_model import Settings
+from allready.launch.config_model import FileSettings
 from allready.launch.flag_kinds import KINDS, NCCL_LEVELS
 from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
 from allready.launch.framework import framework_of
@@ -97,7 +97,7 @@ def request_from(
     environ: Mapping[str, str],
     *,
     count_gpus: Callable[[], int],
-    read_config: Callable[[str, str | None], Settings] = read_config,
+    read_config: Callable[[str, str | None], FileSettings] = read_config,
 ) -> RunRequest:
     """One node's orders.  `acts` False in it: another task of the same node does the work; end with 0.
 
@@ -106,7 +106,7 @@ def request_from(
     Raises:
         UsageError: something needed is missing, malformed, out of range, contradictory or cannot work.
     """
-    settings = read_config(args.config, args.node_name) if args.config else Settings()
+    settings = read_config(args.config, args.node_name) if args.config else FileSettings()
     options = OptionSources(args, environ, settings)
     command = _command(args, options, settings)
     rendezvous = Rendezvous(options)
@@ -224,7 +224,7 @@ def _sources(options: OptionSources, of_layout: Mapping[str, str]) -> dict[str, 
     return {**options.sources, **from_environment, **{n: s for n, s in decided.items() if n not in from_environment}}
 
 
-def _command(args: argparse.Namespace, options: OptionSources, settings: Settings) -> Command:
+def _command(args: argparse.Namespace, options: OptionSources, settings: FileSettings) -> Command:
     target, arguments = args.script, tuple(args.script_args or ())
     if target is None:
         target, arguments = settings.script, settings.arguments
@@ -252,7 +252,7 @@ def _layout(
     options: OptionSources,
     rendezvous: Rendezvous,
     environ: Mapping[str, str],
-    settings: Settings,
+    settings: FileSettings,
     count_gpus: Callable[[], int],
 ) -> Layout:
     asked = options.by_hand("nnodes")
@@ -363,7 +363,7 @@ def _master(
     return launch.master_addr, launch.master_port if "master_port" in sources else DEFAULT_MASTER_PORT
 
 
-def _is_master(rendezvous: Rendezvous, settings: Settings, node_rank: int | None, num_nodes: int) -> bool | None:
+def _is_master(rendezvous: Rendezvous, settings: FileSettings, node_rank: int | None, num_nodes: int) -> bool | None:
     if num_nodes == 1:
         return True
     if rendezvous.is_host is not None:
@@ -481,7 +481,7 @@ def ending_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[tup
         UsageError: there is no such signal, or the file is none.
     """
     is_here = args.config is not None and Path(args.config).is_file()
-    options = OptionSources(args, environ, settings_of(load(args.config), None) if is_here else Settings())
+    options = OptionSources(args, environ, settings_of(load(args.config), None) if is_here else FileSettings())
     return _stop_signals(options), _grace(options, environ)
 
 

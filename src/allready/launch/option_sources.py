@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allready.errors import UsageError
-from allready.launch.config_model import Settings
+from allready.launch.config_model import FileSettings
 from allready.launch.flag_kinds import KINDS
 from allready.launch.flag_table import BY_DEST, FLAGS, Flag
 from allready.launch.request import Note
@@ -16,7 +16,7 @@ _ASKS_NOTHING: tuple[object, ...] = ("spawn", "null", "", False)
 class OptionSources:
     """Reads once; `sources` and `notes` grow while the orders are put together."""
 
-    def __init__(self, args: argparse.Namespace, environ: Mapping[str, str], settings: Settings) -> None:
+    def __init__(self, args: argparse.Namespace, environ: Mapping[str, str], settings: FileSettings) -> None:
         """Raises UsageError for a PET_ variable that cannot be read."""
         self.sources: dict[str, str] = {}
         self.notes: list[Note] = []

@@ -17,7 +17,6 @@ from allready.facts.system import usable_cpus
 from allready.launch.request import Command, Note
 from allready.launch.workers import Worker, WorkerGroup
 from allready.model import ProcessEnd
-from allready.proc.exec_shim import shim_command
 from allready.proc.process import read_regular
 
 SIGNALS_TO_HANDLE = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
@@ -128,6 +127,7 @@ def workers_of(plan: AttemptPlan, environs: Sequence[Mapping[str, str]]) -> list
             rank=plan.first_rank + local_rank,
             local_rank=local_rank,
             argv=argv_of(plan.command, local_rank, wrapper=plan.wrapper, environ=environs[local_rank]),
+            is_program=plan.command.is_program,
             env=environs[local_rank],
             log_dir=plan.log_dirs[local_rank],
             split=local_rank in plan.split,
@@ -153,7 +153,7 @@ def argv_of(
         path = which(target, path=environ.get("PATH", os.defpath))
         if path is None:
             raise FileNotFoundError(2, "No such program, or it may not be executed", target)
-        return shim_command(path, *arguments)
+        return (path, *arguments)
     python = (environ.get("PYTHON_EXEC") or sys.executable, "-u", *wrapper)
     if wrapper:
         flag = ("--module",) if command.is_module else ("--run-path",) if command.run_path else ()

@@ -28,7 +28,8 @@ from allready.launch.log_relay_client import MARK, LogRelayClient
 from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOUT_LOG
 from allready.launch.request import Note
 from allready.model import ProcessEnd
-from allready.model.process import end_of
+from allready.model.process import EndKind, end_of
+from allready.proc.exec_shim import exec_error, shim_command
 from allready.proc.process import ended_child, has_handler, is_running, read_stat
 
 _PIPE_BYTES = 1 << 20
@@ -48,6 +49,7 @@ _SAME_SIGNAL_S = 0.3
 class Worker(Struct, frozen=True, kw_only=True):
     """One rank to start.
 
+    `is_program`: `argv` is any program, by its path, that the shim is to become; else it is Python with our beacon.
     `log_dir` is made if it is not there.  `split`: stdout and stderr are kept apart (`stdout.log` and `stderr.log`
     beside `out.log`).  `copies`: "stdout", "stderr" -> where those files shall be instead.  `cpus`: those that it may
     use, empty for those of this process.
@@ -56,6 +58,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     rank: int
     local_rank: int
     argv: tuple[str, ...]
+    is_program: bool = False
     env: Mapping[str, str]
     log_dir: Path
     split: bool = False
@@ -70,6 +73,7 @@ class _Running(Struct):
     worker: Worker
     process: subprocess.Popen[bytes]
     keys: tuple[int, ...]
+    failure_fd: int = -1
     pidfd: int = -1
     end: ProcessEnd | None = None
     is_reported: bool = True
@@ -321,15 +325,7 @@ class WorkerGroup:
                 self._console.add(key, worker.rank, stream, shown)
                 self._relay.add_stream(key, reader, files)
                 keys.append(key)
-            with _on_cpus(worker.cpus):
-                process = subprocess.Popen(
-                    worker.argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=ends[0],
-                    stderr=ends[-1],
-                    env={**worker.env, MARK: self._relay.mark},
-                    start_new_session=True,
-                )
+            process, failure_fd = _popen(worker, ends[0], ends[-1], self._relay.mark)
         except (OSError, ValueError):
             for key in keys:
                 self._relay.drop_stream(key)
@@ -338,7 +334,7 @@ class WorkerGroup:
         finally:
             for fd in ends:
                 os.close(fd)
-        running = _Running(worker, process, tuple(keys))
+        running = _Running(worker, process, tuple(keys), failure_fd)
         self._relay.add_group(process.pid)
         with contextlib.suppress(OSError, AttributeError):  # an old kernel: polled every few ms instead
             running.pidfd = os.pidfd_open(process.pid)
@@ -404,6 +400,8 @@ class WorkerGroup:
             if end is None:
                 return
             end = replace(end, rank=running.worker.rank)
+            if running.failure_fd >= 0 and exec_error(running.failure_fd) is not None:
+                end = replace(end, kind=EndKind.NOT_RUN)
         self._relay.flush(timeout_s=_FLUSH_S)
         if self._record(running, end) and self._on_end is not None and running.is_reported:
             self._on_end(end)
@@ -484,9 +482,9 @@ class WorkerGroup:
                     self._report("workers.unkillable", rank=str(running.worker.rank), pid=str(pid))
                 _reap_adopted(pid)
                 del self._running[running.worker.rank]
-                if running.pidfd >= 0:
-                    os.close(running.pidfd)
-                    running.pidfd = -1
+                for fd in {running.pidfd, running.failure_fd} - {-1}:
+                    os.close(fd)
+                running.pidfd = running.failure_fd = -1
             for key in running.keys:
                 self._console.finish(key)
                 self._relay.drop_stream(key)
@@ -495,6 +493,34 @@ class WorkerGroup:
     def _report(self, key: str, **values: str) -> None:
         if self._on_problem is not None:
             self._on_problem(Note(key=key, values=values))
+
+
+def _popen(worker: Worker, stdout: int, stderr: int, mark: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Its process, and of a program what `exec_error` reads, else -1."""
+    argv, failure_fd = worker.argv, -1
+    passed: tuple[int, ...] = ()
+    if worker.is_program:
+        failure_fd, writer = os.pipe()
+        argv, passed = shim_command(*argv, failure_fd=writer), (writer,)
+    try:
+        with _on_cpus(worker.cpus):
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env={**worker.env, MARK: mark},
+                start_new_session=True,
+                pass_fds=passed,
+            )
+    except BaseException:
+        if failure_fd >= 0:
+            os.close(failure_fd)
+        raise
+    finally:
+        for fd in passed:
+            os.close(fd)
+    return process, failure_fd
 
 
 @contextlib.contextmanager

@@ -583,10 +583,10 @@ class Listener(Struct, frozen=True, kw_only=True):
 
 
 class Leftover(Struct, frozen=True, kw_only=True):
-    """A rank whose launcher is gone: init is its parent now."""
+    """A rank whose launcher is gone: init is its parent now.  `rank`: as its RANK says."""
 
     pid: int
-    rank: str
+    rank: str | None
     command: str | None = None
     user: str | None = None
     started: str | None = None  # ISO-8601

@@ -20,9 +20,11 @@ from allready.model.finding import Phrase, Remedy, RemedyStep
 UNKNOWN = "?"
 MAX_PHRASE_DEPTH = 4
 """Phrases inside of phrases; ours have two."""
+"""How a value that is not known stands in data: those of phrases and findings.  While they are made it is None."""
+WHO = "who"
+"""The placeholder for ranks, hosts or processes: a sentence says something of one that is not known, too."""
 UNNAMED_PROCESS = "a process"
-"""A process of which nothing is known, who wrote a line for example; other languages have their own word for exactly
-this value.  For optional parts it is as unknown as UNKNOWN."""
+"""What it says of one in English."""
 
 _CAPITALS = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "ranks": "RANK", "nodes": "NODE"}
 """What a command has for what is not known, where the placeholder's own name says it badly."""
@@ -152,7 +154,9 @@ def phrase_of(error: Templated) -> Phrase:
 
 
 def in_english(value: object) -> str:
-    """A value as sentences in English, logs and JSON have it."""
+    """A value as sentences in English, logs and JSON have it; None is one that is not known."""
+    if value is None:
+        return UNKNOWN
     if isinstance(value, Phrase):
         return fill(value.form, value.values)
     if isinstance(value, tuple) and value and isinstance(value[0], Phrase):
@@ -192,8 +196,8 @@ def fill(
 ) -> str:
     """`template` with `values`, and of its optional parts what all values are known for.
 
-    `unnamed`, `unknown`: what the reader's language has for `UNNAMED_PROCESS`, and, if a rule forgot the brackets, for
-    `UNKNOWN`.
+    `unnamed`, `unknown`: what the reader's language has for a `WHO` that is not known, and, if a rule forgot the
+    brackets, for any other value.
 
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
@@ -202,15 +206,15 @@ def fill(
     filled = {name: in_english(value) for name, value in values.items()}
     template = chosen(template, filled)
     for name in placeholders(template):
-        if filled[name] in {UNKNOWN, UNNAMED_PROCESS}:
-            instead = unnamed if filled[name] == UNNAMED_PROCESS else unknown
+        if filled[name] == UNKNOWN:
+            instead = unnamed if name == WHO else unknown
             filled[name] = _CAPITALS.get(name, name.upper()) if is_command else instead
     return template.format_map(filled)
 
 
 def chosen(template: str, values: Mapping[str, str]) -> str:
     """`template` with those of its optional parts that all values are known for, and no bracket left."""
-    missing = {name for name in placeholders(template) if values[name] in {UNKNOWN, UNNAMED_PROCESS}}
+    missing = {name for name in placeholders(template) if values[name] == UNKNOWN}
     first = (next((a for a in some if not placeholders(a) & missing), some[-1]) for some in parts(template))
     return "".join(first)
 
@@ -263,7 +267,7 @@ def _filled(step: RemedyStep, number: int, values: Mapping[str, object], row: Ma
         explanation=fill(agreeing(step.explanation, {**values, **row}), filled),
         step=0 if step.shared else number,
         shared=step.shared,
-        values={name: str(value) for name, value in row.items()},
+        values={name: in_english(value) for name, value in row.items()},
     )
 
 
@@ -274,4 +278,4 @@ def _is_plain_word(value: str) -> bool:
 def fill_place(template: str, values: Mapping[str, object]) -> str:
     """Where a step is done; empty when that is not known."""
     names = placeholders(template)
-    return "" if any(str(values[name]) == UNKNOWN for name in names) else template.format_map(values)
+    return "" if any(values[name] == UNKNOWN for name in names) else template.format_map(values)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from allready.model.call_site import CallSite
 from allready.model.facts import Loss
-from allready.model.process import ProcessState
+from allready.model.process import ProcessState, SystemCall
 
 WORLD = "default_pg"
 """torch's label of the default group."""
@@ -215,7 +215,7 @@ class ChildRow(Struct, frozen=True, kw_only=True):
     command: str = ""
     cpu_share: float | None = None
     wchan: str | None = None
-    syscall: str | None = None
+    syscall: SystemCall | None = None
     open_file: str | None = None  # the path behind the descriptor of that call
 
 
@@ -244,11 +244,11 @@ class RankEvidence(Struct, frozen=True, kw_only=True):
     nccl_record: str = ""
     agreed: str = ""
     wchan: str | None = None
-    syscall: str | None = None
+    syscall: SystemCall | None = None
     open_file: str | None = None  # the path behind the descriptor of a blocking read or write
     lock_holder: int | None = None
     other_calls: tuple[str, ...] = ()
-    limited_waits: Mapping[str, str] = {}
+    limited_waits: Mapping[str, SystemCall] = {}
     children: tuple[ChildRow, ...] = ()
 
 

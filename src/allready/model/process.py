@@ -52,14 +52,30 @@ READS = frozenset({"read", "write", "pread64", "pwrite64", "readv", "writev"})
 """System calls that end by themselves; of the second kind those on files and connections."""
 POLLS = frozenset({"poll", "ppoll", "epoll_wait", "epoll_pwait", "epoll_pwait2"})
 """System calls that wait for any of several connections."""
-FILE_LOCKS = ("flock", "fcntl")
+LOCK_CALLS = frozenset({"futex", "futex_waitv"})
+FILE_LOCKS = frozenset({"flock", "fcntl"})
 """System calls in which a process waits for a file lock; of fcntl no other command blocks."""
-TIMED_WAIT = "futex(timeout)"
-"""The system call of a thread that waits for a lock no longer than a while."""
-SHARED_WAIT = "futex(shared)"
-"""The system call of a thread that waits for a lock that other processes have, too."""
-ON_DESCRIPTORS = "(of descriptors)"
-"""Behind the name of a system call that waits for files or sockets."""
+
+
+class SystemCall(Struct, frozen=True, kw_only=True):
+    """Where in the kernel a thread is.
+
+    `name`: the kernel's name of the call; "running": on a processor, "page fault": blocked, and in no call.
+    `descriptor`: the one that it waits for.  `has_descriptors`: a select that waits for some, and is no mere sleep.
+    Of a futex, `has_limit`: it waits for the lock no longer than a while; `is_shared`: the lock may be of several
+    processes.
+    """
+
+    name: str
+    descriptor: int | None = None
+    has_descriptors: bool = False
+    has_limit: bool = False
+    is_shared: bool = False
+
+    def __str__(self) -> str:
+        """`read(5)`, `poll`."""
+        return self.name if self.descriptor is None else f"{self.name}({self.descriptor})"
+
 
 ENDING_SIGNALS = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
 """By these a process is asked to end."""

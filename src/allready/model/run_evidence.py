@@ -97,7 +97,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     """
 
     seq: int
-    name: str  # canonical: all_reduce, all_gather, reduce_scatter, broadcast, reduce, send, recv, all_to_all, ...
+    name: str  # canonical: all_reduce, all_gather, broadcast, send, recv, all_to_all, ...; "" where it is not known
     num_elements: int | None = None
     sizes: tuple[tuple[int, ...], ...] = ()
     dtype: str | None = None  # canonical: float32, bfloat16, int64, ...
@@ -112,6 +112,11 @@ class Operation(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     site: CallSite | None = None
     is_p2p: bool = False
+
+    @property
+    def numbered(self) -> str:
+        """`all_reduce #12`; `#12` where it is not known which one it is."""
+        return f"{self.name} #{self.seq}".lstrip()
 
 
 class LoopCount(Struct, frozen=True):
@@ -407,7 +412,7 @@ class CallShift(Struct, frozen=True, kw_only=True):
     base: str
     seq: int
     numbers: Mapping[int, int]
-    operation: str = "?"
+    operation: str | None = None
 
 
 class PairSurplus(Struct, frozen=True, kw_only=True):

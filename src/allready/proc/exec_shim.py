@@ -1,8 +1,9 @@
-"""Run as a script between fork and a program: `exec_shim.py AGENT_PID PROGRAM ARG...`.
+"""Run as a script between fork and a program: `exec_shim.py AGENT_PID FAILURE_FD PROGRAM ARG...`.
 
 Asks the kernel to kill this process when the thread of the agent that started it ends, also by SIGKILL, and then
 becomes PROGRAM (a path).  A script of its own, with -I -S (no site, no user code), because the program's interpreter
-may spend minutes in a sitecustomize first.
+may spend minutes in a sitecustomize first.  Where it cannot become PROGRAM, the error's number goes into FAILURE_FD (a
+pipe that the program does not inherit; -1: none), and a line for people to stderr.
 """
 
 import os
@@ -11,8 +12,6 @@ import sys
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
 _NOT_FOUND, _NOT_RUN = 127, 126
-_FAILED = "allready: cannot run "
-"""How the line begins that it leaves in the output where the program cannot be run."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -45,15 +44,23 @@ def _runs(pid: int) -> bool:
     return not has_ended
 
 
-def shim_command(program: str, *arguments: str) -> tuple[str, ...]:
-    """The command line that runs a program through this script, as a child of the calling thread."""
-    return (sys.executable, "-I", "-S", os.path.realpath(__file__), str(os.getpid()), program, *arguments)
+def shim_command(program: str, *arguments: str, failure_fd: int = -1) -> tuple[str, ...]:
+    """The command line that runs a program through this script, as a child of the calling thread.
+
+    `failure_fd`: the end of a pipe that the child inherits, the other end of which `exec_error` reads.
+    """
+    own = os.path.realpath(__file__)
+    return (sys.executable, "-I", "-S", own, str(os.getpid()), str(failure_fd), program, *arguments)
 
 
-def has_failed(exit_code: int | None, output: bytes) -> bool:
-    """Whether a process with this end and (the last of) this output never became its program."""
-    is_its = exit_code in {_NOT_FOUND, _NOT_RUN}
-    return is_its and any(line.startswith(_FAILED.encode()) for line in output.splitlines())
+def exec_error(fd: int) -> int | None:
+    """Why a process that has ended never became its program, an `errno`; None where it did."""
+    os.set_blocking(fd, False)
+    try:
+        number = os.read(fd, 16)
+    except BlockingIOError:  # something holds the other end, so that nothing was written
+        return None
+    return int(number) if number.isdigit() else None
 
 
 def main(argv: list[str]) -> None:
@@ -62,10 +69,15 @@ def main(argv: list[str]) -> None:
         die_with_parent(int(argv[1]))
     except ImportError:
         pass  # the agent's own clean-up remains
+    failure_fd, program = int(argv[2]), argv[3]
+    if failure_fd >= 0:
+        os.set_inheritable(failure_fd, False)
     try:
-        os.execv(argv[2], argv[2:])  # noqa: S606 - the agent's own argv
+        os.execv(program, argv[3:])  # noqa: S606 - the agent's own argv
     except OSError as error:
-        sys.stderr.write(f"{_FAILED}{argv[2]}: {error.strerror}\n")
+        if failure_fd >= 0:
+            os.write(failure_fd, str(error.errno).encode())
+        sys.stderr.write(f"allready: cannot run {program}: {error.strerror}\n")
         sys.exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_RUN)
 
 

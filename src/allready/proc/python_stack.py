@@ -35,7 +35,7 @@ class Unreadable(Exception):  # noqa: N818 - a state of the other process
     """It is gone, may not be read, or changed meanwhile."""
 
 
-class Frame(Struct, frozen=True):
+class RawFrame(Struct, frozen=True):
     """One call; `line` None where the code has none."""
 
     file: str
@@ -43,11 +43,11 @@ class Frame(Struct, frozen=True):
     function: str
 
 
-class ThreadStack(Struct, frozen=True):
+class RawThread(Struct, frozen=True):
     """The innermost frame first.  `is_cut`: there are more than MAX_FRAMES."""
 
     ident: int
-    frames: tuple[Frame, ...]
+    frames: tuple[RawFrame, ...]
     is_cut: bool
     native_id: int
 
@@ -120,7 +120,7 @@ def learn() -> InterpreterLayout | None:
         memory.close()
 
 
-def stacks(pid: int, state: int, layout: InterpreterLayout, *, type_address: int) -> list[ThreadStack]:
+def stacks(pid: int, state: int, layout: InterpreterLayout, *, type_address: int) -> list[RawThread]:
     """The stacks of all threads, that of `state` (the address of its thread state) first.
 
     `type_address`: that of `type` in the other process, which is mapped elsewhere than in this one.
@@ -162,12 +162,12 @@ class _Reader(Struct, frozen=True):
                 seen.add(at)
                 yield at
 
-    def stack(self, state: int) -> ThreadStack:
+    def stack(self, state: int) -> RawThread:
         data = self.memory.read(state, _STATE_BYTES)
         ident, native = _at(data, self.layout.ident), _at(data, self.layout.native_id)
         addresses = list(self.frame_addresses(state))
         frames = [frame for address in addresses[:MAX_FRAMES] if (frame := self.frame(address)) is not None]
-        return ThreadStack(ident, tuple(frames), len(addresses) > MAX_FRAMES, native)
+        return RawThread(ident, tuple(frames), len(addresses) > MAX_FRAMES, native)
 
     def frame_addresses(self, state: int) -> Iterator[int]:
         address = state
@@ -188,7 +188,7 @@ class _Reader(Struct, frozen=True):
     def file(self, code: int) -> str:
         return self.text(self.memory.pointer(code + self.layout.file))
 
-    def frame(self, address: int) -> Frame | None:
+    def frame(self, address: int) -> RawFrame | None:
         frame = self.memory.read(address, _FRAME_BYTES)
         code = self.code(frame)
         if code is None:
@@ -197,7 +197,7 @@ class _Reader(Struct, frozen=True):
         instruction = _at(frame, layout.frame[2]) - code - layout.code
         (first,) = struct.unpack("<i", self.memory.read(code + layout.first_line, 4))
         table = self.bytes(self.memory.pointer(code + layout.table))
-        return Frame(
+        return RawFrame(
             self.file(code), line_of(table, first, instruction), self.text(self.memory.pointer(code + layout.function))
         )
 

@@ -5,7 +5,9 @@ import platform
 from collections.abc import Collection, Mapping
 from functools import cache
 
-from allready.model.process import ENDS, ON_DESCRIPTORS, POLLS, READS, SHARED_WAIT, TIMED_WAIT
+from msgspec.structs import replace
+
+from allready.model.process import ENDS, POLLS, READS, SystemCall
 from allready.proc.clocks import PROC
 from allready.proc.process import maps_of, open_file, read_long, read_text
 
@@ -42,7 +44,7 @@ _MAX_DESCRIPTOR = 1 << 31
 _FUTEX_WAITS = frozenset({0, 6, 9, 11, 13})
 """Operations of futex whose fourth argument is a time limit: wait and lock_pi, with their variants."""
 _FUTEX_COMMAND, _FUTEX_PRIVATE = 0x7F, 0x80
-_SELECTS = ("select", "pselect6")
+_SELECTS = frozenset({"select", "pselect6"})
 MAX_LOCKS_BYTES = 1 << 20
 MAX_THREADS = 512
 _ENDLESS = ("pipe:", "anon_inode:", "/dev/")
@@ -55,46 +57,40 @@ def _names() -> dict[int, str]:
     return _X86_64 if machine in {"x86_64", "AMD64"} else _GENERIC if machine != "i686" else {}
 
 
-def syscall_of(pid: int) -> tuple[str | None, str | None]:
-    """The call as text, `read(5)`, and the path behind its descriptor (which is not opened).
-
-    ("running", None) while the thread is on a processor; (None, None) when it may not be seen.
-    """
+def syscall_of(pid: int) -> tuple[SystemCall | None, str | None]:
+    """The call, and the path behind its descriptor (which is not opened); (None, None) when it may not be seen."""
     line = read_text(f"{PROC}/{pid}/syscall", 512)
-    text, fd = parse_syscall(line, _names())
-    if text == SHARED_WAIT and not is_shared(line, maps_of(pid)):
-        text = "futex"
-    return text, None if fd is None else open_file(pid, fd)
+    call = parse_syscall(line, _names())
+    if call is not None and call.is_shared and not is_shared(line, maps_of(pid)):
+        call = replace(call, is_shared=False)
+    return call, None if call is None or call.descriptor is None else open_file(pid, call.descriptor)
 
 
-def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | None]:
-    """A line of /proc/PID/syscall -> text (`TIMED_WAIT` for a lock with a time limit, `SHARED_WAIT` for one that may be
-    of several processes, see `is_shared`, `ON_DESCRIPTORS` behind a select that waits for some and is no mere sleep),
-    descriptor that it waits for."""
+def parse_syscall(line: str, names: dict[int, str]) -> SystemCall | None:
+    """A line of /proc/PID/syscall.  A lock that may be of several processes is taken for a shared one, see
+    `is_shared`."""
     words = line.split()
     if not words:
-        return None, None
+        return None
     if words[0] == "running":
-        return "running", None
+        return SystemCall(name="running")
     try:
         number = int(words[0])
         first = int(words[1], 16) if len(words) > 1 else None
     except ValueError:
-        return None, None
+        return None
     if number < 0:  # blocked, but in no system call: a page fault
-        return "page fault", None
-    name = names.get(number)
-    if name is None:
-        return f"syscall {number}", None
+        return SystemCall(name="page fault")
+    name = names.get(number, f"syscall {number}")
     if name in _ON_DESCRIPTOR and first is not None and first < _MAX_DESCRIPTOR:
-        return f"{name}({first})", first
-    if name in _SELECTS and first:
-        return name + ON_DESCRIPTORS, None
-    return _futex(words[1:]) if name == "futex" else name, None
+        return SystemCall(name=name, descriptor=first)
+    if name == "futex":
+        return _futex(words[1:])
+    return SystemCall(name=name, has_descriptors=name in _SELECTS and bool(first))
 
 
 def is_shared(line: str, maps: bytes) -> bool:
-    """Whether the lock of a `SHARED_WAIT` lies in memory that other processes may have, too.
+    """Whether the lock of a futex lies in memory that other processes may have, too.
 
     C++'s futures and the joining of threads wait without the flag that says that a lock is one process's own.
     """
@@ -121,16 +117,16 @@ def other_calls(pid: int, lines: Collection[str]) -> tuple[str, ...]:
     """Which calls of its other threads, given by their lines, end by themselves: a sleep, a read of a file or a
     connection."""
     found = set()
-    for line in lines:
-        text, fd = parse_syscall(line, _names())
-        name = (text or "").partition("(")[0]
-        path = open_file(pid, fd) if fd is not None and name in READS else None
-        if name in ENDS or (path is not None and not path.startswith(_ENDLESS)):
-            found.add(name)
+    for call in (parse_syscall(line, _names()) for line in lines):
+        if call is None:
+            continue
+        path = open_file(pid, call.descriptor) if call.descriptor is not None and call.name in READS else None
+        if call.name in ENDS or (path is not None and not path.startswith(_ENDLESS)):
+            found.add(call.name)
     return tuple(sorted(found))
 
 
-def limited_waits(pid: int, lines: Mapping[str, str], handles: Collection[int]) -> dict[str, str]:
+def limited_waits(pid: int, lines: Mapping[str, str], handles: Collection[int]) -> dict[str, SystemCall]:
     """In which wait with a time limit, for another process or for a connection each thread is that has one, by what a
     stack dump calls it.
 
@@ -143,15 +139,14 @@ def limited_waits(pid: int, lines: Mapping[str, str], handles: Collection[int]) 
     for handle in handles:
         if below := [thread for thread, at in pointers.items() if at < handle]:
             names[max(below, key=pointers.__getitem__)] = f"0x{handle:016x}"
-    calls = {names[thread]: parse_syscall(line, _names())[0] or "" for thread, line in lines.items()}
-    if SHARED_WAIT in calls.values():
+    calls = {thread: call for thread, line in lines.items() if (call := parse_syscall(line, _names())) is not None}
+    if any(call.is_shared for call in calls.values()):
         maps = maps_of(pid)
-        own = {names[t] for t, line in lines.items() if calls[names[t]] == SHARED_WAIT and not is_shared(line, maps)}
-        calls |= dict.fromkeys(own, "futex")
+        calls = {t: replace(c, is_shared=c.is_shared and is_shared(lines[t], maps)) for t, c in calls.items()}
     return {
-        name: call
-        for name, call in calls.items()
-        if call in POLLS or call in {TIMED_WAIT, SHARED_WAIT} or call.startswith(_SELECTS)
+        names[thread]: call
+        for thread, call in calls.items()
+        if call.name in POLLS | _SELECTS or call.has_limit or call.is_shared
     }
 
 
@@ -186,11 +181,11 @@ def parse_locks(text: str, waiter: int) -> int | None:
     return None
 
 
-def _futex(arguments: list[str]) -> str:
+def _futex(arguments: list[str]) -> SystemCall:
     try:
         operation, limit = int(arguments[1], 16), int(arguments[3], 16)
     except (ValueError, IndexError):
-        return "futex"
-    if operation & _FUTEX_COMMAND not in _FUTEX_WAITS:
-        return "futex"
-    return TIMED_WAIT if limit else "futex" if operation & _FUTEX_PRIVATE else SHARED_WAIT
+        return SystemCall(name="futex")
+    waits, is_private = operation & _FUTEX_COMMAND in _FUTEX_WAITS, bool(operation & _FUTEX_PRIVATE)
+    has_limit = waits and bool(limit)
+    return SystemCall(name="futex", has_limit=has_limit, is_shared=waits and not has_limit and not is_private)

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from allready.model import Evidence, Finding, NotChecked, Phrase, Remedy, RemedyStep, RunNote
 from allready.model.fill import (
     MAX_PHRASE_DEPTH,
-    UNNAMED_PROCESS,
+    UNKNOWN,
+    WHO,
     HasPhrases,
     chosen,
     fill,
@@ -89,7 +90,7 @@ def _fill(template: str, values: Mapping[str, str], language: str) -> str:
     known = in_words(values, language)
     template = chosen(template, known)
     for name, value in known.items():
-        template = _closed_up(template, name, _UNNAMED_PROCESS[language] if value == UNNAMED_PROCESS else value)
+        template = _closed_up(template, name, _UNNAMED_PROCESS[language] if (name, value) == (WHO, UNKNOWN) else value)
     return fill(template, known, unnamed=_UNNAMED_PROCESS[language], unknown=_UNKNOWN[language])
 
 

@@ -47,7 +47,7 @@ def say_positions(positions: Iterable[GroupPosition], language: str) -> dict[str
 
 
 def _named(event: RunEvent) -> str:
-    return event.operation if event.seq is None else f"{event.operation} #{event.seq}"
+    return event.operation if event.seq is None else f"{event.operation} #{event.seq}".lstrip()
 
 
 def _t(name: str, language: str, **values: object) -> str:

@@ -29,7 +29,7 @@ class PresetLine(Struct, frozen=True, kw_only=True):
     values: Mapping[str, object] = {}
 
 
-class Note(Struct, frozen=True, kw_only=True):
+class PresetNote(Struct, frozen=True, kw_only=True):
     """What the preset leaves alone, or what else there is to do: `env.note_KEY` among the texts."""
 
     key: str
@@ -42,7 +42,7 @@ class Preset(Struct, frozen=True, kw_only=True):
     name: str
     lines: tuple[PresetLine, ...]
     loader: tuple[PresetLine, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[PresetNote, ...] = ()
 
     @property
     def values(self) -> dict[str, str]:
@@ -70,7 +70,7 @@ class _Maker:
         self._here = here
         self._lines: dict[str, PresetLine] = {}
         self._loader: list[PresetLine] = []
-        self._notes: dict[str, Note] = {}
+        self._notes: dict[str, PresetNote] = {}
 
     def set(self, name: str, value: object, reason: str, **values: object) -> None:
         """Set a variable if these versions read it."""
@@ -92,7 +92,7 @@ class _Maker:
         self._loader.append(PresetLine(name=argument, value=str(value), reason=reason, values=values))
 
     def note(self, key: str, **values: object) -> None:
-        self._notes[key] = Note(key=key, values=values)
+        self._notes[key] = PresetNote(key=key, values=values)
 
     def made(self, name: str) -> Preset:
         return Preset(

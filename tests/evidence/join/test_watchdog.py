@@ -213,7 +213,7 @@ def test_a_time_out_that_no_status_follows_is_of_the_group_that_had_enqueued_it(
     told = {g: of(run, g).positions[1] for g in ("0", "3")}
     assert {g: (p.stuck.name, p.gave_up) for g, p in told.items() if p.stuck} == {
         "0": ("all_reduce", True),
-        "3": ("?", False),
+        "3": ("", False),
     }
     run = read(waited(1, 70), signal.format("0", 72, 69), signal.format("3", 71, 69))  # of either
     assert [of(run, g).positions[1].gave_up for g in ("0", "3")] == [False, False]

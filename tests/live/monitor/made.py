@@ -22,6 +22,7 @@ from allready.model import (
     World,
     WorldNode,
 )
+from allready.model.process import SystemCall
 
 WALL = 1_790_000_000.0
 STACK = """--- Process {pid}: rank {rank}, pid {pid}, host gpu ---
@@ -222,7 +223,7 @@ class Play:
             known: dict[str, Any] = {
                 "stack": STACK.format(pid=rank.pid, rank=rank.rank, frames=frames),
                 "ring": ring,
-                "syscall": "futex",
+                "syscall": SystemCall(name="futex"),
             }
             if with_dump and self.dumps is not None:
                 known["dump"] = base64.b64encode(pickle.dumps(self.dump(rank.rank))).decode()

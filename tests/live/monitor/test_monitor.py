@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allready.live.monitor.monitor import GATHER_AGAIN_S
 from allready.model import GroupMark, Loss, LossReason, NodeStatus, Report, Status, Verdict
+from allready.model.process import SystemCall
 from tests.cases import cases
 from tests.live.monitor.made import CLOSED, STACK, Play, call_at, codes, traceback
 
@@ -101,7 +102,7 @@ def test_what_may_end_by_itself_counts_after_the_time_that_was_asked_for() -> No
     job = Play(hang_after_s=6.0)
     job.play(10)
     job.stick(3)
-    job.seen[3] = {"syscall": "clock_nanosleep"}
+    job.seen[3] = {"syscall": SystemCall(name="clock_nanosleep")}
     waiting = job.play(4)
     assert waiting is not None
     assert waiting.status is Status.WAITING
@@ -114,7 +115,7 @@ def test_a_hang_that_goes_by_is_healthy_again_and_noted() -> None:
     job = Play(hang_after_s=4.0)
     job.play(10)
     job.stick(3)
-    job.seen[3] = {"syscall": "clock_nanosleep"}
+    job.seen[3] = {"syscall": SystemCall(name="clock_nanosleep")}
     assert verdict(job.play(8)).culprits.ranks == (3,)
     job.go_on()
     report = job.play(5)
@@ -390,7 +391,7 @@ def test_a_rank_that_gets_stuck_after_long_work_is_looked_at_again() -> None:
     job.play(40)
     asked = len(job.numbers)
     job.rank[2] = {"cpu_share": 0.0, "site_since_s": job.wall_s}
-    job.seen[2] = {"syscall": "futex"}
+    job.seen[2] = {"syscall": SystemCall(name="futex")}
     report = job.play(6)
     assert len(job.numbers) > asked
     assert accused(report) == ("CPU-STUCK", (2,))
@@ -405,7 +406,7 @@ def test_what_an_old_answer_shows_of_ranks_that_have_not_moved_still_holds() -> 
     job.rank = {0: plain, 1: plain}
     job.play(4)
     job.stick(1)
-    job.seen = {1: {"syscall": "clock_nanosleep"}}
+    job.seen = {1: {"syscall": SystemCall(name="clock_nanosleep")}}
     job.reports.clear()
     report = job.play(100)
     assert [key for key, _ in groupby(r.status for r in job.reports)] == [Status.WAITING, Status.FAULT]

@@ -50,7 +50,7 @@ def test_marks_are_newer_than_rings_and_rings_know_names() -> None:
     assert (stuck.seq, stuck.name) == (2, "broadcast")
     unknown = group.positions[1].stuck
     assert unknown is not None
-    assert (unknown.seq, unknown.name) == (3, "?")
+    assert (unknown.seq, unknown.name) == (3, "")
 
 
 def test_a_member_without_any_group_has_not_joined_and_one_with_others_has_not_used_this_one() -> None:

@@ -47,7 +47,7 @@ def test_lines_that_name_a_rank_count_before_digests_of_the_same_ranks() -> None
 def test_the_others_are_a_majority_only_and_without_one_ranks_are_told_by_their_numbers() -> None:
     known = {0: operation(64, "broadcast"), 2: operation(64)}
     [two] = ask("DSY001", mismatches=(mismatch((), operation(64), by_rank=known),)).hits
-    assert (two.values["usual"], two.values["rest"], two.values["who"]) == ("?", "rank 2 (node 1)", "rank 0 (node 0)")
+    assert (two.values["usual"], two.values["rest"], two.values["who"]) == (None, "rank 2 (node 1)", "rank 0 (node 0)")
     template = RULES["DSY001"].message
     assert "the others" not in fill(template, two.values)
     [one] = ask("DSY001", mismatches=(mismatch((3,), operation(64, "broadcast")),)).hits

@@ -45,7 +45,7 @@ def test_an_agent_without_heartbeat_that_stops_its_workers_lost_its_host() -> No
     [alone] = ask("RES003", events=(beat,)).hits
     [stopped] = ask("RES003", events=(beat, event("elastic.closing_signal", role=Role.TEARDOWN))).hits
     assert (alone.severity, stopped.severity) == (Severity.WARNING, None)
-    assert (stopped.values["who"], stopped.values["remote"]) == ("gpu02_77_0", "?")
+    assert (stopped.values["who"], stopped.values["remote"]) == ("gpu02_77_0", None)
 
 
 def test_who_ended_well_lost_nothing() -> None:

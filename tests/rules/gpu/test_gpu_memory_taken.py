@@ -24,7 +24,7 @@ def test_warns_about_some_gigabytes() -> None:
 
 def test_sees_memory_whose_process_lives_in_another_container() -> None:
     [hit] = check("GPU001", fleet(1, gpu={0: gpus(gpus=(gpu(0, memory_used_bytes=90 * GIB), gpu(1)))})).hits
-    assert (hit.values["holders"], hit.confidence) == ("?", Confidence.LIKELY)
+    assert (hit.values["holders"], hit.confidence) == (None, Confidence.LIKELY)
     assert hit.severity is Severity.ERROR
 
 

@@ -65,7 +65,7 @@ def test_links_and_switches_count_where_they_say_that_it_is_fatal() -> None:
     for code, text in ((145, "RLW, nonfatal, cross-contain=0"), (74, "NVLink: inactive"), (149, "Non-fatal, Link 3")):
         assert check("GPU012", fleet(1, gpu={0: said((BUS, code, text))})).state == "clear", text
     [hit] = check("GPU012", fleet(1, gpu={0: said((SWITCH, 20034, "Fatal, Link 48 LTSSM Fault Up"))})).hits
-    assert (hit.values["gpu"], hit.values["switch"], hit.values["sxid"]) == ("?", SWITCH, 20034)
+    assert (hit.values["gpu"], hit.values["switch"], hit.values["sxid"]) == (None, SWITCH, 20034)
     assert commands("GPU012", hit)[0] == "sudo nvidia-smi --gpu-reset"
     assert check("GPU012", fleet(1, gpu={0: said((SWITCH, 20009, "Non-fatal, Link 28 RX"))})).state == "clear"
 

@@ -2,9 +2,10 @@
 
 from allready.model import Confidence, ProcessState
 from allready.model.fill import in_english
+from allready.model.process import SystemCall
 from tests.rules.live.made import ask, behind, stack
 
-CALL = {"syscall": "clock_nanosleep", "wchan": "hrtimer_nanosleep"}
+CALL = {"syscall": SystemCall(name="clock_nanosleep"), "wchan": "hrtimer_nanosleep"}
 
 
 def test_names_the_rank_whose_beacon_is_silent_while_it_sleeps_in_a_call() -> None:
@@ -15,7 +16,7 @@ def test_names_the_rank_whose_beacon_is_silent_while_it_sleeps_in_a_call() -> No
 
 def test_code_that_computes_with_the_lock_may_come_back() -> None:
     busy = behind(2, heartbeat_age_s=4.0, cpu_share=1.0, process_state=ProcessState.RUNNING)
-    running = {"syscall": "running"}
+    running = {"syscall": SystemCall(name="running")}
     assert ask("LIV004", busy, seen={2: running}, stacks=(stack(2, "user_code"),)).state == "clear"
     [hit] = ask("LIV006", busy, seen={2: running}, stacks=(stack(2, "user_code"),)).hits
     assert in_english(hit.values["doing"]) == "holds the GIL"

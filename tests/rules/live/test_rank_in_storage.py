@@ -1,9 +1,11 @@
 """LIV002."""
 
 from allready.model import Confidence, ProcessState
+from allready.model.process import SystemCall
 from tests.rules.live.made import NOW, ask, behind, stack
 
-DISK = {"wchan": "request_wait_answer", "syscall": "read(5)", "open_file": "/mnt/data/shard17"}
+READ = SystemCall(name="read", descriptor=5)
+DISK = {"wchan": "request_wait_answer", "syscall": READ, "open_file": "/mnt/data/shard17"}
 
 
 def test_names_rank_and_path_when_a_file_server_does_not_answer() -> None:
@@ -17,7 +19,7 @@ def test_an_interruptible_wait_of_a_file_system_in_user_space_counts_as_well() -
 
 
 def test_a_disk_that_flushes_has_more_patience() -> None:
-    local = DISK | {"wchan": "folio_wait_bit_common", "syscall": "fsync(5)"}
+    local = DISK | {"wchan": "folio_wait_bit_common", "syscall": SystemCall(name="fsync", descriptor=5)}
     assert ask("LIV002", behind(2, process_state=ProcessState.DISK), seen={2: local}).state == "clear"
 
 

@@ -4,11 +4,13 @@ from msgspec.structs import replace
 
 from allready.model import Confidence, FaultClass, Frame, ProcessState, Severity
 from allready.model.fill import in_english
-from allready.model.process import ON_DESCRIPTORS
+from allready.model.process import SystemCall
 from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, mark, stack, waiting
 
-SLEEP = {"syscall": "clock_nanosleep"}
+READ, WRITE = (SystemCall(name=name, descriptor=4) for name in ("read", "write"))
+FUTEX = SystemCall(name="futex")
+SLEEP = {"syscall": SystemCall(name="clock_nanosleep")}
 
 
 def test_work_is_named_and_is_no_fault_yet() -> None:
@@ -49,13 +51,13 @@ def test_a_server_without_requests_may_be_all_that_there_is() -> None:
     by_thread = replace(by_thread, threads=(replace(main, activity="queue"), replace(thread, frames=(accept, caller))))
     for its, call in ((accepts, "accept4"), (by_thread, "futex")):
         for hang_after_s in (60.0, 5.0):
-            seen = {0: {"syscall": call}}
+            seen = {0: {"syscall": SystemCall(name=call)}}
             [hit] = ask("LIV006", behind(0), seen=seen, stacks=(its,), live={"hang_after_s": hang_after_s}).hits
             assert (hit.culprits.ranks, hit.confidence) == ((0,), "possible"), (call, hang_after_s)
     sharer = Frame(function="_serve", file="/lib/python3.12/multiprocessing/resource_sharer.py", line=138)
     by_library = replace(by_thread, threads=(by_thread.threads[0], replace(thread, frames=(accept, sharer))))
     [hit] = ask(
-        "LIV006", behind(0), seen={0: {"syscall": "futex"}}, stacks=(by_library,), live={"hang_after_s": 5.0}
+        "LIV006", behind(0), seen={0: {"syscall": FUTEX}}, stacks=(by_library,), live={"hang_after_s": 5.0}
     ).hits
     assert hit.confidence == "likely"  # it waits for another queue than that thread's
 
@@ -79,7 +81,7 @@ def test_a_sleep_is_told_as_stuck_and_as_waiting() -> None:
 def test_what_waits_for_descriptors_does_not_merely_sleep() -> None:
     """Ranks that know how long their waits usually are end a call for a sleep alone (`agent.hang.is_asleep`)."""
     for call in ("select", "pselect6"):
-        seen = {"syscall": call + ON_DESCRIPTORS}
+        seen = {"syscall": SystemCall(name=call, has_descriptors=True)}
         [hit] = ask("LIV006", behind(2), seen={2: seen}, stacks=(stack(2, "sleep"),)).hits
         assert (hit.fault_class, hit.values["kind"]) == (FaultClass.CPU_STUCK, "awaits"), call
 
@@ -114,16 +116,16 @@ def test_what_one_of_several_does_is_not_said_of_all() -> None:
     ranks = [behind(r, site=site) for r, (_, site) in late.items()]
     stacks = tuple(stack(r, activity, site) for r, (activity, site) in late.items())
     [hit] = ask("LIV006", *ranks, seen=dict.fromkeys(late, SLEEP), stacks=stacks).hits
-    assert (hit.culprits.ranks, hit.values["site"], hit.values["doing"]) == ((2, 3), "?", "?")
+    assert (hit.culprits.ranks, hit.values["site"], hit.values["doing"]) == ((2, 3), None, None)
 
 
 @cases(
     ("seen", "doing", "fault_class"),
     [
-        ({"syscall": "read(4)", "open_file": "pipe:[77]", "wchan": "anon_pipe_read"}, "waits for a pipe", "CPU-STUCK"),
-        ({"syscall": "write(4)", "open_file": "pipe:[77]", "wchan": "pipe_write"}, "waits for a pipe", "CPU-STUCK"),
-        ({"syscall": "openat", "wchan": "wait_for_partner"}, "waits for a pipe", "CPU-STUCK"),
-        ({"syscall": "read(4)", "open_file": "socket:[77]"}, "waits for the network", "CPU-BUSY"),
+        ({"syscall": READ, "open_file": "pipe:[77]", "wchan": "anon_pipe_read"}, "waits for a pipe", "CPU-STUCK"),
+        ({"syscall": WRITE, "open_file": "pipe:[77]", "wchan": "pipe_write"}, "waits for a pipe", "CPU-STUCK"),
+        ({"syscall": SystemCall(name="openat"), "wchan": "wait_for_partner"}, "waits for a pipe", "CPU-STUCK"),
+        ({"syscall": READ, "open_file": "socket:[77]"}, "waits for the network", "CPU-BUSY"),
     ],
 )
 def test_what_a_read_without_a_frame_waits_for_is_said(seen: dict[str, str], doing: str, fault_class: str) -> None:

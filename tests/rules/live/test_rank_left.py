@@ -160,7 +160,7 @@ def test_of_two_whose_calls_differed_before_nobody_knows_who_made_one_too_many()
     )  # fmt: skip
     [hit] = ask("LIV007", *ranks).hits
     assert hit.culprits.ranks == (1,)
-    calls = {r: Operation(seq=40, name="?") for r in (0, 1)}
+    calls = {r: Operation(seq=40, name="") for r in (0, 1)}
     differing = Mismatch(group="0", source=Recorder.FLIGHT, kind="dtype", seq=40, by_rank=calls)
     [hit] = ask("LIV007", *ranks, mismatches=(differing,)).hits
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)

@@ -5,11 +5,14 @@ from msgspec.structs import replace
 from allready.judging.loading import load
 from allready.model import ChildRow, Frame, ProcessStack, ProcessState
 from allready.model.fill import fill
-from allready.model.process import SHARED_WAIT, TIMED_WAIT
+from allready.model.process import SystemCall
 from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, mark, stack, waiting
 
-FUTEX = {"syscall": "futex", "wchan": "futex_do_wait"}
+POLL = SystemCall(name="poll")
+TIMED_WAIT = SystemCall(name="futex", has_limit=True)
+SHARED_WAIT = SystemCall(name="futex", is_shared=True)
+FUTEX = {"syscall": SystemCall(name="futex"), "wchan": "futex_do_wait"}
 
 
 def test_names_the_rank_that_waits_for_a_lock() -> None:
@@ -69,7 +72,7 @@ def test_what_was_gathered_before_a_rank_moved_tells_nothing_of_where_it_is() ->
     late = behind(2, groups=(mark(63, pending=False), own), site_since_s=NOW - 3)
     words = {"now_s": NOW + 4}
     [hit] = ask("LIV006", late, seen={2: FUTEX}, stacks=(stack(2, "lock"),), live=words).hits
-    assert hit.values["doing"] == "?"
+    assert hit.values["doing"] is None
 
 
 def test_a_process_that_computes_is_not_locked() -> None:
@@ -139,7 +142,8 @@ def test_a_queue_that_a_thread_or_a_child_may_fill_is_a_wait_for_data() -> None:
 
 def file_lock(holder: int | None) -> dict[str, object]:
     path = "/data/tokens.lock"
-    return {"syscall": "flock(7)", "wchan": "locks_lock_inode_wait", "open_file": path, "lock_holder": holder}
+    call = SystemCall(name="flock", descriptor=7)
+    return {"syscall": call, "wchan": "locks_lock_inode_wait", "open_file": path, "lock_holder": holder}
 
 
 HELD_ACROSS = (stack(2, "user_code"), stack(3, "in_collective"))
@@ -164,7 +168,7 @@ def test_who_keeps_a_file_lock_across_a_collective_is_the_cause() -> None:
         ({"children": (ChildRow(pid=9, parent=103, state=ProcessState.SLEEPING, role="other"),)}, None),
         ({"limited_waits": {"t0": TIMED_WAIT}}, stack(3, "in_collective", others=("lock",))),
         ({}, stack(3, "in_collective", others=("io",))),
-        ({"syscall": "running"}, None),  # its other threads were not looked at
+        ({"syscall": SystemCall(name="running")}, None),  # its other threads were not looked at
     ],
 )
 def test_a_holder_whose_threads_or_children_may_release_the_lock_makes_a_wait(
@@ -215,17 +219,18 @@ def pooled(file: str) -> ProcessStack:
     [
         ("/usr/lib/python3.11/multiprocessing/pool.py", "clock_nanosleep", "clear"),
         ("/usr/lib/python3.11/multiprocessing/pool.py", "poll", "clear"),
-        ("/usr/lib/python3.11/concurrent/futures/_base.py", "recvfrom(5)", "clear"),
-        ("/usr/lib/python3.11/multiprocessing/pool.py", "read(4) pipe:[7]", "hit"),  # nothing to do: a task was lost
-        ("/usr/lib/python3.11/multiprocessing/pool.py", "read(4)", "hit"),
-        ("/usr/lib/python3.11/multiprocessing/pool.py", "read(4) socket:[7]", "clear"),  # TLS reads so
-        ("/usr/lib/python3.11/multiprocessing/pool.py", "pread64(4) /data/shard", "clear"),
+        ("/usr/lib/python3.11/concurrent/futures/_base.py", "recvfrom", "clear"),
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "read pipe:[7]", "hit"),  # nothing to do: a task was lost
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "read", "hit"),
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "read socket:[7]", "clear"),  # TLS reads so
+        ("/usr/lib/python3.11/multiprocessing/pool.py", "pread64 /data/shard", "clear"),
         ("/home/u/train.py", "poll", "hit"),
     ],
 )
 def test_who_waits_for_a_pool_waits_for_its_processes(file: str, syscall: str, state: str) -> None:
     """Seen: two processes downloaded for 12 s, without any processor time, and the rank was in a deadlock after one."""
-    call, _, path = syscall.partition(" ")
+    name, _, path = syscall.partition(" ")
+    call = SystemCall(name=name)
     child = ChildRow(
         pid=9, parent=102, state=ProcessState.SLEEPING, role="loader", syscall=call, open_file=path or None
     )
@@ -238,7 +243,7 @@ def test_a_thread_that_sleeps_or_reads_in_a_line_of_the_users_will_let_it_go() -
     assert ask("LIV003", behind(2), seen=seen, stacks=(stack(2, "lock", others=("",)),)).state == "clear"
 
 
-def beside(call: str, *frames: tuple[str, str]) -> dict[str, object]:
+def beside(call: SystemCall | None, *frames: tuple[str, str]) -> dict[str, object]:
     """A main thread in a lock, and a thread with these frames in this call."""
     seen = stack(2, "lock", others=("lock",))
     [main, other] = seen.threads
@@ -256,22 +261,22 @@ RUN = (LIB + "threading.py", "run")
     ("call", "frames", "state"),
     [
         (
-            "epoll_wait",
+            SystemCall(name="epoll_wait"),
             [(LIB + "selectors.py", "select"), (LIB + "asyncio/base_events.py", "run_forever"), RUN],
             "clear",
         ),
-        ("", [(LIB + "selectors.py", "select"), ("/home/u/net.py", "serve"), RUN], "clear"),
-        ("", [WAIT, WAIT, RUN], "clear"),  # threading.Timer
+        (None, [(LIB + "selectors.py", "select"), ("/home/u/net.py", "serve"), RUN], "clear"),
+        (None, [WAIT, WAIT, RUN], "clear"),  # threading.Timer
         (TIMED_WAIT, [WAIT, ("/home/u/train.py", "save"), RUN], "clear"),
-        ("poll", [("/home/u/train.py", "fetch"), RUN], "clear"),
-        ("", [WAIT, ("/home/u/train.py", "save"), RUN], "hit"),
+        (POLL, [("/home/u/train.py", "fetch"), RUN], "clear"),
+        (None, [WAIT, ("/home/u/train.py", "save"), RUN], "hit"),
         (TIMED_WAIT, [WAIT, ("/usr/lib/python3/site-packages/tqdm/_monitor.py", "run")], "hit"),
-        ("poll", [(LIB + "selectors.py", "select"), (LIB + "multiprocessing/connection.py", "wait"), RUN], "hit"),
-        ("poll", [(LIB + "selectors.py", "select"), (LIB + "socketserver.py", "serve_forever"), RUN], "hit"),
+        (POLL, [(LIB + "selectors.py", "select"), (LIB + "multiprocessing/connection.py", "wait"), RUN], "hit"),
+        (POLL, [(LIB + "selectors.py", "select"), (LIB + "socketserver.py", "serve_forever"), RUN], "hit"),
     ],
 )
 def test_a_thread_that_waits_with_a_limit_or_runs_a_loop_may_let_it_go(
-    call: str, frames: list[tuple[str, str]], state: str
+    call: SystemCall | None, frames: list[tuple[str, str]], state: str
 ) -> None:
     """Seen: futures of a loop that downloads, and an event that a timer sets: healthy jobs, in a deadlock after 2 s."""
     assert ask("LIV003", behind(2), **beside(call, *frames)).state == state

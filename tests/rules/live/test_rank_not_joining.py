@@ -3,6 +3,7 @@
 from typing import Any
 
 from allready.model import FaultClass, RankStatus, Severity
+from allready.model.process import SystemCall
 from tests.rules.live.made import NOW, ask, stack, waiting
 
 
@@ -11,7 +12,7 @@ def start(rank: int, phase: str = "joining", **changes: Any) -> RankStatus:
 
 
 JOINING = tuple(start(r) for r in (0, 2, 3))
-SLEEP = {1: {"syscall": "clock_nanosleep"}}
+SLEEP = {1: {"syscall": SystemCall(name="clock_nanosleep")}}
 
 
 def test_names_the_rank_that_never_comes() -> None:

@@ -50,7 +50,7 @@ def gone(rank: int, signal: str = "SIGTERM", **changes: Any) -> RankStatus:
 @cases("signal", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_names_the_only_one_that_was_terminated_where_no_rank_waits(signal: str) -> None:
     [hit] = calm(gone(1, signal), *(alone(r) for r in (0, 2, 3))).hits
-    assert (hit.culprits.ranks, hit.values["doing"], hit.values["waiting"]) == ((1,), signal, "?")
+    assert (hit.culprits.ranks, hit.values["doing"], hit.values["waiting"]) == ((1,), signal, None)
 
 
 def test_one_of_several_that_end_is_no_culprit() -> None:
@@ -87,7 +87,7 @@ def test_who_left_in_its_handler_with_exit_code_0_is_named_once_the_others_wait_
     left = ended(1, handling="SIGTERM", outlives=("SIGTERM",))
     waits = [waiting(r, outlives=("SIGTERM",)) for r in (0, 2, 3)]
     [hit] = ask("LIV012", left, *waits).hits
-    assert (hit.culprits.ranks, hit.values["doing"], hit.values["spared"]) == ((1,), "SIGTERM", "?")
+    assert (hit.culprits.ranks, hit.values["doing"], hit.values["spared"]) == ((1,), "SIGTERM", None)
     assert ask("LIV012", replace(left, ended_s=NOW - 4.0), *waits).state == "clear"
     assert ask("LIV012", left, *waits[:2], replace(waits[2], handling="SIGTERM")).state == "clear"
     assert ask("LIV012", replace(left, exit_code=143), *waits).state == "clear"

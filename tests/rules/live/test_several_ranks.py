@@ -3,9 +3,10 @@
 from allready.judging.engine import judge
 from allready.judging.loading import load
 from allready.model import Finding
+from allready.model.process import SystemCall
 from tests.rules.live.made import behind, job, stack
 
-FUTEX = {"syscall": "futex", "wchan": "futex_do_wait"}
+FUTEX = {"syscall": SystemCall(name="futex"), "wchan": "futex_do_wait"}
 
 
 def locked(*sites: str) -> Finding:

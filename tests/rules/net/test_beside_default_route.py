@@ -43,7 +43,7 @@ def test_names_the_library_its_interface_and_that_of_the_default_route() -> None
 
 def test_names_the_peer_that_is_reached_by_another_interface() -> None:
     [hit] = check("NET028", alone(("10.0.1.9",))).hits
-    assert (hit.values["peer"], hit.values["route"], hit.values["default"]) == ("10.0.1.9", "eth1", "?")
+    assert (hit.values["peer"], hit.values["route"], hit.values["default"]) == ("10.0.1.9", "eth1", None)
     assert commands("NET028", hit)[0] == "ip route get 10.0.1.9; ip -br address"
 
 

@@ -32,14 +32,14 @@ def test_names_the_bond_and_its_link_that_is_down() -> None:
     [hit] = check("NET029", bonded(UP, DOWN)).hits
     assert (hit.culprits.nodes, hit.severity) == ((1,), None)
     assert (hit.values["bond"], hit.values["down"], hit.values["apart"], hit.values["num_left"]) == (
-        "bond0", "eth1", "?", 1,
+        "bond0", "eth1", None, 1,
     )  # fmt: skip
     assert commands("NET029", hit) == ["cat /proc/net/bonding/bond0; ethtool eth1; ip -s link show dev eth1"]
 
 
 def test_names_the_link_that_the_switch_has_in_another_aggregate() -> None:
     [hit] = check("NET029", bonded(UP, APART)).hits
-    assert (hit.values["down"], hit.values["apart"]) == ("?", "eth1")
+    assert (hit.values["down"], hit.values["apart"]) == (None, "eth1")
     assert commands("NET029", hit)[1] == "grep -E 'Slave Int|Aggregator' /proc/net/bonding/bond0"
 
 

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from allready.model import Confidence, Fleet, Loss, LossReason
-from allready.model.fill import UNKNOWN
 from tests.fleets import check, fleet, healthy_roll
 from tests.rules.net.made import SILENT, reached
 from tests.rules.port.fleets import contact, worker_alone
@@ -38,7 +37,7 @@ def test_a_node_that_had_joined_and_calls_by_datagram_while_tcp_gets_no_answer_i
 def test_the_node_itself_knows_it_by_a_connection_that_was_made() -> None:
     broken = worker_alone("silent", num_broken=2, heard_by_datagram=True)
     [hit] = check("NET027", broken).hits
-    assert (hit.culprits.links, hit.values["resent"]) == (((1, 0),), UNKNOWN)
+    assert (hit.culprits.links, hit.values["resent"]) == (((1, 0),), None)
     assert check("PRT002", broken).state == "clear"
     lost = worker_alone("lost", loss=LOSSY)
     assert check("NET027", lost).state == "hit"

@@ -28,7 +28,7 @@ def test_what_looks_alike_and_is_harmless_is_clear() -> None:
 def test_a_queue_below_every_default_is_information_for_a_small_job() -> None:
     for num_nodes in (1, 2):
         [hit] = check("NET024", fleet(num_nodes, net={0: queue(6)})).hits
-        assert (hit.severity, hit.values["ranks"], hit.values["least"]) == (Severity.INFO, "?", 128), num_nodes
+        assert (hit.severity, hit.values["ranks"], hit.values["least"]) == (Severity.INFO, None, 128), num_nodes
 
 
 def test_says_which_node_it_could_not_check() -> None:

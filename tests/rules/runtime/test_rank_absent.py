@@ -27,7 +27,7 @@ def test_names_who_never_came_and_who_lives_and_did_not() -> None:
 
 def test_who_knows_of_no_other_rank_says_nothing_of_them() -> None:
     [hit] = check("RTM009", forming(gone(0, MemberState.ABSENT))).hits
-    assert (hit.culprits.ranks, hit.values["waiting"]) == ((0,), "?")
+    assert (hit.culprits.ranks, hit.values["waiting"]) == ((0,), None)
 
 
 def test_who_died_or_is_silent_is_named_as_such() -> None:

@@ -115,4 +115,4 @@ def test_a_line_is_named_where_it_is_that_of_all() -> None:
     job = moving((late(2),), ranks=sites).live
     assert job is not None
     assert usual_site(job, (1, 2)) == "a.py:1 f"
-    assert usual_site(job, (1, 3)) == "?"
+    assert usual_site(job, (1, 3)) is None

@@ -13,7 +13,7 @@ def test_says_where_it_stands_and_what_does_it_instead() -> None:
 
 def test_in_this_environment_it_can_be_typed() -> None:
     found = values(CODE, here(NCCL_SOCKET_TIMEOUT="60"))
-    assert (found["line"], found["command"]) == ("?", "unset NCCL_SOCKET_TIMEOUT")
+    assert (found["line"], found["command"]) == (None, "unset NCCL_SOCKET_TIMEOUT")
 
 
 def test_several_lines_of_one_value_are_one_finding() -> None:

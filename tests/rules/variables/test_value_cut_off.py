@@ -10,8 +10,8 @@ CODE = "VAR009"
     [
         ("NCCL_BUFFSIZE", "8M", "8", "8388608"),
         ("NCCL_BUFFSIZE", "4MiB", "4", "4194304"),
-        ("NCCL_BUFFSIZE", "4,194,304", "4", "?"),
-        ("NCCL_IB_RETRY_CNT", "7x", "7", "?"),
+        ("NCCL_BUFFSIZE", "4,194,304", "4", None),
+        ("NCCL_IB_RETRY_CNT", "7x", "7", None),
         ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "30min", "30", "1800"),
     ],
 )

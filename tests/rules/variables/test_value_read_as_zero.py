@@ -11,7 +11,7 @@ def test_a_word_counts_as_0(value: str) -> None:
 
 
 def test_a_number_that_is_no_switch() -> None:
-    assert values(CODE, here(NCCL_BUFFSIZE="big"))["better"] == "?"
+    assert values(CODE, here(NCCL_BUFFSIZE="big"))["better"] is None
 
 
 @cases("value", ["0", "1", "2", "-1", "0x1", " 1", "false", "off", "no", "False", ""])
@@ -30,4 +30,4 @@ def test_in_this_environment_it_can_be_typed() -> None:
 def test_switches_with_a_third_value() -> None:
     assert values(CODE, here(NCCL_NVLS_ENABLE="on"))["better"] == "1"
     assert clear(CODE, here(NCCL_NVLS_ENABLE="off", NCCL_CUMEM_ENABLE="false", NCCL_MNNVL_ENABLE="0"))
-    assert values(CODE, here(NCCL_IB_TIMEOUT="off"))["better"] == "?", "0 means for ever there"
+    assert values(CODE, here(NCCL_IB_TIMEOUT="off"))["better"] is None, "0 means for ever there"

@@ -1,4 +1,3 @@
-from allready.model.fill import UNKNOWN
 from allready.variables import table
 from tests.cases import cases
 from tests.rules.variables.made import clear, here, software, values
@@ -34,7 +33,7 @@ def test_the_fixed_line_can_be_typed() -> None:
 
 def test_a_flag_that_no_release_has() -> None:
     found = values(CODE, here(XLA_FLAGS="--xla_gpu_make_it_fast=true"))
-    assert (found["flag"], found["better"]) == ("--xla_gpu_make_it_fast", UNKNOWN)
+    assert (found["flag"], found["better"]) == ("--xla_gpu_make_it_fast", None)
 
 
 def test_a_flag_that_lacks_its_last_word() -> None:

@@ -122,13 +122,13 @@ class _GroupLines(Struct):
         still = sorted(seq for seq in self.works if completed is None or seq > completed)
         stuck = known[-1] if known else None
         if stuck is not None and still:
-            stuck = self.works[still[0]] or Operation(seq=still[0], name="?")
+            stuck = self.works[still[0]] or Operation(seq=still[0], name="")
         if enqueued is None:
             enqueued = max((o.seq for o in known), default=None)
         if enqueued is None:
             return None
         if stuck is None and completed is not None and 0 <= completed < enqueued:
-            stuck = Operation(seq=completed + 1, name="?")
+            stuck = Operation(seq=completed + 1, name="")
         return Position(
             enqueued=enqueued,
             completed=completed,
@@ -230,7 +230,7 @@ def _operation(event: Event) -> Operation:
     timeout_ms, ran_ms = _int(event.values.get("timeout_ms")), _int(event.values.get("ran_ms"))
     return Operation(
         seq=_int(event.values.get("seq")) or 0,
-        name=operation_name(event.values.get("op", "?"))[0],
+        name=operation_name(event.values.get("op", ""))[0],
         num_elements=_int(event.values.get("numel_in")),
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         ran_s=None if ran_ms is None else ran_ms / 1000,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from allready.evidence.log import elastic, headless, tracebacks
-from allready.evidence.log.elastic import Entry, ErrorFile
+from allready.evidence.log.elastic import ErrorFile, FailedProcess
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Traceback
 from allready.evidence.log.writer import WriterKey
@@ -23,7 +23,7 @@ class Blocks(Struct):
     """All blocks of a log; integers are indices into its lines."""
 
     tracebacks: list[Traceback] = []
-    entries: list[tuple[int, Entry]] = []
+    entries: list[tuple[int, FailedProcess]] = []
     rendezvous: dict[int, Mapping[str, str]] = {}
     error_files: list[tuple[int, ErrorFile]] = []
     of_error: dict[int, Traceback] = {}  # line that names the exception -> its traceback

@@ -25,7 +25,7 @@ _ERROR_START = re.compile(r'\s*\{\s*"message"\s*:\s*\{\s*"message"\s*:\s*"')
 _NOTHING = ("To enable traceback see", "Signal ", "<N/A>")
 
 
-class Entry(Struct):
+class FailedProcess(Struct):
     """One failed process of the table."""
 
     number: int  # line
@@ -51,11 +51,11 @@ def is_section(line: Line) -> bool:
     return _SECTION.match(line.rest) is not None
 
 
-def read_section(lines: Sequence[Line], start: int) -> tuple[list[Entry], list[int]]:
+def read_section(lines: Sequence[Line], start: int) -> tuple[list[FailedProcess], list[int]]:
     """The entries below `Failures:` or `Root Cause`, and the indices of their lines."""
     opener = lines[start]
     is_first = "Root Cause" in opener.rest
-    entries: list[Entry] = []
+    entries: list[FailedProcess] = []
     taken = [start]
     in_words = False
     for at in range(start + 1, min(len(lines), start + MAX_SECTION_LINES)):
@@ -64,7 +64,7 @@ def read_section(lines: Sequence[Line], start: int) -> tuple[list[Entry], list[i
             continue
         text = line.rest
         if _ENTRY.match(text):
-            entries.append(Entry(line.number, is_first))
+            entries.append(FailedProcess(line.number, is_first))
             in_words = False
         elif _BORDER.match(text):
             taken.append(at)
@@ -84,7 +84,7 @@ def read_section(lines: Sequence[Line], start: int) -> tuple[list[Entry], list[i
     return [entry for entry in entries if entry.pid is not None or entry.rank is not None], taken
 
 
-def _fill(entry: Entry, name: str, value: str) -> None:
+def _fill(entry: FailedProcess, name: str, value: str) -> None:
     value = value.strip()
     if name in ("traceback", "msg"):
         if value:

@@ -367,7 +367,7 @@ def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
         # More of what they were no ring holds any longer.
         operation=lambda rank, _: Operation(
             seq=seq,
-            name=name_of(digests[rank]) or "?",
+            name=name_of(digests[rank]) or "",
             size_bytes=sizes.get(rank),
             root=roots.get(rank),
             redop=f"digest {call_of(digests[rank]):08x}",

@@ -89,10 +89,10 @@ class PaceLine:
         at = bisect_left(self.created, created_s) - 1
         return self.seqs[at] if at >= 0 else None
 
-    def last_call(self) -> str:
-        """`all_reduce (512 B)`: the newest one, as far as known."""
+    def last_call(self) -> str | None:
+        """`all_reduce (512 B)`: the newest one, where it is known."""
         name = name_of(self.digests[-1]) if self.digests else None
-        return f"{name or '?'} ({size(self.sizes[-1])})" if self.sizes and self.sizes[-1] >= 0 else name or "?"
+        return f"{name} ({size(self.sizes[-1])})" if name and self.sizes and self.sizes[-1] >= 0 else name
 
     def _drop(self, num: int) -> None:
         del self.seqs[:num], self.created[:num], self.digests[:num], self.sizes[:num]

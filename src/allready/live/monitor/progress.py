@@ -174,7 +174,7 @@ def _position(
         own = recorded.stuck if recorded is not None and recorded.stuck is not None else None
         last = recorded.last if recorded is not None else None
         stuck = next((o for o in (own, last, names.get(seq)) if o is not None and o.seq == seq), None)
-        stuck = stuck or Operation(seq=seq, name="?")
+        stuck = stuck or Operation(seq=seq, name="")
         if mark.waiting_s is not None and stuck.created_s is None and mark.enqueued == seq:
             stuck = replace(stuck, created_s=now_s - mark.waiting_s)
         stuck = replace(stuck, state="scheduled")

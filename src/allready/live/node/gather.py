@@ -23,7 +23,7 @@ from allready.live.node.stacks import StackFile, child_head, head, spy, spy_prog
 from allready.live.node.tails import modified_s, tail
 from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
-from allready.model.process import FILE_LOCKS
+from allready.model.process import FILE_LOCKS, LOCK_CALLS
 from allready.proc.process import has_handler, read_regular, read_stat, wchan_of
 from allready.proc.syscalls import MAX_THREADS, file_lock_holder, limited_waits, other_calls, other_threads, syscall_of
 
@@ -136,7 +136,8 @@ class Gathering(Struct):
         syscall, path = syscall_of(pid) if is_alive else (None, None)
         children = rank.family.rows() if is_alive else ()
         stack, why = self._stack(rank, spied, children)
-        others = other_threads(pid) if (syscall or "").startswith("futex") else {}
+        call = syscall.name if syscall is not None else ""
+        others = other_threads(pid) if call in LOCK_CALLS else {}
         return RankEvidence(
             rank=handle.rank,
             status=rank.status,
@@ -155,7 +156,7 @@ class Gathering(Struct):
             open_file=path,
             other_calls=other_calls(pid, others.values()),
             limited_waits=limited_waits(pid, others, self._handles(rank)) if others else {},
-            lock_holder=file_lock_holder(pid) if (syscall or "").startswith(FILE_LOCKS) else None,
+            lock_holder=file_lock_holder(pid) if call in FILE_LOCKS else None,
             children=children,
         )
 

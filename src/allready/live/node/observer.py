@@ -23,7 +23,7 @@ from allready.live.node.nccl_logs import NcclLogs
 from allready.live.node.oom_kills import OomKills
 from allready.live.node.path_mtu import PathSizes
 from allready.live.node.pauses import Pauses
-from allready.live.node.rank import RankWatch, Shared
+from allready.live.node.rank import NodeWide, RankWatch
 from allready.live.node.ras import RasAsker
 from allready.live.node.reach import Reach
 from allready.live.node.save_evidence import keep
@@ -227,7 +227,7 @@ class NodeObserver:
             end = self._ends.popleft()
             if end.rank in self._ranks:
                 self._ranks[end.rank].note_end(end, is_oom=self._was_oom)
-        shared = Shared(self._pauses, self._oom, self._was_oom)
+        shared = NodeWide(self._pauses, self._oom, self._was_oom)
         statuses = []
         for watch in self._ranks.values():
             gpu = self._gpus.read(watch.handle.gpu) if self._gpus is not None else None

@@ -42,7 +42,7 @@ FILE_CLOCK_S = 2.0
 _NEWS = ProcessState.GONE | {ProcessState.STOPPED}
 
 
-class Shared(Struct, frozen=True):
+class NodeWide(Struct, frozen=True):
     """What all ranks of a node have in common.  `is_oom`: whether the OOM killer killed one that was killed just
     now."""
 
@@ -92,7 +92,7 @@ class RankWatch:
         """As of the last sample."""
         return not self.status.is_gone
 
-    def sample(self, now_s: float, shared: "Shared", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
+    def sample(self, now_s: float, shared: "NodeWide", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
         """See how it is.  `is_full`: also list its descendants and its control groups anew."""
         stat = read_stat(self.handle.pid)
         if stat is not None and self.process not in (None, stat.id):

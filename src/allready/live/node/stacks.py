@@ -260,7 +260,7 @@ def read_from_memory(pid: int, place: tuple[int, int, int], *, is_rank: bool) ->
     layout = python_stack.learn() if state and version == sys.hexversion and runs_our_program(pid) else None
     if layout is None:
         return ""
-    before: list[python_stack.ThreadStack] = []
+    before: list[python_stack.RawThread] = []
     for _ in range(_READS):
         try:
             now = python_stack.stacks(pid, state, layout, type_address=type_address)

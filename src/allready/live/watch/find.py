@@ -48,7 +48,7 @@ _RAY_TRAIN = re.compile(rb"ray::_*(?:RayTrainWorker|TrainWorker)")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]?")
 
 
-class Process(Struct):
+class FoundProcess(Struct):
     """What the search knows of one process."""
 
     stat: Stat
@@ -101,7 +101,7 @@ def found_jobs(proc: str = PROC, *, own_pid: int | None = None) -> tuple[FoundJo
                 if above.rank is not None and "LOCAL_RANK" not in above.environ:
                     above.rank = None
     agents: dict[int, bool] = {}
-    jobs: dict[tuple[int | None, Key], dict[int, list[Process]]] = {}
+    jobs: dict[tuple[int | None, Key], dict[int, list[FoundProcess]]] = {}
     for process in candidates.values():
         line = (process, *_ancestors(process, processes))
         if process.rank is None or any(p.pid in under_allready for p in line) or is_agent(process.pid, proc, agents):
@@ -121,13 +121,13 @@ def found_jobs(proc: str = PROC, *, own_pid: int | None = None) -> tuple[FoundJo
     return tuple(sorted(found, key=lambda f: -(f.job.started_s or 0.0)))
 
 
-def _of_ray(processes: Mapping[int, Process], proc: str) -> list[FoundJob]:
+def _of_ray(processes: Mapping[int, FoundProcess], proc: str) -> list[FoundJob]:
     """Workers of Ray Train: Ray sets their ranks after their start, where no other process sees it.
 
     They are known by the titles that Ray gives its processes, and are numbered in the order of their start; those of
     one raylet and job belong together.
     """
-    groups: dict[tuple[int, str], list[Process]] = {}
+    groups: dict[tuple[int, str], list[FoundProcess]] = {}
     for process in processes.values():
         if process.rank is None and any(name.startswith("RAY_") for name in process.environ):
             first = (arguments_of(process.pid, proc) or [b""])[0]
@@ -197,13 +197,13 @@ def number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and text.isascii() and len(text) < 8 else None
 
 
-def _processes(proc: str) -> dict[int, Process]:
-    found: dict[int, Process] = {}
+def _processes(proc: str) -> dict[int, FoundProcess]:
+    found: dict[int, FoundProcess] = {}
     for pid in all_pids(proc):
         stat = read_stat(pid, proc)
         if stat is None or not stat.is_running:
             continue
-        process = Process(stat)
+        process = FoundProcess(stat)
         if stat.state is ProcessState.DISK:
             blocked = Task(lambda pid=pid: environ_of(pid, proc), "environ")  # type: ignore[misc]
             with contextlib.suppress(DeadlineExceeded):
@@ -217,8 +217,8 @@ def _processes(proc: str) -> dict[int, Process]:
     return found
 
 
-def _ancestors(process: Process, processes: Mapping[int, Process]) -> tuple[Process, ...]:
-    found: list[Process] = []
+def _ancestors(process: FoundProcess, processes: Mapping[int, FoundProcess]) -> tuple[FoundProcess, ...]:
+    found: list[FoundProcess] = []
     above = processes.get(process.stat.parent)
     while above is not None and len(found) < MAX_DEPTH and above is not process:
         found.append(above)
@@ -226,14 +226,14 @@ def _ancestors(process: Process, processes: Mapping[int, Process]) -> tuple[Proc
     return tuple(found)
 
 
-def _topmost(same: list[Process], processes: Mapping[int, Process]) -> Process:
+def _topmost(same: list[FoundProcess], processes: Mapping[int, FoundProcess]) -> FoundProcess:
     """Of the processes of one rank (its children have its environment): the one above the others, then the oldest."""
     pids = {p.pid for p in same}
     tops = [p for p in same if not any(a.pid in pids for a in _ancestors(p, processes))]
     return min(tops or same, key=lambda p: (p.stat.start_ticks, p.pid))
 
 
-def _is_rank(process: Process, proc: str) -> bool:
+def _is_rank(process: FoundProcess, proc: str) -> bool:
     """Not a shell, an editor or a pager of a user who exported the variables."""
     if not _is_python(process.pid, proc):
         return _has_loaded(process.pid, proc, _LIBRARIES)
@@ -250,7 +250,7 @@ def _has_loaded(pid: int, proc: str, what: re.Pattern[bytes]) -> bool:
     return what.search(maps_of(pid, proc)) is not None
 
 
-def _job(key: Key, members: Members, processes: Mapping[int, Process]) -> WatchedJob:
+def _job(key: Key, members: Members, processes: Mapping[int, FoundProcess]) -> WatchedJob:
     job_id, master, world = key
     pid, environ = members[min(members)]
     age_s = max(processes[p].stat.age_s() for p, _ in members.values())

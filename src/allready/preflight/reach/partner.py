@@ -15,7 +15,7 @@ import msgspec
 from allready.messaging.sockets import socket_address, udp_overhead_bytes, udp_socket
 from allready.model.fill import said, texts
 from allready.preflight.reach import wire
-from allready.preflight.reach.path import Path
+from allready.preflight.reach.path import ProbedPath
 
 NUM_RTT_ECHOES = 5
 NUM_COPIES = 3
@@ -43,7 +43,7 @@ class PartnerProbe:
         self._has_counted = False
         self.sent: list[wire.SentRow] = []
         self._paths = [
-            Path(opening, own_rank, partner, i, offer, port)
+            ProbedPath(opening, own_rank, partner, i, offer, port)
             for i, offer in enumerate(offers)
             for port in (*offer.data_ports, *offer.range_ports)
         ]
@@ -103,7 +103,7 @@ class PartnerProbe:
     async def _burst_to_all(self, number: int, gap_s: float) -> None:
         await asyncio.gather(*(self._burst(i, offer, number, gap_s) for i, offer in enumerate(self._offers)))
 
-    async def _small(self, path: Path, sizes: Sequence[int]) -> None:
+    async def _small(self, path: ProbedPath, sizes: Sequence[int]) -> None:
         await path.echo(sizes[0], first=True)
         for size in (sizes[0], *sizes[1:]):
             await path.echo(size)
@@ -111,7 +111,7 @@ class PartnerProbe:
     async def _large(self, size: int) -> None:
         measured: set[int] = set()
         stuck: set[int] = set()
-        rest: list[Path] = []
+        rest: list[ProbedPath] = []
         for path in self._paths:
             if not path.is_alive():
                 continue

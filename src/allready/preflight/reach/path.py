@@ -61,7 +61,7 @@ class _WrongAnswerError(OSError):
         self.phrase = phrase
 
 
-class Path:
+class ProbedPath:
     """One path to one port of a peer.  `connect`, then `echo` size by size while alive; `close` at the end."""
 
     def __init__(

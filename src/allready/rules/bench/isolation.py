@@ -56,7 +56,7 @@ def bisect_found(collectives: Collectives, world: World) -> Iterator[Hit]:
             culprits=Culprits(ranks=(rank,), nodes=() if node is None else (node,)),
             values={
                 "ranks": rank,
-                "nodes": world.label(node) if node is not None else "?",
+                "nodes": world.label(node) if node is not None else None,
                 "percent": f"{100 * share:.0f}",
                 "good": f"{found.good_gb_per_s:.3g}",
                 "num_rounds": len(rounds),

@@ -205,7 +205,7 @@ def result_wrong(collectives: model.Collectives, world: model.World) -> Iterator
             values={
                 "stage": stage_label(stage) if stage else "sweep",
                 "sizes": _sizes(stage, points),
-                "ranks": rank_labels(world, states) or "?",
+                "ranks": rank_labels(world, states) or None,
             },
             evidence=_evidence(stage, points),
         )
@@ -216,11 +216,11 @@ def _minority(stage: model.StageResult | None, run: model.CollectiveRun) -> tupl
     return states if is_minority(len(states), len(run.ranks)) else ()
 
 
-def _sizes(stage: model.StageResult | None, points: tuple[model.BenchPoint, ...]) -> str:
+def _sizes(stage: model.StageResult | None, points: tuple[model.BenchPoint, ...]) -> str | None:
     sizes = [p.size_bytes for p in points]
     if stage is not None and stage.size_bytes is not None:
         sizes.append(stage.size_bytes)
-    return ", ".join(size(s) for s in sorted(set(sizes))[:8]) or "?"
+    return ", ".join(size(s) for s in sorted(set(sizes))[:8]) or None
 
 
 def _evidence(stage: model.StageResult | None, points: tuple[model.BenchPoint, ...]) -> tuple[model.Evidence, ...]:

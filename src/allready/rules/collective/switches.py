@@ -157,7 +157,7 @@ def grow_breaks(collectives: model.Collectives, world: model.World) -> Iterator[
             "breaks": number,
             "stage": stage_label(stage),
             "outcome": stage.outcome,
-            "added": rank_label(world, added[0]) if len(added) == 1 else model.ranges(added) or "?",
+            "added": rank_label(world, added[0]) if len(added) == 1 else model.ranges(added) or None,
         },
         evidence=tuple(
             stated(

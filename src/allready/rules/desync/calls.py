@@ -23,7 +23,6 @@ from allready.model import (
     Severity,
     clock_time,
 )
-from allready.model.fill import UNKNOWN
 
 
 @Rule(
@@ -64,10 +63,7 @@ def other_call(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
         yield hit_of(
             run,
             mismatch,
-            values={
-                "site": sites[0] if sites else f"#{mismatch.seq}",
-                "iteration": "?" if mismatch.iteration is None else mismatch.iteration,
-            },
+            values={"site": sites[0] if sites else f"#{mismatch.seq}", "iteration": mismatch.iteration},
             confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY,
         )
 
@@ -105,7 +101,7 @@ def other_arguments(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]
         yield hit_of(
             run,
             mismatch,
-            values={"iteration": UNKNOWN if mismatch.iteration is None else mismatch.iteration, "kind": mismatch.kind},
+            values={"iteration": mismatch.iteration, "kind": mismatch.kind},
             confidence=Confidence.CERTAIN if mismatch.odd and not mismatch.is_by_digest else Confidence.LIKELY,
         )
 

@@ -63,7 +63,7 @@ def left_in_order(run: RunEvidence) -> Iterator[Hit]:
     ranks = tuple(sorted(r for r, node in run.node_of_rank.items() if node in left))
     yield Hit(
         culprits=Culprits() if is_most else Culprits(ranks=ranks, nodes=tuple(sorted(left))),
-        values={"left": ", ".join(map(str, sorted(left))), "who": who(run, numbers), "site": site or "?"},
+        values={"left": ", ".join(map(str, sorted(left))), "who": who(run, numbers), "site": site or None},
         confidence=Confidence.LIKELY,
         evidence=(
             *(evidence(e.origin, e.text, e.time_s) for _, e in sorted(left.items())[:4]),
@@ -177,8 +177,8 @@ def _ahead(progress: model.GroupProgress) -> tuple[int, ...]:
     applies=Applies.LIVE,
     title="One rank's calls are paired with those of another iteration",
     message="{who} made {own} calls in group {group} before call {seq} of {base} where the others made {usual}; at "
-    "earlier calls the numbers were equal. The job goes on, and the {operation} calls of {who} are paired with those "
-    "of another iteration",
+    "earlier calls the numbers were equal. The job goes on, and the [[{operation} ]]calls of {who} are paired with "
+    "those of another iteration",
     remedy="look for a call in group {group} or {base} that {who} {who:leaves out or makes/leave out or make} twice "
     "(a branch on rank or data, an early continue, a caught exception)[[; the calls are made at {site}]]. If there is "
     "one, results since then are wrong: go back to an earlier checkpoint",
@@ -216,7 +216,7 @@ def calls_apart(run: RunEvidence) -> Iterator[Hit]:
             "own": own,
             "usual": usual,
             "operation": shift.operation,
-            "site": last.site if last is not None and last.site else "?",
+            "site": last.site if last is not None and last.site else None,
             **known,
         },
         confidence=Confidence.LIKELY,

@@ -20,7 +20,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.model.fill import UNKNOWN
 
 SLOW_S = 20.0
 """Longer than anything takes that is only slow, on a file system that works."""
@@ -54,9 +53,9 @@ def weight_of_hang(one: ChildEnd) -> dict[str, Any]:
 def failure_values(one: ChildEnd) -> dict[str, object]:
     """How it failed, for a message: one of the three is known."""
     return {
-        "error": (one.error if one.outcome == "failed" else None) or UNKNOWN,
-        "signal": one.signal or UNKNOWN,
-        "exit_code": UNKNOWN if one.exit_code is None else one.exit_code,
+        "error": (one.error if one.outcome == "failed" else None) or None,
+        "signal": one.signal or None,
+        "exit_code": one.exit_code,
     }
 
 
@@ -65,7 +64,7 @@ def hang_values(one: ChildEnd) -> dict[str, object]:
     return {
         "seconds": f"{one.duration_s:.1f}",
         "recent": f"{one.recent_cpu_s or 0:.2f}",
-        "place": one.stack[0] if one.stack else "?",
+        "place": one.stack[0] if one.stack else None,
     }
 
 

@@ -50,10 +50,10 @@ def second_nccl(imports: PerNode[ImportFacts], world: World) -> Iterator[Hit]:
                     culprits=Culprits(nodes=(node,)),
                     values={
                         "node": world.label(node),
-                        "torch": one.versions.get("torch", "?"),
+                        "torch": one.versions.get("torch", None),
                         "built": built,
                         "loaded": loaded,
-                        "path": one.libraries[0] if one.libraries else "?",
+                        "path": one.libraries[0] if one.libraries else None,
                     },
                     evidence=seen("/proc/self/maps after import torch", {node: ", ".join(one.libraries[:4])}),
                 )

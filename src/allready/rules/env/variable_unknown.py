@@ -6,7 +6,6 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.signs import Sign
 from allready.judging.values import seen
 from allready.model import Culprits, EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity
-from allready.model.fill import UNKNOWN
 from allready.variables import table
 from allready.variables.versions import is_read
 
@@ -45,6 +44,6 @@ def variable_unknown(env: PerNode[EnvFacts]) -> Iterator[Hit]:
     for name, values in sorted(found.items()):
         yield Hit(
             culprits=Culprits(variables=(name,)),
-            values={"name": name, "split": brief(Split.by(values)), "instead": table.load()[name].use or UNKNOWN},
+            values={"name": name, "split": brief(Split.by(values)), "instead": table.load()[name].use or None},
             evidence=seen("environment", {n: f"{name}={value[:200]}" for n, value in values.items()}, most=4),
         )

@@ -21,7 +21,6 @@ from allready.model import (
     Situation,
     ranges,
 )
-from allready.model.fill import UNKNOWN
 
 
 def ranks_differ(
@@ -42,10 +41,10 @@ def ranks_differ(
             culprits=Culprits(ranks=odd, variables=tuple(variables)),
             values={
                 "name": name,
-                "who": who(run, odd) if odd else UNKNOWN,
+                "who": who(run, odd) if odd else None,
                 "odd": tuple(_value(v) for v in sorted({values[r] for r in odd}, key=lambda v: v or "")),
                 "usual": _value(split.groups[0][0]),
-                "split": UNKNOWN if odd else brief(split, without=not_set),
+                "split": None if odd else brief(split, without=not_set),
             },
             evidence=rank_evidence(
                 run,

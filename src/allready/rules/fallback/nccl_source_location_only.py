@@ -67,7 +67,7 @@ def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]
             "who": called(run, first[:1]),
             "result": RESULTS[code],
             "site": first[0].values["file"],
-            "phase": phase_of(first) or "?",
+            "phase": phase_of(first) or None,
         },
         fault_class=FaultClass.START_PATH if code in OF_SEVERAL else None,
     )

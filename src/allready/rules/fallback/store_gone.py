@@ -54,8 +54,8 @@ def store_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         culprits=culprit_at(case, address) if is_one and strangers else Culprits(),
         values={
             "who": ", ".join(agents[:4]) if agents else called(run, events),
-            "remote": remotes[address].replace("[", "").replace("]", "") if is_one else "?",
-            "error": next((e.values["error"] for e in events if e.values.get("error")), "?"),
+            "remote": remotes[address].replace("[", "").replace("]", "") if is_one else None,
+            "error": next((e.values["error"] for e in events if e.values.get("error")), None),
         },
         severity=None if is_fault else Severity.WARNING,
         confidence=Confidence.LIKELY if is_sure else Confidence.POSSIBLE,

@@ -90,8 +90,8 @@ def unexplained_warning(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         values={
             "who": called(run, (found.event,)),
             "warning": found.event.values.get("warning") or found.event.text,
-            "phase": phase_of(found.chain) or "?",
-            "chain": f"{found.chain[0].values['file']} -> {found.code} {RESULTS[found.code]}" if found.code else "?",
+            "phase": phase_of(found.chain) or None,
+            "chain": f"{found.chain[0].values['file']} -> {found.code} {RESULTS[found.code]}" if found.code else None,
         },
         severity=None if is_fault else Severity.WARNING,
         fault_class=_class_of(found),

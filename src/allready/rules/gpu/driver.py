@@ -23,7 +23,6 @@ from allready.model import (
     SoftwareFacts,
     World,
 )
-from allready.model.fill import UNKNOWN
 
 
 @Rule(
@@ -124,7 +123,7 @@ def driver_too_old(
                 values={
                     "node": case.world.label(node),
                     "torch_cuda": wanted,
-                    "driver": facts.driver_version or "?",
+                    "driver": facts.driver_version or None,
                     "driver_cuda": offered,
                     "driver_major": f"{have}.x",
                 },
@@ -247,7 +246,7 @@ def framework_sees_fewer(
                     "module": one.module,
                     "listed": len(driver.gpus),
                     "seen": len(found.names),
-                    "error": found.error or UNKNOWN,
+                    "error": found.error or None,
                 },
                 evidence=seen(
                     f"devices of {one.module}",

@@ -18,7 +18,6 @@ from allready.model import (
     World,
     Xid,
 )
-from allready.model.fill import UNKNOWN
 
 
 @Rule(
@@ -188,11 +187,11 @@ def xid_seen(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
                 culprits=Culprits(nodes=(node,)),
                 values={
                     "node": world.label(node),
-                    "gpu": UNKNOWN if is_switch else xid.pci_bus_id if index is None else index,
-                    "xid": UNKNOWN if is_switch else xid.code,
-                    "switch": xid.pci_bus_id if is_switch else UNKNOWN,
-                    "sxid": xid.code if is_switch else UNKNOWN,
-                    "action": xid.action or UNKNOWN,
+                    "gpu": None if is_switch else xid.pci_bus_id if index is None else index,
+                    "xid": None if is_switch else xid.code,
+                    "switch": xid.pci_bus_id if is_switch else None,
+                    "sxid": xid.code if is_switch else None,
+                    "action": xid.action or None,
                     "hours": f"{xid.age_s / 3600:.1f}",
                     # What goes through switches is reset for all GPUs together.
                     "reset": "sudo nvidia-smi --gpu-reset" + ("" if index is None else f" -i {index}"),

@@ -69,8 +69,8 @@ def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> 
                 values={
                     "node": world.label(node),
                     "processes": listed([_line_of(one) for one in shown], 4),
-                    "ports": ", ".join(str(port) for one in shown for port in one.ports) or "?",
-                    "taken": size(sum(held[one.pid] for one in holding)) if holding else "?",
+                    "ports": ", ".join(str(port) for one in shown for port in one.ports) or None,
+                    "taken": size(sum(held[one.pid] for one in holding)) if holding else None,
                     "pids": ",".join(pids),
                     "end": f"kill {' '.join(pids)}",
                 },
@@ -79,7 +79,7 @@ def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> 
 
 
 def _line_of(one: Leftover) -> str:
-    known = (f"pid {one.pid}", f"rank {one.rank}", one.user or "", one.command or "")
+    known = (f"pid {one.pid}", f"rank {one.rank}" if one.rank else "", one.user or "", one.command or "")
     return f"{' '.join(filter(None, known))}" + (f" (since {one.started})" if one.started else "")
 
 
@@ -131,7 +131,7 @@ def zombie_holds_gpu(gpu: PerNode[GpuFacts], host: PerNode[HostFacts], world: Wo
                     "node": world.label(node),
                     "gpus": ", ".join(dict.fromkeys(str(one.index) for one, _ in held)),
                     "processes": listed([f"pid {p.pid} {p.command or ''}".strip() for _, p in held], 4),
-                    "taken": size(taken) if taken else "?",
+                    "taken": size(taken) if taken else None,
                     "pids": ",".join(pids),
                 },
                 evidence=seen(
@@ -204,7 +204,7 @@ def gpu_memory_taken(
                 "node": world.label(node),
                 "gpus": ", ".join(str(index) for index, _, _ in bad),
                 "taken": ", ".join(size(taken) for _, _, taken in bad),
-                "holders": listed([_shown(p) for p in holders], 6) or "?",
+                "holders": listed([_shown(p) for p in holders], 6) or None,
             },
             evidence=tuple(
                 stated(
@@ -281,8 +281,8 @@ def compute_prohibited(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], wor
                     values={
                         "node": world.label(node),
                         "gpu": one.index,
-                        "mode": one.compute_mode or "?",
-                        "holder": f"pid {holder.pid}" if holder is not None else "?",
+                        "mode": one.compute_mode or None,
+                        "holder": f"pid {holder.pid}" if holder is not None else None,
                     },
                     evidence=(
                         stated(f"NVML GPU {one.index}", "compute mode {mode}", node_rank=node, mode=one.compute_mode),

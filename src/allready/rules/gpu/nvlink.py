@@ -116,7 +116,7 @@ def fabric_not_ready(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
             if len(facts.gpus) > 1 and one.fabric_state in {"not_started", "in_progress", "failed"}:
                 yield Hit(
                     culprits=Culprits(nodes=(node,)),
-                    values={"node": world.label(node), "gpu": one.index, "state": one.fabric_state or "?"},
+                    values={"node": world.label(node), "gpu": one.index, "state": one.fabric_state or None},
                     evidence=(
                         stated(f"NVML GPU {one.index}", "fabric state {state}", node_rank=node, state=one.fabric_state),
                     ),
@@ -167,7 +167,7 @@ def no_fabric_manager(gpu: PerNode[GpuFacts], host: PerNode[HostFacts], world: W
             yield Hit(
                 confidence=Confidence.LIKELY,
                 culprits=Culprits(nodes=(node,)),
-                values={"node": world.label(node), "count": facts.num_switches, "driver": facts.driver_version or "?"},
+                values={"node": world.label(node), "count": facts.num_switches, "driver": facts.driver_version or None},
                 evidence=(
                     stated(
                         "/proc",

@@ -21,7 +21,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.model.fill import UNKNOWN
 
 _WORDS = {
     P2pStatus.CHIPSET: "chipset",
@@ -89,7 +88,7 @@ def p2p_off_between_alike(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]
                         "node": world.label(node),
                         "pairs": listed([f"{pair.a}-{pair.b}" for pair in off], 8),
                         "reason": tuple(said(_WORDS[why]) for why in sorted({pair.p2p for pair in off if pair.p2p}))
-                        or UNKNOWN,
+                        or None,
                         "level": level or "one board",
                     },
                     evidence=seen("NVML P2P", {node: "; ".join(f"{p.a}-{p.b} {p.level} {p.p2p}" for p in pairs[:28])}),
@@ -203,7 +202,7 @@ def acs_redirects(bus: PerNode[BusFacts], gpu: PerNode[GpuFacts], world: World) 
                 "count": len(facts.redirecting),
                 "bridges": listed(list(facts.redirecting), 3),
                 "first": shlex.quote(facts.redirecting[0]),
-                "iommu": facts.iommu or "?",
+                "iommu": facts.iommu or None,
             },
             evidence=seen(
                 "/sys/bus/pci", {node: said("ReqRedir+ on {ports}", ports=", ".join(facts.redirecting[:16]))}

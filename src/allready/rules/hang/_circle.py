@@ -80,7 +80,7 @@ def circle_of(case: Analysis) -> Circle | None:
     if found.kind is not HangKind.CIRCLE or found.snapshot is None:
         return None
     waits = [w for w in found.snapshot.waits if set(w.waiting) & set(found.ranks)]
-    if case.live is not None and found.for_s < RECORD_S and any(w.operation.name == "?" for w in waits):
+    if case.live is not None and found.for_s < RECORD_S and not all(w.operation.name for w in waits):
         return None  # in a moment it is known what they wait in, and who left the order
     odd = left_its_loop(case.run, {*found.halves, *(r for w in waits for r in w.waiting)})
     if not found.halves:  # else not all that is waited for is an operation of a group

@@ -11,7 +11,6 @@ from allready.judging.stated import stated
 from allready.judging.wait_words import call_of, waited_s
 from allready.judging.waits import Wait, WaitSnapshot, positions
 from allready.model import Culprits, Evidence, Hit, Role, Severity, clock_time
-from allready.model.fill import UNKNOWN
 from allready.signatures import load
 
 
@@ -47,7 +46,7 @@ def hit_of(case: Analysis, found: HangBlame, **changes: Any) -> Hit:
     }
     values = {
         "waiting": num_ranks(wait.waiting),
-        "waited": waited_s(case, found) or UNKNOWN,
+        "waited": waited_s(case, found) or None,
         "operation": call_of(run, wait),
         "who": who(run, found.ranks),
     }

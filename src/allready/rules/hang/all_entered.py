@@ -57,7 +57,7 @@ def all_entered(case: Analysis, live: Live | None = None) -> Iterator[Hit]:
         severity=Severity.WARNING if live is None and blame.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=tuple(
-            stated(wait.source, "rank {rank}: in {call}", rank=r, call=f"{wait.operation.name} #{wait.operation.seq}")
+            stated(wait.source, "rank {rank}: in {call}", rank=r, call=wait.operation.numbered)
             for r in wait.waiting[:8]
         ),
     )

@@ -62,7 +62,7 @@ def completed_elsewhere(case: Analysis) -> Iterator[Hit]:
                 time=clock_time(p.time_s),
                 rank=r,
                 completed=p.completed,
-                stuck=f"{p.stuck.name} #{p.stuck.seq}" if p.stuck is not None else None,
+                stuck=p.stuck.numbered if p.stuck is not None else None,
             )
             for r in (*sorted(wait.elsewhere)[:4], *wait.waiting[:4])
             for p in (positions[r],)

@@ -7,7 +7,6 @@ from allready.judging.stall import StallKind
 from allready.judging.stated import doing_words
 from allready.judging.values import shared
 from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
-from allready.model.fill import UNKNOWN
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -49,7 +48,7 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     blame, _, _ = found
     doing = shared(cause.shown_by or doing_words(cause.doing) for cause in blame.causes)
     site = shared(cause.site for cause in blame.causes)
-    values: dict[str, object] = {"doing": doing or UNKNOWN, "site": site or UNKNOWN}
+    values: dict[str, object] = {"doing": doing or None, "site": site or None}
     has_ended = {cause.kind for cause in blame.causes} <= {StallKind.LEAVING, StallKind.DIED}
     are_gone = has_ended and not any(stack.rank in blame.ranks for stack in case.run.stacks)
     yield hit_of(

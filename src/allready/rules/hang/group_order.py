@@ -68,7 +68,7 @@ def _left_a_send_out(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
             "who": who(run, found.ranks),
             "its": wait_label(found.wait) + (f" ({its})" if its else ""),
             "others": who(run, found.waiting, with_processes=False),
-            "theirs": ", ".join(theirs) or "?",
+            "theirs": ", ".join(theirs) or None,
         },
         confidence=Confidence.LIKELY,
         evidence=(

@@ -63,9 +63,9 @@ def left_early(run: RunEvidence) -> Iterator[Hit]:
         values={
             "left": who(run, (e.origin.rank for e in left if e.origin.rank is not None)),
             "waiting": num_ranks(waiting),
-            "waited": f"{int(ran) / 1000:.0f}" if (ran := wait.values.get("ran_ms", "")).isdecimal() else "?",
-            "operation": wait.values.get("op") or "?",
-            "seq": wait.values.get("seq") or "?",
+            "waited": f"{int(ran) / 1000:.0f}" if (ran := wait.values.get("ran_ms", "")).isdecimal() else None,
+            "operation": wait.values.get("op") or None,
+            "seq": wait.values.get("seq") or None,
         },
         confidence=Confidence.LIKELY,
         evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in (*left[:4], *waits[:4])),

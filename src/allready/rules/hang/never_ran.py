@@ -56,14 +56,14 @@ def never_ran(run: RunEvidence) -> Iterator[Hit]:
         default = default_timeout_of(timeout_s)
         yield Hit(
             values={
-                "operation": event.values.get("op", "?"),
+                "operation": event.values.get("op", None),
                 "num_elements": f"{int(elements):,}",
                 "size": f"{least / 1e9:.2f}-{most / 1e9:.2f} GB" if most >= 10**7 else f"{least}-{most} B",
                 "needed": units.time(needed),
                 "gb_per_s": f"{SLOW_LINK_GB_PER_S:g}",
                 "timeout": f"{timeout_s:g}",
                 "default": said("[[ ({meaning})]]", meaning=default),
-                "since": since or "?",
+                "since": since or None,
             },
             confidence=Confidence.CERTAIN,
             evidence=(Evidence(source=str(event.origin), text=event.text, time=clock_time(event.time_s)),),

@@ -49,7 +49,7 @@ def odd_stack(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
             "num_waiting": len(waiting),
             "who": who(run, [one.rank]) if one.rank is not None else f"pid {one.pid}",
             "doing": doing_words(one.activity),
-            "site": one.site or "?",
+            "site": one.site or None,
         },
         fault_class=_class_of(one),
         confidence=Confidence.LIKELY,

@@ -9,7 +9,6 @@ from allready.judging.values import grouped
 from allready.judging.wait_words import call_of
 from allready.judging.waits import Wait, positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, Operation, Phrase, RunEvidence, Severity, ranges
-from allready.model.fill import UNKNOWN
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -54,7 +53,7 @@ def only_victims(case: Analysis) -> Iterator[Hit]:
         values={
             "who": who(case.run, sorted((*wait.waiting, *elsewhere)), with_processes=False),
             "operation": operations[0] if len(operations) == 1 else " / ".join(map(str, operations)),
-            "missing": ranges(blame.ranks) if blame.ranks else UNKNOWN,
+            "missing": ranges(blame.ranks) if blame.ranks else None,
         },
         fault_class=FaultClass.DEAD if case.of(lost_a_peer) else other_calls,
         severity=Severity.WARNING if blame.is_glance else None,
@@ -70,7 +69,7 @@ def _operations(run: RunEvidence, wait: Wait, elsewhere: Mapping[int, Operation]
     called = {r: p.stuck for r in wait.waiting if (p := positions.get(r)) is not None and p.stuck is not None}
     is_of_one = all(operation.seq == wait.operation.seq for operation in called.values())
     called |= elsewhere
-    named = grouped(((o.seq, o.name), rank) for rank, o in sorted(called.items()) if o.name != "?")
+    named = grouped(((o.seq, o.name), rank) for rank, o in sorted(called.items()) if o.name)
     if len(named) < 2 or not is_of_one:
         return [call_of(run, wait, with_arguments=True)]
     return [

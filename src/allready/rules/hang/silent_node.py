@@ -81,7 +81,7 @@ def silent_node(run: RunEvidence) -> Iterator[Hit]:
         ),
         values={
             "victims": num_ranks(d.rank for d in waited if d.rank is not None),
-            "site": site or "?",
+            "site": site or None,
             "silent": silent,
             "more": round(ended_s - since_s),
         },

@@ -294,7 +294,7 @@ def node_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
     ## When it is harmless
     When the node should not be a member of this job.
     """
-    refused: dict[int, tuple[str, tuple[model.Evidence, ...]]] = {}
+    refused: dict[int, tuple[str | None, tuple[model.Evidence, ...]]] = {}
     claims = case.roll.claims if case.roll is not None else ()
     explained = {c.node_rank for c in claims if c.refused in HANDLED}
     for claim in current(claims):
@@ -304,7 +304,7 @@ def node_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
         is_own = facts.outcome == "rejected" and model.TokenGap.of(facts.detail) is None
         if is_own and node in launch and node not in explained:
             answer = seen("answer of node 0", {node: facts.detail or said("refused")})
-            refused.setdefault(node, (facts.detail or "?", answer))
+            refused.setdefault(node, (facts.detail or None, answer))
     for node, (reason, answers) in sorted(refused.items()):
         values = {"node": case.world.label(node), "reason": reason}
         yield model.Hit(culprits=model.Culprits(nodes=(node,)), values=values, evidence=answers)

@@ -70,7 +70,7 @@ def disk_full(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
                         "path": volume.path,
                         "total": size(volume.total_bytes),
                         "free": size(volume.free_bytes),
-                        "inodes": "?" if volume.num_free_inodes is None else volume.num_free_inodes,
+                        "inodes": volume.num_free_inodes,
                     },
                     evidence=seen(
                         f"statvfs {volume.path}",

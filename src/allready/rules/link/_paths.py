@@ -54,7 +54,7 @@ def path_hit(
             "links": arrows(found.links),
             "for_s": f"{found.for_s:.1f}",
             "node": node_label(live, first.src if first is not None else nodes[0]),
-            "address": first.row.remote if first is not None else "?",
+            "address": first.row.remote if first is not None else None,
             "interface": interfaces(live, nodes),
             **values,
         },

@@ -40,7 +40,7 @@ def pair_broken(case: Analysis, live: Live) -> Iterator[Hit]:
     found = broken_path(case, "pair")
     if found is not None:
         rows = (s.row for s in found.stuck if s.row.unacked and s.row.send_queue_bytes)
-        yield path_hit(live, found, segment=min((r.send_queue_bytes // r.unacked for r in rows), default="?"))
+        yield path_hit(live, found, segment=min((r.send_queue_bytes // r.unacked for r in rows), default=None))
 
 
 @Rule(

@@ -13,7 +13,6 @@ from allready.judging.values import shared
 from allready.judging.wait_words import call_of, waited_s
 from allready.judging.waits import WaitSnapshot, positions
 from allready.model import Culprits, Evidence, Hit, Live, Phrase, clock_time, wall_clock
-from allready.model.fill import UNKNOWN
 
 MIN_WAIT_S = 1.2
 """The newest status of a rank is up to a second old; a wait that lasted longer was one when it was taken."""
@@ -60,10 +59,10 @@ def hit_of(case: Analysis, found: HangBlame, causes: Sequence[StallCause], **cha
     return Hit(**(known | changes), values=values)
 
 
-def _place(live: Live, found: HangBlame) -> str:
+def _place(live: Live, found: HangBlame) -> str | None:
     """Where those who wait stand, where no recorder numbers operations."""
     sites = (status.site for r in found.waiting if (status := status_of(live, r)) is not None)
-    return next((site for site in sites if site), "?")
+    return next((site for site in sites if site), None)
 
 
 def common(case: Analysis, found: HangBlame, causes: Sequence[StallCause]) -> dict[str, object]:
@@ -78,11 +77,11 @@ def common(case: Analysis, found: HangBlame, causes: Sequence[StallCause]) -> di
     return {
         "who": named(live, world, (c.rank for c in causes) if causes else found.ranks),
         "since": wall_clock(began),
-        "site": shared(c.site for c in causes) or UNKNOWN,
+        "site": shared(c.site for c in causes) or None,
         "doing": doing_words(shared(c.doing for c in causes) or ""),
-        "what": shared(c.what for c in causes) or UNKNOWN,
-        "waiting": num_ranks(found.waiting) if found.waiting else UNKNOWN,
-        "waited": waited_s(case, found) or UNKNOWN,
+        "what": shared(c.what for c in causes) or None,
+        "waiting": num_ranks(found.waiting) if found.waiting else None,
+        "waited": waited_s(case, found) or None,
         "operation": call_of(case.run, found.wait) if found.wait is not None else _place(live, found),
     }
 

@@ -20,7 +20,6 @@ from allready.model import (
     World,
     ranges,
 )
-from allready.model.fill import UNKNOWN
 
 MAX_GROUPS = 4
 MAX_SHOWN = 8
@@ -101,10 +100,10 @@ def _hit(live: Live, world: World, count: _Count) -> Hit:
         confidence=Confidence.LIKELY,
         values={
             "group": count.title,
-            "odd": named(live, world, odd) if odd else UNKNOWN,
-            "own": ranges({count.made[r] for r in odd}) if odd else UNKNOWN,
-            "rest": named(live, world, most.members) if most is not None else UNKNOWN,
-            "usual": most.value if most is not None else UNKNOWN,
+            "odd": named(live, world, odd) if odd else None,
+            "own": ranges({count.made[r] for r in odd}) if odd else None,
+            "rest": named(live, world, most.members) if most is not None else None,
+            "usual": most.value if most is not None else None,
             "counts": tuple(said("{who} {num}", who=named(live, world, r), num=n) for n, r in holders[:MAX_SHOWN]),
         },
         evidence=tuple(

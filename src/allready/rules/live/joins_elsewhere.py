@@ -18,7 +18,6 @@ from allready.model import (
     World,
     clock_time,
 )
-from allready.model.fill import UNKNOWN
 
 STAYS_S = 5.0
 """Who connects is through sooner, or waits for others that are not there yet."""
@@ -85,11 +84,11 @@ def _hit(live: Live, world: World, at: Mapping[int, Endpoint], waited_s: float) 
         culprits=Culprits(ranks=odd),
         confidence=Confidence.LIKELY if _is_other_store(live, at) else Confidence.POSSIBLE,
         values={
-            "odd": named(live, world, odd) if variables else UNKNOWN,
-            "rest": named(live, world, at.keys() - set(odd)) if odd else UNKNOWN,
-            "variable": ", ".join(variables) or UNKNOWN,
-            "own": _text(own) if own is not None else UNKNOWN,
-            "usual": _text(usual) if usual is not None else UNKNOWN,
+            "odd": named(live, world, odd) if variables else None,
+            "rest": named(live, world, at.keys() - set(odd)) if odd else None,
+            "variable": ", ".join(variables) or None,
+            "own": _text(own) if own is not None else None,
+            "usual": _text(usual) if usual is not None else None,
             "places": listed(places, MAX_SHOWN),
             "waited": f"{waited_s:.0f}",
         },

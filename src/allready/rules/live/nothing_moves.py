@@ -7,7 +7,6 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import grouped
 from allready.model import FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, World, clock_time
-from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import key_phrase
 
 STILL_S = 40.0
@@ -85,12 +84,12 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     yield Hit(
         fault_class=None if awaited is None else FaultClass.DESYNC_FLOW,
         values={
-            "seconds": f"{still_s:.0f}" if is_still else UNKNOWN,
-            "quiet": UNKNOWN if is_still else f"{quiet_s:.0f}",
-            "times": UNKNOWN if is_still else f"{quiet_s / live.hang_after_s:.0f}",
+            "seconds": f"{still_s:.0f}" if is_still else None,
+            "quiet": None if is_still else f"{quiet_s:.0f}",
+            "times": None if is_still else f"{quiet_s / live.hang_after_s:.0f}",
             "places": "; ".join(texts) + ("; …" if len(shown) > MAX_PLACES else ""),
-            "awaited": awaited or UNKNOWN,
-            "ended": named(live, world, ended) if ended else UNKNOWN,
+            "awaited": awaited or None,
+            "ended": named(live, world, ended) if ended else None,
         },
         evidence=tuple(
             stated(

@@ -13,7 +13,6 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
 from allready.judging.values import shared
 from allready.judging.wait_words import call_of
-from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
 
@@ -82,7 +81,7 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
 
 
 def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int, ...]) -> model.Hit:
-    values: dict[str, object] = {"peers": UNKNOWN}
+    values: dict[str, object] = {"peers": None}
     is_likely = found.for_s >= live.hang_after_s or (
         bool(accused) and (found.wait is not None or not may_await_results(case, found.waiting, found.for_s))
     )
@@ -91,8 +90,8 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         values["peers"] = named(live, case.world, {half.peer for half in halves.values()})
     if not found.causes:
         sites = (s.site for r in found.ranks if (s := live.ranks().get(r)) is not None)
-        values |= {"site": shared(sites) or UNKNOWN, "since": model.wall_clock(found.began_s)}
-    if found.wait is not None and found.wait.operation.name != "?":
+        values |= {"site": shared(sites) or None, "since": model.wall_clock(found.began_s)}
+    if found.wait is not None and found.wait.operation.name:
         values["operation"] = call_of(case.run, found.wait, _with_site(live, found), with_arguments=True)
     return hit_of(
         case,

@@ -24,7 +24,6 @@ from allready.model import (
     clock_time,
     ranges,
 )
-from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import hit_of, visible_s
 
 _EXTRA = ("ahead", "extra_seq", "extra", "twice", "twice_seq", "step", "usual_step")
@@ -97,10 +96,10 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         values={
             "left": named(live, world, left),
             "maker": named(live, world, accused or found.waiting),
-            "odd": named(live, world, accused) if accused and not has_died and surplus is None else UNKNOWN,
-            "one": UNKNOWN if accused else named(live, world, left),
+            "odd": named(live, world, accused) if accused and not has_died and surplus is None else None,
+            "one": None if accused else named(live, world, left),
             "other": named(live, world, found.waiting),
-            "seen_at": UNKNOWN if accused else _seen_at(live, left),
+            "seen_at": None if accused else _seen_at(live, left),
             **_counts(found, gone),
             **_extra(surplus, live, world),
         },
@@ -129,7 +128,7 @@ def _surplus(run: RunEvidence, gone: Sequence[StallCause], found: HangBlame) -> 
 
 def _extra(pair: PairSurplus | None, live: Live, world: World) -> dict[str, object]:
     """The call that only one of two made, or that it may have made twice, since it came so soon."""
-    found: dict[str, object] = dict.fromkeys(_EXTRA, UNKNOWN)
+    found: dict[str, object] = dict.fromkeys(_EXTRA)
     if pair is None:
         return found
     who = named(live, world, (pair.ahead,))
@@ -137,7 +136,7 @@ def _extra(pair: PairSurplus | None, live: Live, world: World) -> dict[str, obje
         steps = {"step": f"{pair.step_s * 1e3:.1f}", "usual_step": f"{pair.usual_step_s * 1e3:.1f}"}
         return found | steps | {"twice": who, "twice_seq": pair.seq}
     call = pair.operation
-    return found | {"ahead": who, "extra_seq": pair.seq, "extra": described(call) if call is not None else UNKNOWN}
+    return found | {"ahead": who, "extra_seq": pair.seq, "extra": described(call) if call is not None else None}
 
 
 def _accused(
@@ -176,11 +175,11 @@ def _is_new_there(live: Live, rank: int, for_s: float) -> bool:
     return bool(before) and now.site not in before
 
 
-def _seen_at(live: Live, left: Sequence[int]) -> str:
+def _seen_at(live: Live, left: Sequence[int]) -> str | None:
     """The line of the program at which those that left were seen last, before their end, where it is the same."""
     seen = (s for one in live.history.values() for status in one for s in status.ranks if s.rank in left)
     last = {s.rank: s.site for s in seen if not s.is_gone and s.phase != "ending" and s.site}
-    return shared(last.values()) or UNKNOWN
+    return shared(last.values())
 
 
 def _counts(found: HangBlame, gone: tuple[StallCause, ...]) -> dict[str, object]:
@@ -192,13 +191,9 @@ def _counts(found: HangBlame, gone: tuple[StallCause, ...]) -> dict[str, object]
     theirs = found.operation
     own = shared(p.last for p in left)
     return {
-        "last": ranges(p.enqueued for p in left) if left else UNKNOWN,
-        "own_iteration": _or_unknown(shared(p.iteration for p in left)),
-        "own": described(own) if own is not None and own.name != UNKNOWN else UNKNOWN,
-        "iteration": _or_unknown(shared(p.iteration for p in waiting)),
-        "theirs": described(theirs) if theirs is not None and theirs.name != UNKNOWN else UNKNOWN,
+        "last": ranges(p.enqueued for p in left) if left else None,
+        "own_iteration": shared(p.iteration for p in left),
+        "own": described(own) if own is not None and own.name else None,
+        "iteration": shared(p.iteration for p in waiting),
+        "theirs": described(theirs) if theirs is not None and theirs.name else None,
     }
-
-
-def _or_unknown(value: object) -> object:
-    return UNKNOWN if value is None else value

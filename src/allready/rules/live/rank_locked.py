@@ -8,7 +8,6 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
 from allready.judging.stated import said
 from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
-from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import stall_hits
 
 HELD = {
@@ -62,5 +61,5 @@ def rank_locked(case: Analysis) -> Iterator[Hit]:
         form = HELD.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
         what = hit.values["what"]
         holder = f"rank {','.join(map(str, hit.culprits.ranks))}"
-        held = said(form, what=None if what == UNKNOWN else what, holder=holder) if form else UNKNOWN
+        held = said(form, what=what, holder=holder) if form else None
         yield replace(hit, values={**hit.values, "held": held})

@@ -8,7 +8,6 @@ from allready.judging.stall import StallCause, StallKind
 from allready.judging.stall_live import stall_of_process
 from allready.judging.stop_signals import LEAVES_WITHIN_S, StopSignal, ended_by, stop_signal, watch_senders
 from allready.model import HOSTS, Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
-from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import hit_of, visible_s
 
 ALONE_S = 2.0
@@ -58,13 +57,13 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     if signal is None or not (signal.spared or _is_outlived(live, signal)):
         return
     spared = {
-        "spared": named(live, world, signal.spared) if signal.spared else UNKNOWN,
+        "spared": named(live, world, signal.spared) if signal.spared else None,
         "watch": watch_senders(signal.signal),
     }
     if signal.spared and (causes := _not_awaited(case, live, signal)):
         found = HangBlame(kind=HangKind.LATE, ranks=signal.ranks, causes=causes, began_s=causes[0].began_s)
         seen_s = clock_time(found.began_s)
-        values = {"waiting": UNKNOWN, "doing": signal.signal, **spared}
+        values = {"waiting": None, "doing": signal.signal, **spared}
         yield hit_of(case, found, causes, confidence=Confidence.LIKELY, fault_time=seen_s, values=values)
         return
     found = case.of(blame_hang)

@@ -43,7 +43,7 @@ def family_mismatch(contact: PerNode[MasterContactFacts], case: Analysis) -> Ite
     Never, while the node cannot reach node 0.
     """
     bad = grouped(
-        ((facts.master_addr, facts.addresses or (facts.address or "?",)), node)
+        ((facts.master_addr, facts.addresses or tuple(filter(None, [facts.address]))), node)
         for node, facts in contact.items()
         if facts.outcome == "family_mismatch"
     )
@@ -55,9 +55,9 @@ def family_mismatch(contact: PerNode[MasterContactFacts], case: Analysis) -> Ite
             culprits=Culprits(nodes=nodes),
             values={
                 "master": master,
-                "addresses": ", ".join(addresses),
+                "addresses": ", ".join(addresses) or None,
                 "nodes": case.world.labels(nodes),
-                "family": "/".join(f"IPv{v}" for v in sorted(versions)) or "?",
+                "family": "/".join(f"IPv{v}" for v in sorted(versions)) or None,
             },
             evidence=seen(
                 "attempts to reach node 0",

@@ -84,7 +84,7 @@ def master_unresolved(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit
     While DNS does not have the name yet, in the first seconds of a pod.
     """
     contact = case.facts(MasterContactFacts)
-    bad: dict[tuple[str, str], list[int]] = {}
+    bad: dict[tuple[str, str | None], list[int]] = {}
     for node, facts in names.items():
         met = contact.get(node)
         if met is not None and met.outcome != "not_tried":
@@ -92,7 +92,7 @@ def master_unresolved(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit
         else:
             unresolved = not facts.master_addresses
         if unresolved:
-            error = facts.master_error or (met.detail if met is not None else "") or "?"
+            error = facts.master_error or (met.detail if met is not None else "") or None
             bad.setdefault((facts.master_name, error), []).append(node)
     for (master, error), nodes in bad.items():
         yield Hit(
@@ -107,12 +107,12 @@ def master_unresolved(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit
         )
 
 
-def _why(names: NameFacts, error: str) -> Text:
+def _why(names: NameFacts, error: str | None) -> Text | None:
     """The resolver's answer; where it was asked while node 0 was called, what came of that."""
     return words_of(names, "master_error") or error
 
 
-def _shown(names: NameFacts, master: str, error: Text) -> Phrase:
+def _shown(names: NameFacts, master: str, error: Text | None) -> Phrase:
     """The resolver's answer, and whom it asks on that node."""
     asked = ", ".join([*names.order, *names.servers])
     return said("{name}: {error}[[ (asked: {asked})]]", name=master, error=error, asked=asked or None)
@@ -255,7 +255,7 @@ def master_is_self(
         yield model.Hit(
             culprits=model.Culprits(nodes=(node,)),
             confidence=model.Confidence.LIKELY,
-            values={"node": case.world.label(node), "master": facts.master_addr, "address": facts.address or "?"},
+            values={"node": case.world.label(node), "master": facts.master_addr, "address": facts.address or None},
             evidence=seen("attempts to reach node 0", {node: text}),
         )
 

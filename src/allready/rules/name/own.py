@@ -94,7 +94,7 @@ def own_name_is_loopback(
             values={
                 "nodes": case.world.labels(nodes),
                 "name": ", ".join(dict.fromkeys(names[n].own_name for n in nodes[:4])),
-                "addresses": ", ".join(first.own_addresses) or words_of(first, "own_error") or "?",
+                "addresses": ", ".join(first.own_addresses) or words_of(first, "own_error") or None,
                 "interface": interface,
             },
             evidence=seen(

@@ -169,7 +169,7 @@ def _is_fit(interface: model.Interface, bad: set[Address | None]) -> bool:
 
 def exports_on(
     case: Analysis, nodes: Iterable[int], variables: Iterable[str], avoid: Iterable[str] = ()
-) -> tuple[dict[str, str], ...]:
+) -> tuple[dict[str, str | None], ...]:
     """The commands that set `variables` on `nodes` to an interface that leads to the others, for a remedy's step."""
     net, avoid, nodes = case.facts(model.NetFacts), tuple(avoid), list(nodes)
     better = {n: name for n in nodes[:64] if n in net and (name := good_interface(n, net[n], case.roll, avoid))}

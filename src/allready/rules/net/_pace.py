@@ -24,7 +24,7 @@ USELESS_S = 1.0
 """What PROBE_BYTES take on no network of a cluster."""
 
 
-class Slow(Struct, frozen=True, kw_only=True):
+class SlowPaths(Struct, frozen=True, kw_only=True):
     """Paths that take far longer than the others.
 
     `nodes`: all paths of these do, or all in one direction.  `links`: all slow directions.  `seconds`: of every
@@ -63,7 +63,7 @@ class Slow(Struct, frozen=True, kw_only=True):
         return bool(self.nodes) and best > CLEAR_RATIO * self.usual_s and best - self.usual_s >= CLEAR_EXCESS_S
 
 
-def slow_transfers(case: Analysis) -> Slow | None:
+def slow_transfers(case: Analysis) -> SlowPaths | None:
     """By the throughput of the measured payload; None when there is too little to compare, or none is slow."""
     found: Planes = {}
     for (src, dst, plane), paths in case.of(judge_paths).data.items():
@@ -74,7 +74,7 @@ def slow_transfers(case: Analysis) -> Slow | None:
     return _slowest(found)
 
 
-def slow_round_trips(case: Analysis) -> Slow | None:
+def slow_round_trips(case: Analysis) -> SlowPaths | None:
     """By the round trip of the smallest payload; behind a slow link it waits for whatever else is under way."""
     found: Planes = {}
     for (src, dst, plane), paths in case.of(judge_paths).data.items():
@@ -94,7 +94,7 @@ def _note(found: Planes, plane: int, link: NodePair, seconds: float) -> None:
     times[link] = min(seconds, times.get(link, seconds))
 
 
-def _slowest(found: Planes) -> Slow | None:
+def _slowest(found: Planes) -> SlowPaths | None:
     """What is slow in one network: where it is clear, and then where it is worst against the others."""
     slow = [s for plane, seconds in sorted(found.items()) if (s := _slow(seconds, plane)) is not None]
     return max(slow, key=lambda s: (s.is_clear, s.seconds[s.worst[0]] / max(s.usual_s, MIN_S)), default=None)
@@ -117,7 +117,7 @@ def interface_of(case: Analysis, node: int, plane: int | None = None) -> str:
     return shlex.quote(min(names)) if names else "IFNAME"
 
 
-def _slow(seconds: dict[NodePair, float], plane: int) -> Slow | None:
+def _slow(seconds: dict[NodePair, float], plane: int) -> SlowPaths | None:
     if len({frozenset(link) for link in seconds}) < MIN_PAIRS or len({n for link in seconds for n in link}) < MIN_NODES:
         return None
     nodes, usual = _slow_nodes(seconds, (0, 1))
@@ -127,20 +127,20 @@ def _slow(seconds: dict[NodePair, float], plane: int) -> Slow | None:
     if not is_minority(len(pairs), len(rest)):
         pairs = set()
     touching = {link for link in seconds if set(nodes).intersection(link)}
-    both = Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among, plane=plane)
+    both = SlowPaths(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among, plane=plane)
     found = both if both.links else None
     if both.is_clear:
         return both
     for end in (0, 1):  # the other direction carries its acknowledgements, and is a little slower for that
         nodes, usual = _slow_nodes(seconds, (end,))
         links = tuple(sorted(link for link in seconds if link[end] in nodes))
-        one_way = Slow(nodes=nodes, links=links, seconds=seconds, usual_s=usual, plane=plane)
+        one_way = SlowPaths(nodes=nodes, links=links, seconds=seconds, usual_s=usual, plane=plane)
         if one_way.is_clear and set(nodes) >= set(both.nodes):  # a busy machine may be slow to read for a while
             return one_way
     return _slow_half(seconds, plane) or found
 
 
-def _slow_half(seconds: Mapping[NodePair, float], plane: int) -> Slow | None:
+def _slow_half(seconds: Mapping[NodePair, float], plane: int) -> SlowPaths | None:
     """Nodes, at most half of all, that reach no node at a useful speed, while the faster half reach each other."""
     best = _best(seconds, (0, 1))
     fine = sorted(best.values())[: len(best) // 2]
@@ -149,7 +149,9 @@ def _slow_half(seconds: Mapping[NodePair, float], plane: int) -> Slow | None:
         return None
     links = tuple(sorted(link for link in seconds if set(slow).intersection(link)))
     is_half = not is_minority(len(slow), len(best))
-    found = Slow(nodes=slow, links=links, seconds=dict(seconds), usual_s=median(fine), plane=plane, is_half=is_half)
+    found = SlowPaths(
+        nodes=slow, links=links, seconds=dict(seconds), usual_s=median(fine), plane=plane, is_half=is_half
+    )
     return found if found.is_clear else None
 
 

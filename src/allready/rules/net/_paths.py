@@ -255,7 +255,7 @@ def port_range(case: Analysis, nodes: Iterable[int]) -> tuple[int, int]:
 
 def openings(
     case: Analysis, into: Iterable[int], ports: tuple[int, int], links: Iterable[NodePair]
-) -> tuple[dict[str, str], ...]:
+) -> tuple[dict[str, str | None], ...]:
     """The commands that open `ports` of the nodes `into` to the senders of `links`, for a remedy's step."""
     return commands(case.world, opening(into, case.facts(model.FirewallFacts), ports, _senders(case, links)))
 

@@ -21,7 +21,6 @@ from allready.model import (
     World,
 )
 from allready.model.facts import ChoiceStep
-from allready.model.fill import UNKNOWN
 from allready.rules.net._interfaces import has_other_tables, holder, needed_choices, route_to
 
 DEFAULT = "0.0.0.0/0"
@@ -87,8 +86,8 @@ def beside_default_route(
                         "interface": interface,
                         "address": item.choice.addresses[0],
                         "peer": peer,
-                        "route": UNKNOWN if peer == UNKNOWN else route,
-                        "default": route if peer == UNKNOWN else UNKNOWN,
+                        "route": None if peer is None else route,
+                        "default": route if peer is None else None,
                         "variable": item.choice.variable,
                         "way": route,
                     },
@@ -105,8 +104,8 @@ def _chosen(choice: InterfaceChoice, facts: NetFacts) -> str | None:
     return None if is_loopback(address) or ":" in address or interface.kind == "infiniband" else choice.interfaces[0]
 
 
-def _way(facts: NetFacts, interface: str, peers: tuple[str, ...], *, several: bool) -> tuple[str, str] | None:
-    """A peer (unknown where none was named) and the interface by which packets leave to it; None where that fits."""
+def _way(facts: NetFacts, interface: str, peers: tuple[str, ...], *, several: bool) -> tuple[str | None, str] | None:
+    """A peer (None where none was named) and the interface by which packets leave to it; None where that fits."""
     for peer in peers:
         route = route_to(facts, peer)
         if route is not None and not is_loopback(peer) and route[0] != interface:
@@ -114,7 +113,7 @@ def _way(facts: NetFacts, interface: str, peers: tuple[str, ...], *, several: bo
     defaults = sorted({r.interface for r in facts.routes if r.destination == DEFAULT})
     if peers or not several or not defaults or interface in defaults:
         return None
-    return UNKNOWN, defaults[0]
+    return None, defaults[0]
 
 
 def _shown(facts: NetFacts) -> Iterator[str]:

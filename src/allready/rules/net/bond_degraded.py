@@ -20,7 +20,6 @@ from allready.model import (
     TransportFacts,
     World,
 )
-from allready.model.fill import UNKNOWN
 
 ROOT = "/proc/net/bonding"
 RESERVE = "active-backup"
@@ -81,8 +80,8 @@ def bond_degraded(net: PerNode[NetFacts], world: World, case: Analysis) -> Itera
                 values={
                     "node": world.label(node),
                     "bond": bond.name,
-                    "down": listed(down, 4) or UNKNOWN,
-                    "apart": listed(apart, 4) or UNKNOWN,
+                    "down": listed(down, 4) or None,
+                    "apart": listed(apart, 4) or None,
                     "first": lost[0],
                     "lacp": f"grep -E 'Slave Int|Aggregator' {shlex.quote(f'{ROOT}/{bond.name}')}" if apart else "",
                     "num_left": len(bond.links) - len(lost),

@@ -73,7 +73,7 @@ def ifname_missing(transport: PerNode[TransportFacts], net: PerNode[NetFacts], c
             },
             severity=None if any(item.needed for item in items.values()) else Severity.WARNING,
             values=brief(Split.by({n: item.choice.pattern for n, item in items.items()})),
-            existing=brief(Split.by({n: _usable(net[n]) for n in items if n in net}), most_chars=120) or "?",
+            existing=brief(Split.by({n: _usable(net[n]) for n in items if n in net}), most_chars=120) or None,
         )
 
 

@@ -24,7 +24,6 @@ from allready.model import (
     RemedyStep,
     Severity,
 )
-from allready.model.fill import UNKNOWN
 from allready.rules.net._chance import losing_links
 from allready.rules.net._losses import MIN_SEGMENTS, MIN_SHARE, Sent, judge_sent
 from allready.rules.net._pace import interface_of, slow_transfers
@@ -207,8 +206,8 @@ def master_path_loses(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[
             "nodes": case.world.labels(nodes),
             "address": endpoint(job.master_addr, job.master_port),
             "host": job.master_addr,
-            "resent": resent or UNKNOWN,
-            "broken": sum(p.num_broken for p in found.values()) or UNKNOWN,
+            "resent": resent or None,
+            "broken": sum(p.num_broken for p in found.values()) or None,
             "sent": sent,
         },
         evidence=tuple(

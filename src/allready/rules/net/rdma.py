@@ -22,7 +22,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.model.fill import UNKNOWN
 
 DevicePort = tuple[str, int]
 """Device and port: namesakes on different nodes are taken to do the same duty."""
@@ -403,7 +402,7 @@ def roce_without_address(rdma: PerNode[RdmaFacts], gpu: PerNode[GpuFacts], world
             values={
                 "node": world.label(node),
                 "ports": listed([f"{port.device}/{port.port}" for port in bare], 4),
-                "interface": bare[0].netdev or UNKNOWN,
+                "interface": bare[0].netdev or None,
                 "device": bare[0].device,
                 "names": ",".join(names[:8]),
             },
@@ -473,10 +472,10 @@ def rdma_port_slow(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
                             "device": port.device,
                             "number": port.port,
                             "rate": f"{port.rate_gbit_per_s:g}",
-                            "lanes": port.num_lanes or "?",
+                            "lanes": port.num_lanes or None,
                             "count": count,
                             "usual": f"{usual:g}",
-                            "usual_lanes": usual_lanes or "?",
+                            "usual_lanes": usual_lanes or None,
                         },
                         evidence=seen("/sys/class/infiniband", {node: "; ".join(map(_shown, active[:16]))}),
                     )

@@ -55,7 +55,7 @@ def same_address(transport: PerNode[TransportFacts], net: PerNode[NetFacts], cas
                 "libraries": ", ".join(sorted({c.backend for c in users}, reverse=True)),
                 "nodes": on_nodes(case.world, nodes),
                 "address": address,
-                "interface": ", ".join(interfaces[:3]) or "?",
+                "interface": ", ".join(interfaces[:3]) or None,
                 "exports": exports_on(case, nodes, sorted({c.choice.variable for c in users}), shared),
             },
             evidence=tuple(

@@ -5,9 +5,8 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
-from allready.model.fill import UNKNOWN
 from allready.rules.net._chance import losing_links
-from allready.rules.net._pace import PROBE_BYTES, Slow, bandwidths, interface_of, slow_round_trips, slow_transfers
+from allready.rules.net._pace import PROBE_BYTES, SlowPaths, bandwidths, interface_of, slow_round_trips, slow_transfers
 from allready.rules.net._paths import IPERF, MAX_LINKS, accused, arrows, judge_paths
 from allready.units import path_speed
 
@@ -61,7 +60,7 @@ def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
         yield _hit(case, trips, "RTT", lambda s: f"{s * 1e3:.2f} ms", None)
 
 
-def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], severity: Severity | None) -> Hit:
+def _hit(case: Analysis, slow: SlowPaths, what: str, show: Callable[[float], str], severity: Severity | None) -> Hit:
     judged = case.of(judge_paths)
     sender, receiver = slow.worst[0]
     of_nodes = bandwidths(slow.seconds) if what != "RTT" else {}
@@ -77,13 +76,13 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
             "num_links": len(slow.links),
             "links": arrows(slow.links, case.world),
             "worst": show(slow.seconds[sender, receiver]),
-            "median": show(elsewhere_s) if elsewhere_s is not None else UNKNOWN,
+            "median": show(elsewhere_s) if elsewhere_s is not None else None,
             "best": show(slow.best_elsewhere_s),
             "sender": case.world.label(sender),
             "receiver": case.world.label(receiver),
             "where": case.world.label(where),
             "interface": interface_of(case, where, slow.plane),
-            "address": next((p.address for p in judged.data.get((sender, receiver, slow.plane), ())), "?"),
+            "address": next((p.address for p in judged.data.get((sender, receiver, slow.plane), ())), None),
         },
         evidence=(
             *(

@@ -9,7 +9,6 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import seen
 from allready.model import Confidence, Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, World
-from allready.model.fill import UNKNOWN
 from allready.rules.net._interfaces import are_told_apart
 
 MIN_DEFAULT = 128
@@ -58,8 +57,8 @@ def short_accept_queue(net: PerNode[NetFacts], world: World) -> Iterator[Hit]:
                 values={
                     "node": world.label(node),
                     "most": facts.somaxconn,
-                    "ranks": world.world_size if is_short else UNKNOWN,
-                    "least": UNKNOWN if is_short else MIN_DEFAULT,
+                    "ranks": world.world_size if is_short else None,
+                    "least": None if is_short else MIN_DEFAULT,
                 },
                 evidence=seen("net.core.somaxconn", {node: str(facts.somaxconn)}),
             )

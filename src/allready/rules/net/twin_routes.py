@@ -20,7 +20,6 @@ from allready.model import (
     TransportFacts,
     World,
 )
-from allready.model.fill import UNKNOWN
 from allready.rules.net._interfaces import are_told_apart
 
 _REAL = frozenset({"ethernet", "infiniband", "vlan", "bond", "wireless"})
@@ -94,8 +93,8 @@ def twin_routes(
                     "destination": destination,
                     "metric": metric,
                     "first": twins[0],
-                    "only": UNKNOWN if is_shared else twins[0],
-                    "ways": len(twins) if is_shared else UNKNOWN,
+                    "only": None if is_shared else twins[0],
+                    "ways": len(twins) if is_shared else None,
                 },
                 evidence=(
                     stated(

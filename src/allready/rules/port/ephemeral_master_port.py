@@ -52,7 +52,7 @@ def ephemeral_master_port(net: PerNode[NetFacts], launch: PerNode[LaunchFacts], 
                     "port": port,
                     "range": f"{low}-{high}",
                     "other": next(
-                        (p for p in (29500, 29400, 20000, high + 1) if not low <= p <= high and p < 65536), "?"
+                        (p for p in (29500, 29400, 20000, high + 1) if not low <= p <= high and p < 65536), None
                     ),
                 },
                 evidence=seen("net.ipv4.ip_local_port_range", {node: f"{low} {high}"}),

@@ -150,7 +150,7 @@ def asked_port_taken(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
                     "node": world.label(node),
                     "port": one.port,
                     "holder": holder_text(one.holder, None),
-                    "free": facts.free_port or "?",
+                    "free": facts.free_port or None,
                     "end": end_command(one.holder, one.port),
                 },
                 evidence=seen("/proc/net/tcp", {node: f"{one.port}: {holder_text(one.holder, None)}"}),

@@ -27,7 +27,6 @@ from allready.model import (
     TransportFacts,
     UsageFacts,
 )
-from allready.model.fill import UNKNOWN
 
 Ports = tuple[int, int]
 Way = Literal["in", "out"]
@@ -105,13 +104,13 @@ def own_filter_drops(
                 severity=None if job.num_nodes > 1 or peers else Severity.WARNING,
                 values={
                     "node": case.world.label(node),
-                    "tool": filter_.tool or UNKNOWN,
+                    "tool": filter_.tool or None,
                     "direction": shut.direction,
                     "ports": _text(shut.ports),
-                    "peer": shut.peer or UNKNOWN,
-                    "rule": shut.rule.text if shut.rule is not None else UNKNOWN,
+                    "peer": shut.peer or None,
+                    "rule": shut.rule.text if shut.rule is not None else None,
                     "command": found[0][0],
-                    "without": UNKNOWN if peers or not inward else "allready doctor --peers HOST,HOST",
+                    "without": None if peers or not inward else "allready doctor --peers HOST,HOST",
                 },
                 evidence=filter_evidence(filter_, node),
             )

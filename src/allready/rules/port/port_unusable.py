@@ -30,6 +30,6 @@ def port_unusable(master_port: PerNode[MasterPortFacts], world: World) -> Iterat
         if not facts.opened and not is_taken(facts):
             yield Hit(
                 culprits=Culprits(nodes=(node,)),
-                values={"node": world.label(node), "port": facts.port, "error": facts.error or "?"},
+                values={"node": world.label(node), "port": facts.port, "error": facts.error or None},
                 evidence=port_evidence(facts),
             )

@@ -39,6 +39,6 @@ def crashed_while_exiting(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     yield hit_of(
         deaths,
         run,
-        values={"signal": deaths[0].signal or "?"},
+        values={"signal": deaths[0].signal or None},
         confidence=Confidence.POSSIBLE if None in behind else Confidence.LIKELY,
     )

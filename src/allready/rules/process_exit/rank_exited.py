@@ -44,8 +44,8 @@ def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         run,
         culprits=Culprits() if is_common else culprits_of(deaths, run),  # of most ranks none stands out
         values={
-            "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else "?",
-            "words": next((d.last_words for d in deaths if d.last_words), None) or _last_line(deaths, run) or "?",
+            "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else None,
+            "words": next((d.last_words for d in deaths if d.last_words), None) or _last_line(deaths, run) or None,
         },
         confidence=Confidence.POSSIBLE if is_common else Confidence.LIKELY,
     )

@@ -65,12 +65,12 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     deaths = tuple(d for d in first_causes(case, {"signal", "abort"}) if left_before_others(d, run) is False)
     if not deaths or (deaths[0].kind == "abort" and is_named_by_signature(deaths[0])):  # that finding says more
         return
-    signal = deaths[0].signal or "?"
+    signal = deaths[0].signal
     last = next((d.last_words[:MAX_WORDS] for d in deaths if d.last_words and d.signal == signal), _thrown(deaths[0]))
     yield hit_of(
         deaths,
         run,
-        values={"signal": signal, "words": last or "?", "hint": _hint(signal), "watch": watch_senders(signal)},
+        values={"signal": signal, "words": last or None, "hint": _hint(signal), "watch": watch_senders(signal)},
         # Libraries abort a process that has lost another one: without its own message that may be all.
         confidence=Confidence.CERTAIN
         if deaths[0].rank is not None and (signal != "SIGABRT" or last)
@@ -78,8 +78,8 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     )
 
 
-def _hint(signal: str) -> str:
-    return HINTS.get(signal) or (_WINDOWS_HINT if _WINDOWS in signal else "dmesg -T | tail -50")
+def _hint(signal: str | None) -> str:
+    return HINTS.get(signal or "") or (_WINDOWS_HINT if _WINDOWS in (signal or "") else "dmesg -T | tail -50")
 
 
 def _thrown(death: Death) -> str:

@@ -57,9 +57,9 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         run,
         culprits=Culprits() if is_open or alike else culprits_of(deaths, run),
         values={
-            "error": _raised_by_all(spoken) or "?",
-            "first": _first_of_several(spoken) or "?",
-            "site": shared(d.site for d in spoken if d.site) or "?",
+            "error": _raised_by_all(spoken) or None,
+            "first": _first_of_several(spoken) or None,
+            "site": shared(d.site for d in spoken if d.site) or None,
             "by_torchrun": [{}] if case.live is None and _is_of_torchrun(run) else [],
         },
         confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,

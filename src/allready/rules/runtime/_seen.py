@@ -61,7 +61,7 @@ def call_text(called: CallArguments) -> str:
     return described(operation) + parts + (" confirm" if called.confirm and called.operation != "barrier" else "")
 
 
-def hit_of_differing(failure: RuntimeFailure, called: Mapping[int, str], **more: str) -> Iterator[Hit]:
+def hit_of_differing(failure: RuntimeFailure, called: Mapping[int, str], **more: str | None) -> Iterator[Hit]:
     """A hit where ranks called something else than most; where that is nothing, one that shows all and accuses none."""
     usual = majority(called, failure.group or (r.rank for r in failure.ranks))
     if len({*called.values()}) < 2:
@@ -73,15 +73,15 @@ def hit_of_differing(failure: RuntimeFailure, called: Mapping[int, str], **more:
     values = {
         "who": _named(failure, shown),
         "odd": _each(called, shown),
-        "usual": "?" if usual is None else usual.value,
-        "rest": "?" if odd else _named(failure, rest),
-        "of_rest": "?" if odd else _each(called, rest),
+        "usual": None if usual is None else usual.value,
+        "rest": None if odd else _named(failure, rest),
+        "of_rest": None if odd else _each(called, rest),
     }
     confidence = Confidence.CERTAIN if odd else Confidence.LIKELY
     yield hit_of(failure, [r for r in failure.ranks if r.rank in odd], confidence=confidence, **values, **more)
 
 
-def _named(failure: RuntimeFailure, ranks: Iterable[int]) -> str:
+def _named(failure: RuntimeFailure, ranks: Iterable[int]) -> str | None:
     return ranks_at(ranks, {r.rank: Place(host=r.process.host, pid=r.process.pid) for r in failure.ranks})
 
 
@@ -100,7 +100,7 @@ def hit_of(
     culprits: Iterable[RankAtFailure],
     *,
     confidence: Confidence = Confidence.CERTAIN,
-    **values: str | Phrase,
+    **values: str | Phrase | None,
 ) -> Hit:
     """With what every rule of this area says.
 
@@ -119,9 +119,9 @@ def hit_of(
         values={
             "who": _named(failure, ranks),
             "number": str(last),
-            "call": f"{operation} #{last}" if operation else "?",
-            "waiting": num_ranks(waiting) if waiting else "?",
-            "error": errors[0] if errors else "?",
+            "call": f"{operation} #{last}" if operation else None,
+            "waiting": num_ranks(waiting),
+            "error": errors[0] if errors else None,
             **values,
         },
         evidence=tuple(_text(r, None if plain is None else plain.begun) for r in failure.ranks),

@@ -40,7 +40,7 @@ def arguments_differ(runtime: RuntimeFailure) -> Iterator[Hit]:
         return
     called = {r.rank: call_text(r.called) for r in runtime.ranks if r.called is not None}
     if not runtime.misfits:
-        yield from hit_of_differing(runtime, called, **dict.fromkeys(_OF_PAIR, "?"))
+        yield from hit_of_differing(runtime, called, **dict.fromkeys(_OF_PAIR, None))
         return
     first = runtime.misfits[0]
     common = set.intersection(*({x.sender, x.receiver} for x in runtime.misfits))
@@ -53,9 +53,9 @@ def arguments_differ(runtime: RuntimeFailure) -> Iterator[Hit]:
         receiver=str(first.receiver),
         num_sent=str(first.num_sent),
         num_expected=str(first.num_expected),
-        common=f"rank {min(common)}" if len(common) == 1 else "?",
-        odd="?",
-        usual="?",
-        rest="?",
-        of_rest="?",
+        common=f"rank {min(common)}" if len(common) == 1 else None,
+        odd=None,
+        usual=None,
+        rest=None,
+        of_rest=None,
     )

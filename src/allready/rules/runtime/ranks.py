@@ -201,5 +201,4 @@ def rank_absent(runtime: RuntimeFailure) -> Iterator[Hit]:
     """
     absent = [*in_state(runtime, MemberState.ABSENT), *in_state(runtime, MemberState.AWAY)]
     if absent:
-        here = runtime.survivors
-        yield hit_of(runtime, absent, waiting=num_ranks(here) if here else "?")
+        yield hit_of(runtime, absent, waiting=num_ranks(runtime.survivors))

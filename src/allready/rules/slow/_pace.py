@@ -12,7 +12,6 @@ from allready.judging.majority import is_majority
 from allready.judging.stated import said, stated
 from allready.judging.values import shared
 from allready.model import Evidence, Lag, Live, ProcessState, RankStatus, RunEvidence
-from allready.model.fill import UNKNOWN
 
 HEAVY = 0.22
 """Share of the time for which the others wait for one rank, from which on it is an error.  A rank that has a fifth more
@@ -172,14 +171,14 @@ def paused_share(live: Live, rank: int) -> float:
     return max([*measured[-3:], stopped if stopped < 1.0 else 0.0])
 
 
-def usual_site(live: Live, ranks: Iterable[int]) -> str:
-    """Where their main threads were most often outside of operations; "?" when not known, or not the same line."""
-    return shared(_usual_site(live, rank) for rank in ranks) or UNKNOWN
+def usual_site(live: Live, ranks: Iterable[int]) -> str | None:
+    """Where their main threads were most often outside of operations; None when not known, or not the same line."""
+    return shared(_usual_site(live, rank) for rank in ranks)
 
 
-def _usual_site(live: Live, rank: int) -> str:
+def _usual_site(live: Live, rank: int) -> str | None:
     sites = Counter(r.site for r in samples(live, rank) if r.site and r.phase != "communicating")
-    return max(sites, key=lambda site: sites[site], default=UNKNOWN)
+    return max(sites, key=lambda site: sites[site], default=None)
 
 
 def percent(share: float) -> str:

@@ -22,7 +22,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.model.fill import UNKNOWN
 from allready.rules.slow._blame import blame, rank_hit
 from allready.rules.slow._pace import has_stopped, percent, share_in
 from allready.rules.slow._traffic import flow_evidence
@@ -159,7 +158,7 @@ def all_load(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         confidence=Confidence.LIKELY,
         values={
             "loading": percent(median(shares)),
-            "who": named(live, world, (s.rank for s in found.input)) if found.input else UNKNOWN,
+            "who": named(live, world, (s.rank for s in found.input)) if found.input else None,
         },
         evidence=tuple(
             stated(f"rank {rank}", "in data loading in {share} of samples", share=percent(share))

@@ -18,7 +18,6 @@ from allready.model import (
     Severity,
     SoftwareFacts,
 )
-from allready.model.fill import UNKNOWN
 from allready.variables import table, values
 from allready.variables.table import Reader, Variable
 from allready.variables.versions import nccl_backend
@@ -140,7 +139,7 @@ def hit(
     first = same.first
     others = list(more)
     names = tuple(dict.fromkeys([first.name, *(s.name for s in others)]))
-    place = {"file": first.source, "line": UNKNOWN if first.line is None else first.line}
+    place = {"file": first.source, "line": first.line}
     return Hit(
         severity=severity,
         confidence=confidence,

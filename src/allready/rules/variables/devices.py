@@ -65,8 +65,8 @@ def _odd(settings: Settings) -> Setting | None:
     return gpus if one and (local.value or "").isdecimal() and local.value != "0" else None
 
 
-def _place(calls: list[SourceCall]) -> str:
-    return f"{calls[0].source}:{calls[0].line}" if calls else "?"
+def _place(calls: list[SourceCall]) -> str | None:
+    return f"{calls[0].source}:{calls[0].line}" if calls else None
 
 
 FIRST, FIXED = (2, 6, 0), (2, 7, 1)

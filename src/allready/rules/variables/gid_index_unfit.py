@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RdmaPort, Settings, Severity
-from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import hit, known, remedy, this
 from allready.variables.filters import parse
 from allready.variables.values import number
@@ -41,7 +40,7 @@ def gid_index_unfit(settings: Settings, rdma: PerNode[RdmaFacts] | None = None) 
         if variable.name != "NCCL_IB_GID_INDEX" or index is None or index < 0:
             continue
         for port in ports:
-            kind, _ = port.gid_types.get(index, (UNKNOWN, ""))
+            kind, _ = port.gid_types.get(index, (None, ""))
             if kind == "RoCE v2":
                 continue
             better = port.roce_v2_index
@@ -50,7 +49,7 @@ def gid_index_unfit(settings: Settings, rdma: PerNode[RdmaFacts] | None = None) 
                 confidence=same.sureness,
                 device=f"{port.device}:{port.port}",
                 type=kind,
-                better=UNKNOWN if better is None else better,
+                better=better,
                 command="" if better is None else same.export(str(better)),
             )
             break

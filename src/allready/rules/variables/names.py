@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import backend, grouped, hit, known, remedy, versions
 from allready.variables import names, table
 from allready.variables.versions import Standing, found_of, standing
@@ -35,7 +34,7 @@ def name_read_by_nothing(settings: Settings) -> Iterator[Hit]:
     for same in grouped(settings.settings):
         variable = table.load().get(same.name) or table.load().get(misspelt(same.name, is_folk=True) or "")
         if variable is not None and variable.is_folk:
-            yield hit(same, instead=variable.use or UNKNOWN, command=same.unset())
+            yield hit(same, instead=variable.use or None, command=same.unset())
 
 
 _SURE = frozenset({"NCCL", "GLOO"})
@@ -143,7 +142,7 @@ def name_unknown(settings: Settings) -> Iterator[Hit]:
                 severity=Severity.WARNING if instead else None,
                 confidence=Confidence.LIKELY,
                 family=names.family(name),
-                instead=instead or UNKNOWN,
+                instead=instead or None,
             )
 
 
@@ -182,8 +181,8 @@ def name_deprecated(settings: Settings, software: PerNode[SoftwareFacts] | None 
             same,
             owner=variable.software,
             version=variable.deprecated,
-            instead=variable.use or UNKNOWN,
-            extra=UNKNOWN if variable.use else variable.name,
+            instead=variable.use or None,
+            extra=None if variable.use else variable.name,
             command=same.export(same.value, name=bare) if bare else "" if variable.use else same.unset(),
         )
 
@@ -217,7 +216,7 @@ def name_no_longer_read(settings: Settings, software: PerNode[SoftwareFacts] | N
                 same,
                 owner=variable.software,
                 version=variable.removed,
-                instead=variable.use or UNKNOWN,
+                instead=variable.use or None,
                 command=same.unset(),
             )
 

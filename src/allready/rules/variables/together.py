@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
-from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import Same, hit, remedy, versions
 from allready.variables import table
 from allready.variables.values import is_on, number
@@ -51,16 +50,16 @@ def settings_contradict(settings: Settings) -> Iterator[Hit]:
                 Same((one,)),
                 more=[other],
                 other=other.name,
-                either=UNKNOWN if one.name in _COUNTS else other.name,
-                least=other.name if one.name in _COUNTS else UNKNOWN,
+                either=None if one.name in _COUNTS else other.name,
+                least=other.name if one.name in _COUNTS else None,
                 other_value=other.value,
                 counts=counts,
-                other_file=other.source if other.line is not None else UNKNOWN,
-                other_line=UNKNOWN if other.line is None else other.line,
+                other_file=other.source if other.line is not None else None,
+                other_line=other.line,
             )
 
 
-Contradiction = tuple[Setting, Setting, str]
+Contradiction = tuple[Setting, Setting, str | None]
 
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
@@ -72,7 +71,7 @@ def _renamed(settings: Settings) -> Iterator[Contradiction]:
     """Old and new name with different values, of which the new one counts; JAX raises an error for both together."""
     one, other = settings.last("XLA_PYTHON_CLIENT_MEM_FRACTION"), settings.last("XLA_CLIENT_MEM_FRACTION")
     if one and other:
-        yield one, other, UNKNOWN
+        yield one, other, None
     for old in {s.name: s for s in settings.settings}.values():
         row = table.load().get(old.name)
         new = settings.last(row.use) if row and row.deprecated and not row.is_folk else None
@@ -162,7 +161,7 @@ def _ranks(settings: Settings) -> Iterator[Contradiction]:
         one, other = settings.last(name), settings.last(count)
         texts = [s.value or "" for s in (one, other) if s]
         if one and other and all(t.isdecimal() and len(t) < _DIGITS for t in texts) and int(texts[0]) >= int(texts[1]):
-            yield one, other, UNKNOWN
+            yield one, other, None
 
 
 _LOGS = ("WARN", "INFO", "TRACE", "VERSION", "ABORT")

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, RemedyStep, Settings, Severity
-from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import hit, problems, remedy
 from allready.variables import table
 from allready.variables.values import ProblemKind
@@ -33,7 +32,7 @@ def value_read_as_zero(settings: Settings) -> Iterator[Hit]:
     When 0 is what was meant.
     """
     for same, problem in problems(settings, ProblemKind.READ_AS_ZERO):
-        yield hit(same, better=problem.better or UNKNOWN, command=same.export(problem.better))
+        yield hit(same, better=problem.better or None, command=same.export(problem.better))
 
 
 @Rule(
@@ -64,7 +63,7 @@ def value_cut_off(settings: Settings) -> Iterator[Hit]:
             severity=Severity.INFO if harmless else None,
             read=problem.read,
             part=problem.part,
-            better=problem.better or UNKNOWN,
+            better=problem.better or None,
             command=same.export(problem.better),
         )
 
@@ -97,7 +96,7 @@ def value_stops_program(settings: Settings) -> Iterator[Hit]:
     When the program that would read it is not part of the job.
     """
     for same, problem in problems(settings, ProblemKind.STOPS):
-        yield hit(same, part=problem.part or '""', better=problem.better or UNKNOWN)
+        yield hit(same, part=problem.part or '""', better=problem.better or None)
 
 
 @Rule(
@@ -162,8 +161,8 @@ def value_not_known(settings: Settings) -> Iterator[Hit]:
             same,
             part=repr(problem.part),
             accepted=accepted,
-            better=problem.better if is_near else UNKNOWN,
-            choice=UNKNOWN if is_near else accepted,
+            better=problem.better if is_near else None,
+            choice=None if is_near else accepted,
         )
 
 
@@ -192,10 +191,10 @@ def value_without_effect(settings: Settings) -> Iterator[Hit]:
     """
     for same, problem in problems(settings, ProblemKind.WITHOUT_EFFECT):
         read = f"{same.name}={problem.read or '0'}"
-        yield hit(same, read=read, better=problem.better or UNKNOWN, extra=UNKNOWN, command=same.export(problem.better))
+        yield hit(same, read=read, better=problem.better or None, extra=None, command=same.export(problem.better))
     for same, _ in problems(settings, ProblemKind.STILL_ON):
         name = same.name
-        yield hit(same, read=f"{name}=1", better=UNKNOWN, extra=name, command=same.unset())
+        yield hit(same, read=f"{name}=1", better=None, extra=name, command=same.unset())
 
 
 @Rule(
@@ -224,4 +223,4 @@ def value_malformed(settings: Settings) -> Iterator[Hit]:
     for same, problem in problems(
         settings, ProblemKind.MALFORMED, ProblemKind.LITERAL_QUOTES, ProblemKind.LITERAL_TILDE
     ):
-        yield hit(same, part=problem.part, better=problem.better or UNKNOWN)
+        yield hit(same, part=problem.part, better=problem.better or None)

@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import hit, known, remedy, versions
 from allready.variables import names, table
 from allready.variables.table import Type
@@ -50,9 +49,9 @@ def xla_flag_unknown(settings: Settings, software: PerNode[SoftwareFacts] | None
                     same,
                     confidence=wrong.confidence,
                     flag=flag,
-                    better=wrong.better or UNKNOWN,
-                    owner=wrong.owner or UNKNOWN,
-                    version=wrong.version or UNKNOWN,
+                    better=wrong.better or None,
+                    owner=wrong.owner or None,
+                    version=wrong.version or None,
                     command=same.export(value.replace(flag, wrong.better)) if wrong.better in table.names() else "",
                 )
 
