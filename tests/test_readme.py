@@ -1,6 +1,7 @@
 """The documents keep their word: links resolve, commands parse, targets exist, and both languages say the same."""
 
 import argparse
+import html
 import importlib
 import re
 import shlex
@@ -11,16 +12,19 @@ import pytest
 from msgspec.structs import fields
 
 from allready.cli.main import COMMANDS
+from allready.judging.loading import load
 from allready.messaging import contact, hub
 from allready.preflight.check import context, joining, roll_call
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives.spec import STAGE_DEADLINE_S
 from allready.preflight.reach import ReachRequest
+from allready.text.ui import entries, table
 from tests.cases import cases
 from tests.test_architecture import MAY_IMPORT
 
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+IMAGES = ROOT / "docs" / "images"
 DOCUMENTS = [path for path in WRITTEN if path.parent.parent.name != "codes"]  # those are built
 PAIRS = [
     ("README.md", "README.zh-CN.md"),
@@ -179,13 +183,33 @@ def test_the_readme_shows_both_commands_and_what_is_planned() -> None:
         assert f"`{name}`" in planned or name in COMMANDS
 
 
-@pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "images").glob("*.svg")), ids=named)
+@pytest.mark.parametrize("picture", sorted(IMAGES.glob("*.svg")), ids=named)
 def test_pictures_load_nothing_from_elsewhere(picture: Path) -> None:
     text = text_of(picture)
     assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert "<script" not in text
     assert "@import" not in text
     assert any(picture.name in text_of(ROOT / name) for name in ("README.md", "README.zh-CN.md")), "shown nowhere"
+
+
+def templates_of(code: str, language: str) -> list[str]:
+    """What a rule says and advises."""
+    if language == "en":
+        rule = load()[code]
+        return [rule.message, *(step.explanation for step in rule.steps)]
+    texts = entries(language, "net")[code]
+    return [texts["message"], *(step["explanation"] for step in texts["remedies"])]
+
+
+@cases(("picture", "language"), [("filtered.svg", "en"), ("filtered.zh.svg", "zh")])
+def test_pictures_show_what_is_printed_today(picture: str, language: str) -> None:
+    """Else `docs/images/make_pictures.py` makes them anew.  Values and the breaks of lines are those of its run."""
+    shown = "".join(html.unescape("".join(re.findall(r">([^<]+)</text>", text_of(IMAGES / picture)))).split())
+    parts = [part for text in templates_of("NET001", language) for part in re.split(r"\{[^{}]*\}", text)]
+    parts += re.split(r"\{[^{}]*\}", table(language, "reach")["done"])
+    known = ["".join(part.split()) for part in parts]
+    assert len(known) > 5
+    assert not [part for part in known if part not in shown]
 
 
 @cases("document", ["docs/architecture.md", "docs/zh/architecture.md"])

@@ -94,10 +94,8 @@ def record(lab: Lab, language: str) -> str:
 def draw(said: str, language: str) -> str:
     """The command and its output as an SVG."""
     command = "allready " + " ".join(argv(0, language))
-    lines = [
-        Text.assemble(("node0$ ", "green"), command),
-        *(Text.from_ansi(line) for line in said.rstrip().split("\n")),
-    ]
+    printed = [Text.from_ansi(line) for line in said.rstrip().split("\n")]
+    lines = [row for line in (Text.assemble(("node0$ ", "green"), command), *printed) for row in _rows(line)]
     width, height = round(COLUMNS * CELL_PX + 2 * EDGE_PX), len(lines) * LINE_PX + 2 * EDGE_PX
     return "\n".join(
         [
@@ -111,6 +109,17 @@ def draw(said: str, language: str) -> str:
             "",
         ]
     )
+
+
+def _rows(line: Text) -> list[Text]:
+    """A line as a terminal of this width shows it."""
+    ends, cells = [], 0
+    for index, character in enumerate(line.plain):
+        cells += cell_len(character)
+        if cells > COLUMNS:
+            ends.append(index)
+            cells = cell_len(character)
+    return list(line.divide(ends))
 
 
 def _runs(line: Text, y: int) -> Iterator[str]:

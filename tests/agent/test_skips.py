@@ -53,6 +53,7 @@ def test_of_two_ranks_the_one_that_leaves_out_a_call_of_the_loop_is_named_with_b
 def test_a_batch_less_is_told_with_both_calls_and_iterations(job: Job) -> None:
     sentence = verdict_of(job, "short", 3)
     parts = (" log)", "in iteration 59", "iteration 60", " step)")
+    assert not [part for part in parts if part not in sentence], sentence
     assert sorted(parts, key=sentence.index) == list(parts)
 
 

@@ -209,6 +209,12 @@ def test_two_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture
     save(str(tmp_path / "b.json"), healthy_node(1, 2))
     assert main(["doctor", *files]) == 0
     assert "no difference" in capsys.readouterr().out
+    for name in ("a", "b"):
+        save(str(tmp_path / f"{name}.json"), NodeFacts.none("not read in time"))
+    assert main(["doctor", *files]) == 3
+    shown = capsys.readouterr().out
+    assert "not compared: no facts of either machine are known" in shown
+    assert "no difference" not in shown
 
 
 def test_two_machines_of_one_name_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,3 +80,13 @@ def test_who_was_seen_in_its_handler_was_ended_by_that_signal_whatever_its_exit_
         saved = RankStatus(rank=0, process_state=ProcessState.EXITED, exit_code=code, ended_s=AT, handling="SIGTERM")
         one = found(saved, lives(1, "SIGTERM"))
         assert (one.signal, one.ranks, one.is_for_the_job) == ("SIGTERM", (0,), True)
+
+
+def test_who_leaves_out_of_its_handler_got_it_though_python_has_taken_the_handlers_back() -> None:
+    first = RankStatus(rank=1, process_state=ProcessState.EXITED, exit_code=143, ended_s=AT, handling="SIGTERM")
+    leaves = RankStatus(rank=0, process_state=ProcessState.RUNNING, phase="ending", handling="SIGTERM")
+    assert found(first, leaves).is_for_the_job
+    gone = RankStatus(rank=0, process_state=ProcessState.ZOMBIE, handling="SIGTERM")
+    assert found(first, gone).is_for_the_job
+    other = RankStatus(rank=0, process_state=ProcessState.RUNNING, phase="ending", handling="SIGINT")
+    assert found(first, other).spared == (0,)

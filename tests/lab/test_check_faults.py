@@ -180,6 +180,7 @@ def test_filtered_data_ports_are_named_with_the_node_behind_the_firewall(lab2: L
     for seen in check(lab2, tmp_path, [DataPortsDropped(node=node)], extra=SHORT).values():
         assert_named(seen, 10, class_="START-PATH", nodes=[node], links=[[1 - node, node]])
         assert "nft insert rule" in seen.verdict["remedy"]
+        assert "NET001" not in seen.errors, "nothing comes after it: it is told once, as the verdict"
 
 
 def test_an_mtu_black_hole_is_named_with_the_size_that_passes(lab2: Lab, tmp_path: Path) -> None:

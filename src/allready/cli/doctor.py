@@ -324,9 +324,12 @@ def _differences(report: "Report", language: str) -> "Iterator[Block]":
     names = {node.node_rank: node.name for node in report.world.nodes}
     if len(set(names.values())) < len(names):  # containers and images often have the same
         names = {number: f"{name} ({number})" for number, name in names.items()}
-    different = [row for row in rows(report.facts) if not row.same and not row.own]
+    found = rows(report.facts)
+    different = [row for row in found if not row.same and not row.own]
     if not different:
-        yield Line((Piece(ui("doctor.same", language)),))
+        looked_at = [row for row in found if row.group != "launch"]  # that is what the caller says
+        is_known = any(not value.missing for row in looked_at for value in row.values.values())
+        yield Line((Piece(ui("doctor.same" if is_known else "doctor.nothing_known", language)),))
     for row in different:
         label = (
             f"{ui(f'report.group_{row.group}', language)}{ui('report.colon', language)}{row.label.text_in(language)}"

@@ -55,7 +55,8 @@ def stop_signal(statuses: Iterable[NodeStatus]) -> StopSignal | None:
     """The signal that ended the first rank that ended badly; None where something else did, or no rank ended so.
 
     A rank that handles, ignores or holds back the signal may have got it and work on, for as long as its handler does:
-    that it lives tells nothing.
+    that it lives tells nothing.  Nor does it of one that leaves out of its handler, though Python takes the handlers
+    back before torch ends.
     """
     known = [(status, rank, _ended_s(status, rank)) for status in statuses for rank in status.ranks]
     bad = [
@@ -73,7 +74,8 @@ def stop_signal(statuses: Iterable[NodeStatus]) -> StopSignal | None:
     spared: set[int] = set()
     unsure = False
     for status, rank, ended_s in known:
-        if rank.rank in reached or name in rank.outlives or (ended_s is not None and ended_s < first_s):
+        handles = name in rank.outlives or rank.handling == name
+        if rank.rank in reached or handles or (ended_s is not None and ended_s < first_s):
             continue
         if rank.is_gone:
             unsure = unsure or ended_s is None  # how it ended is not known yet

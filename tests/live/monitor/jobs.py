@@ -89,8 +89,8 @@ class Job:
             time.sleep(0.1)
         return self.judge.last
 
-    def until_fault(self, most_s: float = 40.0) -> Report:
-        """Until a fault is reported that will not change any more."""
+    def until_fault(self, most_s: float = 90.0) -> Report:
+        """Until a fault is reported that will not change any more; ranks start late on a busy machine."""
         report = self.drive(
             lambda r: r is not None and r.status is Status.FAULT and self.judge.is_settled, most_s=most_s
         )

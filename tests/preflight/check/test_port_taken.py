@@ -96,7 +96,7 @@ def some(table: Iterable[Holder], *by_default: Holder) -> list[Any]:
 def test_node_0_names_who_holds_its_port(job: Job, taken: Holder) -> None:
     with taken(job) as pid:
         node = job.start(0, *ROLL)
-        assert node.wait(10) == 1, node.all_words()
+        assert node.wait(60) == 1, node.all_words()
         verdict = node.report["verdict"]
         assert verdict["fault_class"] == CLASS[taken]
         assert verdict["culprits"]["nodes"] == [0]
@@ -110,7 +110,7 @@ def test_node_0_names_who_holds_its_port(job: Job, taken: Holder) -> None:
 def test_a_second_node_0_of_the_same_job_on_this_machine_is_a_rank_given_twice(job: Job) -> None:
     with taken_by_the_same_job(job) as pid:
         node = job.start(0, *ROLL, "--nnodes", "3")
-        assert node.wait(10) == 1, node.all_words()
+        assert node.wait(60) == 1, node.all_words()
         verdict = node.report["verdict"]
         assert (verdict["code"], verdict["fault_class"]) == ("JOB003", "ENV-MISMATCH")
         assert verdict["culprits"]["nodes"] == [0]
@@ -131,7 +131,7 @@ SEEN_BY_A_WORKER: dict[Holder, tuple[str, str]] = {
 def test_a_worker_says_what_it_met_at_the_master_port(job: Job, taken: Holder) -> None:
     with taken(job):
         node = job.start(1, *ROLL, "--wait", "6")
-        assert node.wait(10) == 1, node.all_words()
+        assert node.wait(60) == 1, node.all_words()
         verdict = node.report["verdict"]
         fault_class, words = SEEN_BY_A_WORKER[taken]
         assert verdict["fault_class"] == fault_class
@@ -146,7 +146,7 @@ def test_the_port_is_taken_as_soon_as_its_holder_ends(job: Job) -> None:
         nodes = job.start_all(*ROLL)
         nodes[0].until_said("is in use")
     for node in nodes:
-        assert node.wait(10) == 0, node.all_words()
+        assert node.wait(60) == 0, node.all_words()
 
 
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]

@@ -1,4 +1,6 @@
+from allready.judging.loading import load
 from allready.model import Confidence, FactMissing
+from allready.model.fill import UNKNOWN, chosen
 from tests.fleets import check, fleet
 from tests.rules.port.fleets import worker_alone
 
@@ -12,7 +14,8 @@ def test_says_which_service_answered() -> None:
 
 def test_a_service_without_words_is_said_as_such() -> None:
     [hit] = check("PRT006", worker_alone("wrong_service", service="silent", detail="silent")).hits
-    assert hit.values["banner"] == "-"
+    assert hit.values["banner"] == UNKNOWN
+    assert chosen(load()["PRT006"].message, {k: str(v) for k, v in hit.values.items()}).endswith(" instead of node 0")
     assert hit.confidence is Confidence.LIKELY, "it may be node 0, stopped: the kernel accepts for it"
 
 

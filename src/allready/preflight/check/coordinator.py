@@ -45,8 +45,9 @@ class Coordinator:
                 )
             )
             await roll.gather_facts()
-            report = roll.judge(waiting=True)  # never "healthy" before the last stage
+            report = roll.judge(waiting=True, publish=False)  # never "healthy" before the last stage
             if not self._is_blocked(report):
+                context.publish(report)
                 await self._run_stages(report, local)
             report = roll.judge(waiting=False)
             await roll.send_result(report)
@@ -78,14 +79,16 @@ class Coordinator:
                 job_id=launch.job_id,
             )
             roll.reach = await _unless_ended(reach.conduct(roll.hub, wanted, self._context.narrator), local)
-            report = roll.judge(waiting=True)
-            if report.verdict is not None:  # what comes now takes a while
-                await roll.send_interim(report)
+            report = roll.judge(waiting=True, publish=False)
         elif launch.num_nodes > 1:
             roll.why_not["reach"] = reason(UncheckedKind.NOT_ASKED)
         if "collectives" not in request.stages:
             roll.why_not["collectives"] = reason(UncheckedKind.NOT_ASKED)
         elif not self._is_blocked(report):
+            if roll.reach is not None:  # what comes now takes a while
+                self._context.publish(report)
+                if report.verdict is not None:
+                    await roll.send_interim(report)
             await self._run_collectives(report, local)
 
     async def _run_collectives(self, report: Report, local: asyncio.Task[Any]) -> None:

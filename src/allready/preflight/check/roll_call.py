@@ -263,7 +263,8 @@ class RollCaller:
             inapplicable=frozenset({"roll", "reach"} if alone else ()),
         )
 
-    def judge(self, *, waiting: bool) -> model.Report:
+    def judge(self, *, waiting: bool, publish: bool = True) -> model.Report:
+        """What is known now; `publish`: this node shows it, and writes it."""
         request = self._context.request
         asked = {*request.stages, *request.collective_stages}
         unchecked = {k: v for k, v in self.why_not.items() if k in asked}
@@ -272,7 +273,8 @@ class RollCaller:
         report = self._context.report_series.judge(
             self.fleet(), waiting=waiting, visible_since=self.visible_since, unchecked_stages=unchecked
         )
-        self._context.publish(report)
+        if publish:
+            self._context.publish(report)
         return report
 
     async def send_result(self, report: model.Report) -> None:

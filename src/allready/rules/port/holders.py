@@ -27,7 +27,7 @@ from allready.model import (
     UsageFacts,
     World,
 )
-from allready.model.fill import words_of
+from allready.model.fill import UNKNOWN, words_of
 
 STORES = frozenset({"torch-store", "allready"})
 """Services that belong to a distributed job: another job's when node 0 finds one on its own port."""
@@ -288,7 +288,7 @@ _SILENT = "silent"
     fault_class=FaultClass.START_PATH,
     layer=Layer.PORT,
     title="Another service answers on the master port",
-    message="a {service} service at {address} answers node {nodes} instead of node 0: {banner}",
+    message="a {service} service at {address} answers node {nodes} instead of node 0[[: {banner}]]",
     remedy=(
         RemedyStep(explanation="give a --master-port that is free on node 0", where="every node"),
         RemedyStep(explanation="or end what listens there", where="node 0", command="sudo ss -ltnp 'sport = :{port}'"),
@@ -313,7 +313,7 @@ def wrong_service(contact: PerNode[MasterContactFacts], world: World) -> Iterato
             (
                 master_endpoint(facts),
                 facts.service or "unknown",
-                (facts.detail[:80] if facts.detail != facts.service else "") or "-",
+                facts.detail[:80] if facts.detail != facts.service else "",
                 facts.master_port,
             ),
             node,
@@ -328,10 +328,10 @@ def wrong_service(contact: PerNode[MasterContactFacts], world: World) -> Iterato
                 "address": address,
                 "service": service,
                 "nodes": world.labels(nodes),
-                "banner": banner,
+                "banner": banner or UNKNOWN,
                 "port": port,
             },
             # The kernel accepts for a process that is stopped or gets no CPU, too: node 0's own, for one.
             confidence=Confidence.LIKELY if service == _SILENT else Confidence.CERTAIN,
-            evidence=seen("attempts to reach node 0", dict.fromkeys(nodes, f"{address}: {service} {banner}")),
+            evidence=seen("attempts to reach node 0", dict.fromkeys(nodes, f"{address}: {service} {banner}".rstrip())),
         )
