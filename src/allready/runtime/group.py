@@ -19,10 +19,11 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from allready.errors import UsageError
+from allready.messaging.job_store import JobStore, Requests, connected, innermost, own
 from allready.model import OVER
+from allready.proc.own_sockets import Sockets, ends, sockets
 from allready.runtime import meshes, nccl
-from allready.runtime.connections import Ended, Sockets, ends, sockets
-from allready.runtime.job_store import JobStore, Requests, connected, innermost, own
+from allready.runtime.connections import Ended
 from allready.runtime.making import Leavable
 from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import Begun

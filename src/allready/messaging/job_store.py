@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from allready.runtime.connections import Sockets, ends, sockets, tap
+from allready.proc.own_sockets import Sockets, ends, sockets, tap
 
 ANSWER_S = 5.0
 """A request takes less than a millisecond, with thousands of ranks and a busy machine a second."""
@@ -172,7 +172,7 @@ def _ended_after(limit_s: float, found: Callable[[], Sockets], told: Callable[[]
             told()
             _end(found())
 
-    thread = threading.Thread(target=watch, name="allready-runtime-store", daemon=True)
+    thread = threading.Thread(target=watch, name="allready-store", daemon=True)
     thread.start()
     try:
         yield
