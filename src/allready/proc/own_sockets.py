@@ -1,4 +1,4 @@
-"""The sockets of this process, told from later ones of the same number, and duplicates of them."""
+"""The sockets of this process, duplicates of them, and what tells one from a later one of the same number."""
 
 import contextlib
 import errno
