@@ -9,6 +9,7 @@ stop   SIGSTOP of one rank; from the deadline on (`--deadline`)
 hang   the same without any deadline, under `allready run`: from the stop on
 sleep  a rank that sleeps in code of its own, without any deadline, under `allready run`: from then on
 loop   a rank in a loop of Python's that never ends, likewise
+calls  the same, and the loop calls functions of Python that compute
 rejoin the rank that was stopped wakes; from there until all ranks train again (measured in the jobs of `stop`)
 
 Prints a JSON object for each kind.  With `--device cuda` all ranks share one GPU, over NCCL.
@@ -32,13 +33,24 @@ from typing import Any
 RANKS = 4
 WAIT_S = 60.0
 SETTLE_S = 0.2
-UNDER_RUN = {"hang", "sleep", "loop"}
+UNDER_RUN = {"hang", "sleep", "loop", "calls"}
 """Kinds without any deadline."""
 
 
 def _go_round() -> None:
     while True:
         pass
+
+
+def _next(number: int, step: int = 1) -> int:
+    following = number + step
+    return following if following < 1000 else 0
+
+
+def _go_round_and_call() -> None:
+    number = 0
+    while True:
+        number = _next(_next(number), 3)
 
 
 class Rank:
@@ -49,10 +61,13 @@ class Rank:
         self.number = int(os.environ["RANK"])
         self._end = folder / "end"
         self._file = (folder / f"rank{self.number}").open("a", buffering=1)
-        self._is_to_raise = self._sleeps = self._is_to_loop = False
+        self._is_to_raise = self._sleeps = False
+        self._loop: Callable[[], None] | None = None
         signal.signal(signal.SIGUSR1, self._note)
         signal.signal(signal.SIGUSR2, self._turn)
-        signal.signal(signal.SIGRTMIN, self._turn_loop)
+        self._loops = {signal.SIGRTMIN: _go_round, signal.SIGRTMIN + 1: _go_round_and_call}
+        for number in self._loops:
+            signal.signal(number, self._turn_loop)
 
     def say(self, event: str, **values: Any) -> None:
         self._file.write(json.dumps({"event": event, "at_s": time.monotonic(), **values}) + "\n")
@@ -63,17 +78,17 @@ class Rank:
     def _turn(self, *_: object) -> None:
         self._sleeps = not self._sleeps
 
-    def _turn_loop(self, *_: object) -> None:
-        self._is_to_loop = True
+    def _turn_loop(self, number: int, *_: object) -> None:
+        self._loop = self._loops[number]
 
     def _perhaps_loop(self) -> None:
         """A loop that only Ctrl+C ends: a handler of another signal might do that as well, and nothing is claimed."""
-        if not self._is_to_loop:
+        loop, self._loop = self._loop, None
+        if loop is None:
             return
-        self._is_to_loop = False
-        before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN)}
+        before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGUSR1, signal.SIGUSR2, *self._loops)}
         try:
-            _go_round()
+            loop()
         except KeyboardInterrupt:
             pass
         finally:
@@ -241,7 +256,11 @@ def play(job: Job, kind: str, victim: int) -> dict[str, float]:
         job.start(victim, again=True)
         job.good_s(everyone, end_s, RANKS)
         return {kind: end_s - begin_s}
-    turns = {"sleep": (signal.SIGUSR2, signal.SIGUSR2), "loop": (signal.SIGRTMIN, signal.SIGINT)}
+    turns = {
+        "sleep": (signal.SIGUSR2, signal.SIGUSR2),
+        "loop": (signal.SIGRTMIN, signal.SIGINT),
+        "calls": (signal.SIGRTMIN + 1, signal.SIGINT),
+    }
     halt, wake = turns.get(kind, (signal.SIGSTOP, signal.SIGCONT))
     stopped_s = begin_s = job.signal(victim, halt)
     end_s = job.good_s(others, stopped_s, RANKS - 1)
@@ -260,7 +279,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--deadline", type=float, default=1.0, help="of each step, in seconds")
-    parser.add_argument("--kinds", nargs="*", default=["raise", "kill", "stop", "hang", "sleep", "loop"])
+    parser.add_argument("--kinds", nargs="*", default=["raise", "kill", "stop", "hang", "sleep", "loop", "calls"])
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.folder is not None:

@@ -44,7 +44,7 @@ MAY_IMPORT = {
         "model", "redaction", "errors", "text", "signatures", "rules", "judging", "facts", "evidence", "report",
         "proc", "messaging",
     },
-    "messaging": {"model", "errors", "text", "json_bounds"},
+    "messaging": {"model", "errors", "text", "json_bounds", "proc"},
     "preflight": {
         "model", "units", "errors", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "launch",
         "live", "proc",
@@ -82,7 +82,7 @@ MAY_IMPORT = {
 LATE = {"launch.elastic_agent"}
 """Modules that import torch at their top, and are themselves imported inside functions only."""
 FRAMEWORKS = {"torch", "jax", "jaxlib"}
-FRAMEWORK_PARTS = {"preflight", "live", "launch", "runtime", "jax"}
+FRAMEWORK_PARTS = {"preflight", "live", "launch", "messaging", "runtime", "jax"}
 HEAVY = ("torch", "jax", "rich", "jinja2", "pyroute2", "pynvml", "psutil")
 """What must not be loaded by importing our modules; each takes a good part of the 0.2 s that `--help` has."""
 
@@ -301,7 +301,6 @@ NOT_BY_PROC = {
     "live.beacon.thread": "its own threads' folders, whether they are there",
     "live.node.kernel": "one link of its own",
     "evidence.inputs.workers": "its own threads, counted",
-    "runtime.connections": "its own sockets",
 }
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -183,7 +184,7 @@ def test_ranks_are_not_continued_while_others_may_work(
     agent = agents.ElasticAgent.__new__(agents.ElasticAgent)
     agent._result = SimpleNamespace(pids={0: 70, 1: 71, 2: 72})
     agent._plan = SimpleNamespace(num_nodes=1 if there is None else 2, node_rank=0)
-    agent._over_s, agent._told, agent._store = None, "", Words(there or {})
+    agent._over_s, agent._told, agent._store, agent._job = None, "", Words(there or {}), None
     agent._ours = SimpleNamespace(wake_up=found.extend)
     state = ProcessState.STOPPED
     monkeypatch.setattr(agents.ElasticAgent, "_has_ended_by_the_library", lambda _: True)
@@ -262,6 +263,39 @@ def test_stop_ends_ranks_within_the_grace(tmp_path: Path) -> None:
     assert begun.s < 15.0
     assert result.is_stopped
     assert not has_succeeded(result)
+
+
+def test_a_store_whose_agent_is_stopped_holds_no_other_agent_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch waits for it without limit: also for whether all ranks have ended, and while the nodes meet."""
+    from torch.distributed import TCPStore
+
+    agents = importlib.import_module("allready.launch.elastic_agent")
+    monkeypatch.setattr(agents.ElasticAgent._answered, "__defaults__", (0.3,))
+    port = free_port()
+    pid = os.fork()
+    if not pid:
+        kept = TCPStore("127.0.0.1", port, 2, is_master=True, wait_for_workers=False)
+        while kept:
+            time.sleep(60)
+    try:
+        until(lambda: not is_free(port), 60.0, what=lambda: "the store listens")
+        agent = agents.ElasticAgent.__new__(agents.ElasticAgent)
+        agent._plan = SimpleNamespace(
+            num_nodes=2, node_rank=1, master_addr="127.0.0.1", store_port=port, join_timeout_s=60.0, attempt=0
+        )
+        agent._handler, agent._job, agent._told = SimpleNamespace(_store=None), None, ""
+        agent._result, agent._stop = AttemptResult(), threading.Event()
+        agent._open_store()
+        agent._store = agent._handler._store
+        assert not agent._has_ended_by_the_library()
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(TimeoutError, match=r"did not answer within 0\.3 s"):
+            agent._await_nodes(agent._store, "here", 60.0, is_needed=True)
+        assert not agent._has_ended_by_the_library()
+        assert not agent._is_all_still(True, has_ended=True)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def test_stop_ends_the_wait_for_a_node_that_never_comes(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ WAIT_S = 3.0
 LONG_S = 8.0
 """The deadline of training, and of all that plain torch does."""
 FAULTS = ("skip", "raise", "stop", "die")
+LIMIT_S = 180.0
+"""Of a job whose ranks all end: with forty programs on two CPUs a good one takes longer than a minute."""
 TITLES = {
     "skip": "rank skips the evaluation",
     "raise": "rank raises in evaluation",
@@ -384,7 +386,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     for line in sys.stdin:
-        found = run_job(json.loads(line), 60.0)
+        found = run_job(json.loads(line), LIMIT_S)
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 

@@ -25,7 +25,7 @@ def be_late() -> None:
     time.sleep(LIMIT_S + 1.0)
 
 
-def come_half() -> None:
+def come_half(**how: Any) -> None:
     """The others know where this rank listens, and wait for its connection."""
     import torch.distributed as dist
 
@@ -44,18 +44,34 @@ def come_half() -> None:
     backend, store = groups[dist.group.WORLD]
     groups[dist.group.WORLD] = backend, Half(store)
     try:
-        make()
+        make(**how)
     finally:
         groups[dist.group.WORLD] = backend, store
 
 
-def make() -> Any:
+def be_late_to_tell() -> None:
+    """The others have made their groups and wait to learn this rank's ports."""
+    from allready.runtime import group
+
+    tell = group._exchange
+
+    def late(*args: Any) -> Any:
+        group._exchange = tell
+        be_late()
+        return tell(*args)
+
+    group._exchange = late  # type: ignore[assignment]
+
+
+def make(**how: Any) -> Any:
     import torch.distributed as dist
 
-    return dist.new_group(list(range(SIZE)))
+    return dist.new_group(list(range(SIZE)), **how)
 
 
-def not_made(name: str, *, before: Any = int, inside: Any = int, outside: Any = None, is_after: bool = False) -> None:
+def not_made(
+    name: str, *, before: Any = int, inside: Any = int, outside: Any = None, is_after: bool = False, **how: Any
+) -> None:
     """Rank 1 does something else where the others wait for it in torch, or before; or without `subgroups`."""
     import allready
 
@@ -63,7 +79,7 @@ def not_made(name: str, *, before: Any = int, inside: Any = int, outside: Any = 
     try:
         if ME == 1:
             before()
-        is_late = be_late in {inside, outside}
+        is_late = bool({be_late, be_late_to_tell} & {inside, outside})
         with (
             allready.phase("making", LIMIT_S if is_late else 60),
             allready.subgroups() if outside is None else contextlib.nullcontext(),
@@ -71,9 +87,9 @@ def not_made(name: str, *, before: Any = int, inside: Any = int, outside: Any = 
             if is_after:
                 make()
             if ME == 1:
-                (outside or inside)()
+                (outside or inside)(**how)
             if not is_after:
-                make()
+                make(**how)
     except (ValueError, RuntimeError, allready.CollectiveFailed) as error:
         took_s = time.monotonic() - begin_s
         recovery = allready.recover(error)
@@ -107,10 +123,13 @@ def main() -> None:
         return
     not_made("inside", inside=fail)
     not_made("before", before=fail)
-    if backend == "gloo":  # of others torch has no such wait, or it is of NCCL
+    if "gloo" in backend:  # of others torch has no such wait, or it is of NCCL
         not_made("half", inside=come_half)
+    if backend == "gloo":
+        not_made("half_of_parts", inside=come_half, backend="cpu:gloo")
     not_made("late", inside=be_late)
     not_made("after", inside=be_late, is_after=True)
+    not_made("telling", inside=be_late_to_tell, is_after=True)
     not_made("outside", outside=be_late)
     with allready.subgroups():
         group = make()

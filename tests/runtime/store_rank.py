@@ -34,7 +34,7 @@ def main() -> None:
     import torch.distributed as dist
 
     import allready
-    from allready.runtime import job_store
+    from allready.messaging import job_store
 
     long = timedelta(seconds=100)
     store = dist.TCPStore(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from allready.runtime.connections import Ended, ends, sockets
+from allready.proc.own_sockets import ends, sockets
+from allready.runtime.connections import Ended
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -398,7 +398,7 @@ def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdic
         job.wait([0, 1, 2])
         for rank in range(3):
             assert job.last(rank, "made")["total"] == 3.0
-            for name in ("inside", "before", "half"):
+            for name in ("inside", "before", "half", "half_of_parts"):
                 found = job.last(rank, name)
                 assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])
             # Rank 1 may raise before another one waits for its connection, which then gets that failure at once.
@@ -407,6 +407,8 @@ def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdic
             for name in ("late", "after", "outside"):
                 late = job.last(rank, name)
                 assert (late["code"], late["culprits"], late["members"]) == ("RTM005", [1], [0, 1, 2])
+            # All have come to the last barrier, and live: who let the others wait is not known.
+            assert (job.last(rank, "telling")["code"], job.last(rank, "telling")["members"]) == (None, [0, 1, 2])
 
 
 def test_ranks_that_do_not_come_to_the_start_are_named_by_all_that_do(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from allready.live.beacon import names
-from allready.runtime import group, job_store, last_failure, meeting, recovery
-from allready.runtime.connections import sockets
+from allready.messaging import job_store
+from allready.messaging.job_store import JobStore
+from allready.proc.own_sockets import sockets
+from allready.runtime import group, last_failure, meeting, recovery
 from allready.runtime.failures import RecoveryRefused
-from allready.runtime.job_store import JobStore
 from tests.cases import cases
 from tests.ports import free_port
 
@@ -239,7 +240,7 @@ def test_a_request_that_is_not_answered_ends_and_the_store_counts_as_lost() -> N
         with pytest.raises(TimeoutError, match=r"did not answer within 0\.05 s: stopped, or cut off"), job.within(0.05):
             ask()
         assert job.is_lost
-    assert not [t for t in threading.enumerate() if t.name == "allready-runtime-store"]
+    assert not [t for t in threading.enumerate() if t.name == "allready-store"]
 
 
 @pytest.mark.usefixtures("table")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from allready.messaging.job_store import JobStore
 from allready.runtime import meshes
 from allready.runtime.group import WorldGroup
-from allready.runtime.job_store import JobStore
 
 pytestmark = [pytest.mark.torch, pytest.mark.newest]
 

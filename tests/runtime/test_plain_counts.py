@@ -1,5 +1,7 @@
 """What a process can say of plain collectives: torch's counts, and whether a thread is inside of one."""
 
+import gc
+import sys
 import threading
 import types
 from collections.abc import Iterator
@@ -8,7 +10,7 @@ import pytest
 
 from allready.model import MAKINGS
 from allready.runtime.messages import BegunHere, Plain
-from allready.runtime.plain import Begun, is_inside
+from allready.runtime.plain import Begun, _stacks, is_inside, stack_of
 from tests.clock import Deadline
 
 
@@ -108,3 +110,36 @@ def test_who_was_inside_when_looked_at_last_counts_once_more(monkeypatch: pytest
     begun, seen = Begun(), iter([True, False, False])
     monkeypatch.setattr("allready.runtime.plain.is_inside", lambda: next(seen))
     assert [begun.sample(t).is_inside for t in (1.0, 2.0, 3.0)] == [True, True, False]
+
+
+def test_no_search_for_cycles_begins_while_frames_of_other_threads_are_read() -> None:
+    """Python 3.11: a finalizer would let those threads run, and their frames would be gone."""
+    seen: list[bool] = []
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        names = {frame.f_code.co_name for frame in stack_of(sys._getframe())}
+        seen.append(phase == "start" and {"_stacks", "stack_of"} <= names)
+
+    def wait(depth: int) -> None:
+        if depth:
+            wait(depth - 1)
+        else:
+            over.wait(60)
+
+    over = threading.Event()
+    thread = threading.Thread(target=wait, args=(50,))
+    thread.start()
+    before = gc.get_threshold()
+    gc.callbacks.append(note)
+    try:
+        gc.set_threshold(1, 1, 1)
+        found = max(map(len, _stacks()))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(note)
+        over.set()
+        thread.join(20)
+    assert found > 50
+    assert gc.isenabled()
+    assert seen
+    assert not any(seen)

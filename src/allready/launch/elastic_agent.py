@@ -39,6 +39,7 @@ from allready.launch.plan import (
     workers_of,
 )
 from allready.launch.workers import STOP_POLL_S, Worker, WorkerGroup
+from allready.messaging.job_store import ANSWER_S, JobStore, connected
 from allready.model import OVER, REJOIN, ProcessEnd
 from allready.model.process import ProcessState, signal_number
 from allready.proc.process import read_stat
@@ -80,12 +81,14 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         self._restarted: set[int] = set()
         self._over_s: float | None = None
         self._told = ""
+        self._job: JobStore | None = None
+        """The nodes' store, unless torch's handler has one of another kind."""
         self._handler: Any = registry.get_rendezvous_handler(_rendezvous_of(plan))
         super().__init__(_spec_of(plan, self._handler), exit_barrier_timeout=plan.exit_barrier_timeout_s)
 
     def release(self) -> None:
         """Close the store: its port is free afterwards."""
-        self._store = None
+        self._store = self._job = None
         self._worker_group.store = None
         self._worker_group.spec.rdzv_handler = None
         self._handler._store = None  # noqa: SLF001 - it has no other way to close it
@@ -100,7 +103,8 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
     def _assign_worker_ranks(self, store: Any, *arguments: Any, **more: Any) -> Any:
         plan = self._plan
         self._await_nodes(store, "here", plan.join_timeout_s, is_needed=True)
-        workers = super()._assign_worker_ranks(store, *arguments, **more)
+        with self._answered(plan.join_timeout_s + _STORE_SLACK_S):
+            workers = super()._assign_worker_ranks(store, *arguments, **more)
         given = [worker.global_rank for worker in workers]
         wanted = list(range(plan.first_rank, plan.first_rank + plan.nproc_per_node))
         if given != wanted or workers[0].world_size != plan.size:
@@ -211,12 +215,13 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         if plan.num_nodes == 1:
             return word == _STILL[True]
         try:
-            if word != self._told:
-                store.set(f"allready/still/{plan.node_rank}", word)
-                self._told = word
-            others = (_word_of(store, place) for place in range(plan.num_nodes) if place != plan.node_rank)
-            words = [word, *others] if word else [word]
-        except RuntimeError:  # the store's node is gone
+            with self._answered():
+                if word != self._told:
+                    store.set(f"allready/still/{plan.node_rank}", word)
+                    self._told = word
+                others = (_word_of(store, place) for place in range(plan.num_nodes) if place != plan.node_rank)
+                words = [word, *others] if word else [word]
+        except (RuntimeError, TimeoutError):  # the store's node is gone, or its agent is stopped
             return False
         return "" not in words and _STILL[True] in words
 
@@ -224,8 +229,9 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         store = getattr(self._handler, "_store", None)
         keys = [OVER, f"/worker/attempt_{self._plan.attempt}/{OVER}"]  # the second one before torch 2.7
         try:
-            return store is not None and any(store.check([key]) for key in keys)
-        except RuntimeError:  # its node is gone
+            with self._answered():
+                return store is not None and any(store.check([key]) for key in keys)
+        except (RuntimeError, TimeoutError):  # its node is gone, or its agent is stopped
             return False
 
     def _still_ended(self, ends: Mapping[int, ProcessEnd]) -> Mapping[int, ProcessEnd]:
@@ -252,15 +258,25 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             return
         if plan.node_rank != 0:
             self._await_listener(plan.master_addr, plan.store_port)
-        self._handler._store = TCPStore(  # noqa: SLF001
-            plan.master_addr,
-            plan.store_port,
-            plan.num_nodes,
-            plan.node_rank == 0,
-            timedelta(seconds=max(1.0, plan.join_timeout_s + _STORE_SLACK_S)),
-            wait_for_workers=False,
-            multi_tenant=True,
-        )
+        limit_s = max(1.0, plan.join_timeout_s + _STORE_SLACK_S)
+
+        def open_or_connect() -> TCPStore:
+            return TCPStore(
+                plan.master_addr,
+                plan.store_port,
+                plan.num_nodes,
+                plan.node_rank == 0,
+                timedelta(seconds=limit_s),
+                wait_for_workers=False,
+                multi_tenant=True,
+            )
+
+        self._job = connected(open_or_connect, plan.store_port, limit_s)
+        self._handler._store = self._job.store  # noqa: SLF001
+
+    def _answered(self, limit_s: float = ANSWER_S) -> contextlib.AbstractContextManager[None]:
+        """Around requests to the store, of which torch ends none while the agent that has it is stopped."""
+        return contextlib.nullcontext() if self._job is None else self._job.within(limit_s)
 
     def _await_listener(self, address: str, port: int) -> None:
         """Until the store's node listens; TimeoutError where it does not in time."""
@@ -282,16 +298,21 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         """Set this node's key `word`, and wait until every node has (`of_all`); TimeoutError where some have not,
         RuntimeError without a store."""
         keys = [f"allready/{word}/{place}" for place in range(self._plan.num_nodes)]
-        store.set(keys[self._plan.node_rank], "1")
+        with self._answered():
+            store.set(keys[self._plan.node_rank], "1")
         if not of_all:
             return
         deadline = time.monotonic() + timeout_s
         missing = keys
-        while missing := [key for key in missing if not store.check([key])]:
+        while missing := self._not_set(store, missing):
             self._pause(is_needed=is_needed)
             if time.monotonic() > deadline:
                 nodes = ", ".join(key.rpartition("/")[2] for key in missing)
                 raise TimeoutError(f"node {nodes} did not come to the store within {timeout_s:g} s")
+
+    def _not_set(self, store: Any, keys: Sequence[str]) -> list[str]:
+        with self._answered():
+            return [key for key in keys if not store.check([key])]
 
     def _pause(self, *, is_needed: bool) -> None:
         if self._stop.wait(_POLL_S):

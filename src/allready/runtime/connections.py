@@ -9,19 +9,17 @@ those on which it receives, which lets the others come to rest.
 """
 
 import contextlib
-import errno
 import fcntl
-import os
 import socket
-import stat
 import struct
 import termios
 import threading
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from msgspec import Struct
+
+from allready.proc.own_sockets import Sockets, identity_of, tap
 
 MAX_KEPT = 256
 """Connections; of more the oldest are closed."""
@@ -33,9 +31,6 @@ BUSY_S = 0.25
 _POLL_S = 0.001
 _LAST_SENT_AT = 44
 """`tcpi_last_data_sent` in the kernel's `tcp_info`."""
-
-Sockets = dict[int, tuple[int, int]]
-"""By descriptor, each with what tells it from a later one of the same number."""
 
 
 class _Kept(Struct, eq=False):
@@ -64,7 +59,7 @@ class Ended:
         """End these, soon.  What is kept already is left alone."""
         ranks, until_s = frozenset(members), time.monotonic() + BUSY_S
         with self._lock:
-            known = {_identity(one.connection.fileno()) for one in self._kept}
+            known = {identity_of(one.connection.fileno()) for one in self._kept}
             for fd, identity in found.items():
                 if identity in known:
                     continue
@@ -106,56 +101,6 @@ class Ended:
                     self._has_thread = False
                     return
             time.sleep(_POLL_S)
-
-
-def sockets() -> Sockets:
-    """This process's."""
-    found = {}
-    for place in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            identity = _identity(int(place.name))
-            if identity is not None:
-                found[int(place.name)] = identity
-    return found
-
-
-def ends(fd: int) -> tuple[int, int]:
-    """The ports of a TCP socket, here and there; 0 where there is none."""
-    local = other = 0
-    with contextlib.suppress(OSError), _duplicate(fd) as copy:
-        if copy.family in {socket.AF_INET, socket.AF_INET6} and copy.type == socket.SOCK_STREAM:
-            local = copy.getsockname()[1]
-            with contextlib.suppress(OSError):
-                other = copy.getpeername()[1]
-    return local, other
-
-
-def tap(fd: int, identity: tuple[int, int]) -> socket.socket:
-    """A duplicate of this connection.
-
-    Raises:
-        OSError: it is closed.
-    """
-    copy = _duplicate(fd)
-    if _identity(copy.fileno()) == identity:
-        return copy
-    copy.close()
-    raise OSError(errno.EBADF, "the connection is closed")
-
-
-def _duplicate(fd: int) -> socket.socket:
-    """Raises OSError for what is no socket, or no longer there."""
-    copy = os.dup(fd)
-    try:
-        return socket.socket(fileno=copy)
-    except OSError:
-        os.close(copy)
-        raise
-
-
-def _identity(fd: int) -> tuple[int, int] | None:
-    status = os.fstat(fd)
-    return (status.st_dev, status.st_ino) if stat.S_ISSOCK(status.st_mode) else None
 
 
 def _is_at_rest(connection: socket.socket) -> bool:

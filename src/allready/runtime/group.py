@@ -19,10 +19,11 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from allready.errors import UsageError
+from allready.messaging.job_store import JobStore, Requests, connected, innermost, own
 from allready.model import OVER
+from allready.proc.own_sockets import Sockets, ends, sockets
 from allready.runtime import meshes, nccl
-from allready.runtime.connections import Ended, Sockets, ends, sockets
-from allready.runtime.job_store import JobStore, Requests, connected, innermost, own
+from allready.runtime.connections import Ended
 from allready.runtime.making import Leavable
 from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import Begun
@@ -297,7 +298,7 @@ class WorldGroup:
         if "cuda" in self.devices:
             self._connect(is_over)
         if "cpu" in self.devices:
-            self._remember(store, place, size, before, is_over)
+            self._remember(store, place, size, before, is_over, FORM.total_seconds())
         self.begun.reset()
         self.direct = _direct(self.devices, self.gpu(), size)
         self._is_doubtful = False
@@ -342,12 +343,15 @@ class WorldGroup:
             if work is not None:
                 work.wait()
 
-    def _remember(self, store: Requests, place: int, size: int, before: Sockets, is_over: Callable[[], bool]) -> None:
+    def _remember(
+        self, store: Requests, place: int, size: int, before: Sockets, is_over: Callable[[], bool], limit_s: float
+    ) -> None:
         """Which sockets are the group's: new ones between a port that Gloo listens on here and one of another rank."""
         new = {fd: identity for fd, identity in sockets().items() if before.get(fd) != identity}
         ports = {fd: ends(fd) for fd in new}
         self._own_ports |= {local for local, other in ports.values() if local and not other}
-        answers = _exchange(store, "ports", ",".join(map(str, sorted(self._own_ports))), place, size, is_over)
+        own = ",".join(map(str, sorted(self._own_ports)))
+        answers = _exchange(store, "ports", own, place, size, is_over, limit_s)
         others = {int(port) for text in answers for port in text.split(",") if port}
         with self._lock:
             self._sockets |= {
@@ -380,8 +384,11 @@ class WorldGroup:
         return {fd: identity for fd, identity in sockets().items() if before.get(fd) != identity and ends(fd)[1]}
 
     @contextlib.contextmanager
-    def making(self, is_over: Callable[[], bool]) -> Iterator[None]:
-        """Around the making of subgroups, by torch, on all ranks: what fails then ends them too."""
+    def making(self, is_over: Callable[[], bool], limit_s: Callable[[], float]) -> Iterator[None]:
+        """Around the making of subgroups, by torch, on all ranks: what fails then ends them too.
+
+        `limit_s`: how long this rank waits for the others once it has made its own; asked then.
+        """
         import torch.distributed as dist
 
         groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
@@ -398,8 +405,12 @@ class WorldGroup:
             if self._communicator is not None:
                 self._communicator.connect(FORM.total_seconds(), is_over, nccl.of_nccl(made))
             if "cpu" in self.devices:
-                store = self._job.under(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}")
-                self._remember(store, self._members.index(self._rank), len(self._members), before, is_over)
+                longest_s = min(FORM.total_seconds(), limit_s())
+                store = self._job.under(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", longest_s)
+                place, size = self._members.index(self._rank), len(self._members)
+                self._remember(store, place, size, before, is_over, longest_s)
+            if is_over():  # this rank was late, or another one did not come
+                raise TimeoutError("a failure came while groups were made")
         finally:
             with self._lock:
                 self._sockets_before = None
@@ -505,19 +516,35 @@ class _Asked(Protocol):
     def has_extended_api(self) -> bool: ...
 
 
-def _exchange(store: _Asked, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:
+def _exchange(
+    store: _Asked,
+    name: str,
+    own: str,
+    place: int,
+    size: int,
+    is_over: Callable[[], bool],
+    limit_s: float = FORM.total_seconds(),
+) -> list[str]:
     """What every member says under this name.
 
     Raises:
         TimeoutError: see `_meet`.
     """
-    keys = _meet(store, name, own, place, size, is_over)
+    keys = _meet(store, name, own, place, size, is_over, limit_s)
     # All in one request where the store can.
     said = store.multi_get(keys) if store.has_extended_api() else [store.get(key) for key in keys]
     return ["" if text == b"-" else text.decode() for text in said]
 
 
-def _meet(store: _Asked, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:
+def _meet(
+    store: _Asked,
+    name: str,
+    own: str,
+    place: int,
+    size: int,
+    is_over: Callable[[], bool],
+    limit_s: float = FORM.total_seconds(),
+) -> list[str]:
     """Wait until every member has said something under this name; gives the keys of what they said.
 
     Raises:
@@ -525,7 +552,7 @@ def _meet(store: _Asked, name: str, own: str, place: int, size: int, is_over: Ca
     """
     store.set(f"{name}/{place}", own or "-")
     keys = [f"{name}/{n}" for n in range(size)]
-    until_s = time.monotonic() + FORM.total_seconds()
+    until_s = time.monotonic() + limit_s
     with contextlib.suppress(RuntimeError):  # not all in time, as nearly never; then this is tried again below
         store.wait(keys, timedelta(seconds=_FIRST_S))
     longest_s = min(_MAX_POLL_S, max(_POLL_S, size * _POLL_S_PER_RANK))

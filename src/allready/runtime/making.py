@@ -9,11 +9,12 @@ leaves that thread behind once the epoch is over.
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _HELPER = "_new_process_group_helper"
 """Function of torch's through which every group is made."""
+_GLOO = "gloo"
 _NEEDED = {"group_rank", "global_ranks_in_group", "backend"}
 _POLL_S = 0.02
 _LEAVE_S = 0.5
@@ -60,12 +61,41 @@ def _leavable(helper: Callable[..., Any], is_over: Callable[[], bool]) -> Callab
     @functools.wraps(helper)
     def make(*args: Any, **more: Any) -> Any:
         given = signature.bind(*args, **more).arguments
-        # Others are made on the GPU that the calling thread has chosen; no ranks: the default group.
-        if str(given["backend"]) != "gloo" or not given["global_ranks_in_group"] or given["group_rank"] is None:
+        devices = _by_device(given["backend"])
+        # Gloo alone waits here; no ranks: the default group.
+        if _GLOO not in devices.values() or not given["global_ranks_in_group"] or given["group_rank"] is None:
             return helper(*args, **more)
-        return _Making(lambda: helper(*args, **more)).outcome(is_over)
+        choose = _gpu_chosen() if "cuda" in devices else None
+
+        def make_there() -> Any:
+            if choose is not None:
+                choose()
+            return helper(*args, **more)
+
+        return _Making(make_there).outcome(is_over)
 
     return make
+
+
+def _by_device(backend: Any) -> Mapping[str, str]:
+    """As torch reads it: of each kind of device the part that makes its connections; none where torch refuses it."""
+    from torch.distributed import distributed_c10d
+
+    try:
+        found = distributed_c10d.BackendConfig(backend).get_device_backend_map()
+    except (AttributeError, ValueError, AssertionError):
+        return {}
+    return {str(device): str(part) for device, part in found.items()}
+
+
+def _gpu_chosen() -> Callable[[], None] | None:
+    """Chooses in another thread the GPU of this one, on which NCCL's part of a group is made."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    device = torch.cuda.current_device()
+    return lambda: torch.cuda.set_device(device)
 
 
 class _Making:

@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from allready.errors import ExchangeError, UsageError
+from allready.messaging.job_store import ANSWER_S, JobStore, connected, innermost, own
 from allready.model import FailureCause, MemberState, RankAtFailure, RuntimeFailure
 from allready.runtime.failures import RecoveryRefused
 from allready.runtime.group import is_over
 from allready.runtime.hub import HubPlan, start
-from allready.runtime.job_store import ANSWER_S, JobStore, connected, innermost, own
 from allready.runtime.link import RankTaken
 from allready.runtime.session import Session
 

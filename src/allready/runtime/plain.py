@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from allready.live.beacon.unsearched import Unsearched
 from allready.model import MAKINGS
 from allready.runtime import making
 from allready.runtime.messages import BegunHere, Plain, Ranks
@@ -98,11 +99,11 @@ def _is_making() -> bool:
 
 def _stacks() -> Iterator[list[FrameType]]:
     """Of all other threads that may be waited for."""
-    others = sys._current_frames()  # noqa: SLF001 - there is no other way
     left_out = making.left() | {threading.get_ident()}
-    for thread, innermost in others.items():
-        if thread not in left_out:
-            yield stack_of(innermost)
+    with Unsearched():
+        others = sys._current_frames()  # noqa: SLF001 - there is no other way
+        found = [stack_of(innermost) for thread, innermost in others.items() if thread not in left_out]
+    yield from found
 
 
 def stack_of(innermost: FrameType) -> list[FrameType]:

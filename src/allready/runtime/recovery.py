@@ -328,7 +328,7 @@ def subgroups() -> Iterator[None]:
     session = current()
     safe_barrier()
     try:
-        with session.group.making(lambda: not session.member.is_open):
+        with session.group.making(lambda: not session.member.is_open, lambda: session.timeout_s):
             yield
             safe_barrier()  # with a deadline, and names who has not made its groups yet
     except TimeoutError as error:  # another rank did not come to make them

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Protocol
 from msgspec.structs import replace
 
 from allready.errors import UsageError
+from allready.live.beacon.unsearched import Unsearched
 from allready.model import FailureCause, RankProcess
 from allready.runtime import last_failure, recording
 from allready.runtime import messages as m
@@ -468,7 +469,8 @@ _HOLD = {"alone", "in_call"}
 
 def _num_calls() -> int:
     """On the stacks of all threads: functions that take `in_call`, of which those in this file are parts."""
-    frames = (frame for innermost in sys._current_frames().values() for frame in stack_of(innermost))  # noqa: SLF001
+    with Unsearched():
+        frames = [frame for innermost in sys._current_frames().values() for frame in stack_of(innermost)]  # noqa: SLF001
     return sum(_may_hold(frame) for frame in frames)
 
 

@@ -152,6 +152,60 @@ def yields() -> None:
         pass
 
 
+def adds_one(number: Any, step: int = 1) -> Any:
+    more = number + step
+    return more if more > 0 else step
+
+
+def does_nothing() -> None:
+    time.monotonic()
+
+
+def goes_deeper(number: Any) -> Any:
+    return adds_one(adds_one(number), number * 2)
+
+
+def calls_itself(number: Any) -> Any:
+    return calls_itself(number) if number else number
+
+
+def may_be_unbound(number: Any) -> Any:
+    if number:
+        more = number
+    return more
+
+
+def takes_anything(*numbers: Any) -> Any:
+    return numbers
+
+
+def looks_into(number: Any) -> Any:
+    return _rows[number]
+
+
+def says(number: Any) -> None:
+    sys.stdout.write(str(number))
+
+
+def gives_a_word(number: Any) -> Any:
+    return "a" if number else "b"
+
+
+_rows: list[Any] = []
+
+
+def calls_functions(number: Any = 1) -> None:
+    while True:
+        number = adds_one(number)
+        does_nothing()
+        adds_one(number, goes_deeper(number) + 1)
+
+
+def calls_what_computes(number: Any = 1, inner: Any = None) -> None:
+    while True:
+        number = inner(number)
+
+
 def names_itself(number: Any = 1) -> None:
     other: Any = None
     while True:
@@ -192,6 +246,10 @@ def stands(loop: Callable[..., None], **values: object) -> list[FrameType]:
     return [cast("FrameType", SimpleNamespace(f_lasti=at, **place)) for at in inside]
 
 
+class Whole(int):
+    """What counts as a number, and may do anything where it is added to."""
+
+
 @cases(
     ("loop", "expected"),
     [
@@ -205,6 +263,7 @@ def stands(loop: Callable[..., None], **values: object) -> list[FrameType]:
         (walks, False),
         (looks_at_the_clock, True),
         (calls, True),
+        (calls_functions, True),
         (sleeps, False),  # another thread may have the work
         (breaks, False),
         (ends_with_a_list, False),
@@ -217,8 +276,37 @@ def test_a_loop(loop: Callable[[], None], expected: bool) -> None:
     assert {is_endless(frame) for frame in stands(loop)} == {expected}
 
 
-class Whole(int):
-    """What counts as a number, and may do anything where it is added to."""
+@cases(
+    ("inner", "number", "expected"),
+    [
+        (adds_one, 1, True),
+        (adds_one, 0.5, False),  # and a whole number: see above
+        (adds_one, "a", False),
+        (goes_deeper, 1, True),
+        (does_nothing, 1, False),  # takes no argument: raises
+        (says, 1, False),
+        (calls_itself, 1, False),  # until there is no room
+        (may_be_unbound, 1, False),
+        (takes_anything, 1, False),
+        (looks_into, 1, False),
+        (gives_a_word, 1, True),
+        (breaks, 1, False),
+        (len, 1, False),
+        (Whole, 1, False),
+    ],
+)
+def test_what_a_loop_calls_may_be_a_function_that_only_computes(inner: Any, number: object, expected: bool) -> None:
+    assert {is_endless(frame) for frame in stands(calls_what_computes, inner=inner, number=number)} == {expected}
+
+
+def test_so_it_is_where_the_process_is_inside_of_that_function() -> None:
+    (caller, *_) = stands(calls_functions)
+    for function, is_called in ((goes_deeper, True), (adds_one, True), (gives_a_word, False), (looks_into, False)):
+        for step in dis.get_instructions(function):
+            inside = SimpleNamespace(
+                f_code=function.__code__, f_lasti=step.offset, f_locals={}, f_globals=globals(), f_back=caller
+            )
+            assert is_endless(cast("FrameType", inside)) == is_called
 
 
 @cases(
@@ -322,7 +410,8 @@ def test_the_runtime_librarys_handlers_end_no_loop() -> None:
         assert all(map(is_endless, stands(passes)))
 
 
-def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that() -> None:
+@cases(("loop", "where"), [(passes, "passes"), (calls_functions, "")])
+def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that(loop: Callable[[], None], where: str) -> None:
     """By another thread, while the loop runs; the test is the Ctrl+C that ends it."""
     found: list[bytes] = []
     main = threading.main_thread().ident or 0
@@ -331,7 +420,7 @@ def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that() -> None:
         end = Deadline(20)
         text = b""
         try:
-            while b"in passes" not in text and not end.passed():
+            while f"in {loop.__name__}".encode() not in text and not end.passed():
                 text = all_stacks(main, "/nowhere/")
             found.append(text)
         finally:
@@ -340,7 +429,7 @@ def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that() -> None:
     thread = threading.Thread(target=look)
     try:
         thread.start()
-        passes()
+        loop()
     except KeyboardInterrupt:
         pass
     finally:
@@ -351,7 +440,8 @@ def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that() -> None:
     assert stack.threads[-1].is_endless
     activity = describe(stack)
     assert activity.site is not None
-    assert (activity.kind, activity.site.function) == ("endless_loop", "passes")
+    assert activity.kind == "endless_loop"
+    assert not where or activity.site.function == where
 
 
 def test_of_a_running_thread_it_is_known_from_outside() -> None:

@@ -1,7 +1,8 @@
 """Whether Python goes round in a loop that never ends: not by how long it has lasted, but by its instructions.
 
 Loops with a way out are left alone, however long they last, and so are those that call anything but a few functions of
-Python's own that always return at once: what is called may end the program, raise, or wait for something that comes.
+Python's own that always return at once, and functions of Python that do nothing but what such a loop may: what else is
+called may end the program, raise, or wait for something that comes.
 So may an operator of a class, a division, a handler of a signal or a timer; where any of these is at hand, nothing is
 claimed.
 """
@@ -14,11 +15,16 @@ from types import FrameType, FunctionType, MethodType, ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from dis import Instruction
     from types import CodeType
 
 _MAX_CODE_BYTES = 1 << 16
+_MAX_DEPTH = 4
+"""Of functions that are called in a loop, and call others."""
+_OTHER_FLAGS = 0x04 | 0x08 | 0x20 | 0x80 | 0x100 | 0x200
+"""Of code with *arguments or **keywords, of generators and coroutines."""
+_RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 _ALWAYS = {"JUMP", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_NO_INTERRUPT", "JUMP_BACKWARD_NO_INTERRUPT"}
 _MOVES = ("NOP", "RESUME", "CACHE", "EXTENDED_ARG", "NOT_TAKEN", "POP_TOP", "COPY", "SWAP", "JUMP", "POP_JUMP", "IS_OP",
           "TO_BOOL", "UNARY_NOT")  # fmt: skip
@@ -41,17 +47,26 @@ _TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
 
 
 def is_endless(frame: FrameType) -> bool:
-    """Whether, from where the frame stands, no instruction leads out of it or into another one, and no signal will."""
-    code = frame.f_code
-    if len(code.co_code) > _MAX_CODE_BYTES:
-        return False
-    loop = _loop(code, frame.f_lasti)
-    return bool(loop) and _is_plain(loop, frame) and not _may_be_interrupted()
+    """Whether, from where the frame stands or one that has called it, no instruction leads out of that one or into code
+    that may raise or wait, and no signal will."""
+    inside: set[CodeType] = set()
+    at: FrameType | None = frame
+    while at is not None and len(inside) <= _MAX_DEPTH and len(at.f_code.co_code) <= _MAX_CODE_BYTES:
+        loop = _loop(at.f_code, at.f_lasti)
+        parts = _parts_of(loop, at, ()) if loop else None
+        if parts is not None:
+            return inside <= parts.codes and parts.is_plain() and not _may_be_interrupted()
+        if not _is_simple(at.f_code):
+            return False
+        inside.add(at.f_code)
+        at = getattr(at, "f_back", None)
+    return False
 
 
-def _loop(code: "CodeType", at: int) -> "list[Instruction]":
+def _loop(code: "CodeType", lasti: int) -> "list[Instruction]":
     """The instructions to which this one leads, where they lead back to it and nowhere else; none if they do not."""
     steps, caught = _instructions(code)
+    at = max((offset for offset in steps if offset <= lasti), default=0)  # of a call it is in the room behind it
     seen: set[int] = set()
     ahead = [at]
     comes_back = False
@@ -97,36 +112,157 @@ def _instructions(code: "CodeType") -> "tuple[dict[int, tuple[Instruction, int]]
     return {step.offset: (step, after) for step, after in zip(steps, afters, strict=True)}, caught
 
 
-def _is_plain(loop: "Iterable[Instruction]", frame: FrameType) -> bool:
-    """Whether all values of the loop are of Python's own simple types, so that no operator runs code of a class."""
+class _Parts:
+    """What instructions have to do with, and the functions that they call."""
+
+    def __init__(self) -> None:
+        self.given: set[type] = set()
+        self.computes = False
+        self.gives_none = False
+        self.codes: set[CodeType] = set()
+
+    def is_plain(self) -> bool:
+        """Whether all values are of Python's own simple types, so that no operator runs code of a class."""
+        return any(self.given <= numbers for numbers in _NUMBERS) if self.computes else self.given <= _PLAIN
+
+    def add(self, called: "_Parts", *, is_used: bool) -> None:
+        """Of a function that these instructions call, and whose result they use."""
+        self.given |= called.given | ({type(None)} if called.gives_none and is_used else set())
+        self.computes = self.computes or called.computes
+        self.codes |= called.codes
+
+
+def _parts_of(
+    loop: "Iterable[Instruction]", place: "FrameType | _Called", above: "tuple[CodeType, ...]"
+) -> _Parts | None:
+    """None where one of them calls what may do anything."""
     steps = sorted((step for step in loop if step.opname not in _UNSEEN), key=lambda step: step.offset)
-    given, computes = set(), False
+    found = _Parts()
     in_calls: set[int] = set()
     for number, step in enumerate(steps):
-        if step.opname == "CALL":
-            parts = steps[max(0, number - 3) : number]
-            found = _result_of(parts, step.arg or 0, frame)
-            if found is None:
-                return False
-            kind, num_parts = found
-            given.add(kind)
+        if step.opname != "CALL":
+            continue
+        is_used = number + 1 == len(steps) or steps[number + 1].opname != "POP_TOP"
+        own = _result_of(steps[max(0, number - 3) : number], step.arg or 0, place)
+        if own is not None:
+            kind, num_parts = own
+            found.given |= {kind} if is_used else set()
             in_calls |= {part.offset for part in steps[number - num_parts : number + 1]}
-    for step in steps:
+            continue
+        at = _callable_at(steps, number)
+        called = None if at is None else _inside(_loaded(steps[at], place), step.arg or 0, above)
+        if at is None or called is None:
+            return None
+        found.add(called, is_used=is_used)
+        in_calls |= {steps[at].offset, step.offset}
+    for number, step in enumerate(steps):
         if step.offset in in_calls:
             continue
         if step.opname in _CALLS:
-            return False
-        if step.opname.startswith(_CONSTANTS):
-            given.add(type(step.argval))
+            return None
+        if _gives_none(steps, number):
+            found.gives_none = True
+        elif step.opname.startswith(_CONSTANTS) or step.opname == "RETURN_CONST":
+            found.given.add(type(step.argval))
         elif step.opname.startswith(_NAMES):
             names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-            given |= {type(_value_of(name, step.opname, frame)) for name in names}
+            known = place.parameters if isinstance(place, _Called) and "FAST" in step.opname else ()
+            found.given |= {type(_value_of(name, step.opname, place)) for name in names if name not in known}
         elif step.opname.startswith(_COMPUTES):
-            computes = computes or step.argval not in _EQUALITY
-    return any(given <= numbers for numbers in _NUMBERS) if computes else given <= _PLAIN
+            found.computes = found.computes or step.argval not in _EQUALITY
+    return found
 
 
-def _result_of(before: "list[Instruction]", num_arguments: int, frame: FrameType) -> tuple[type, int] | None:
+def _gives_none(steps: "Sequence[Instruction]", number: int) -> bool:
+    """Whether a function gives nothing here: of this None no operator learns."""
+    step = steps[number]
+    if step.opname == "LOAD_CONST" and step.argval is None:
+        return number + 1 < len(steps) and steps[number + 1].opname == "RETURN_VALUE"
+    return step.opname == "RETURN_CONST" and step.argval is None
+
+
+class _Called:
+    """A function that is called, in place of its frame; `parameters`: names whose values come from the caller or from
+    the function itself, so that they are of the types of the rest."""
+
+    def __init__(self, function: FunctionType, parameters: "set[str]") -> None:
+        self.f_globals = function.__globals__
+        self.f_locals: dict[str, object] = {}
+        self.parameters = parameters
+
+
+def _inside(called: object, num_arguments: int, above: "tuple[CodeType, ...]") -> _Parts | None:
+    """Of a function of Python that can do nothing but compute; None: another one, or it calls itself."""
+    if type(called) is not FunctionType:
+        return None
+    code, defaults = called.__code__, called.__defaults__ or ()
+    least = code.co_argcount - len(defaults)
+    is_other = code in above or len(above) >= _MAX_DEPTH or not _is_simple(code)
+    if is_other or not least <= num_arguments <= code.co_argcount:
+        return None
+    steps = [step for step, _ in _instructions(code)[0].values()]
+    names = _always_bound(steps) | {*code.co_varnames[: code.co_argcount]}
+    found = _parts_of(steps, _Called(called, names), (*above, code))
+    if found is not None:
+        found.given |= {type(value) for value in defaults}
+        found.codes.add(code)
+    return found
+
+
+def _is_simple(code: "CodeType") -> bool:
+    """Whether a function with this code takes what is given by place alone, and has no instruction by which an
+    exception comes, or anything else than a result."""
+    is_other = code.co_flags & _OTHER_FLAGS or code.co_freevars or code.co_cellvars or code.co_kwonlyargcount
+    if is_other or len(code.co_code) > _MAX_CODE_BYTES:
+        return False
+    steps, caught = _instructions(code)
+    return not caught and all(_stays(step) or step.opname in _RETURNS for step, _ in steps.values())
+
+
+def _always_bound(steps: "Iterable[Instruction]") -> "set[str]":
+    """Local variables that are given a value before anything can be skipped, and are not used before that."""
+    import dis
+
+    bound: set[str] = set()
+    used: set[str] = set()
+    for step in sorted(steps, key=lambda step: step.offset):
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            break
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        if step.opname == "STORE_FAST" and step.argval not in used:
+            bound.add(step.argval)
+        elif "FAST" in step.opname:
+            used |= {*map(str, names)}
+    return bound
+
+
+def _callable_at(steps: "Sequence[Instruction]", call: int) -> int | None:
+    """Which instruction has loaded what is called; None: there is a choice between it and the call, or an operation
+    that is not looked at."""
+    needed, at = steps[call].arg or 0, call
+    while needed:
+        at -= 1
+        pushed_popped = _pushed_popped(steps[at]) if at >= 0 else None
+        if pushed_popped is None or pushed_popped[0] > needed:
+            return None
+        needed += pushed_popped[1] - pushed_popped[0]
+    return at - 1 if at > 0 else None
+
+
+def _pushed_popped(step: "Instruction") -> tuple[int, int] | None:
+    """Values."""
+    if step.opname.startswith(_CONSTANTS) or (step.opname.startswith("LOAD") and step.opname.startswith(_NAMES)):
+        return (len(step.argval) if isinstance(step.argval, tuple) and "FAST" in step.opname else 1), 0
+    if step.opname in {"BINARY_OP", "COMPARE_OP", "IS_OP"}:
+        return 1, 2
+    if step.opname.startswith("UNARY") or step.opname == "TO_BOOL":
+        return 1, 1
+    return (1, 1 + (step.arg or 0)) if step.opname == "CALL" else None
+
+
+def _result_of(
+    before: "list[Instruction]", num_arguments: int, frame: "FrameType | _Called"
+) -> tuple[type, int] | None:
     """Of a call that always returns at once, what type it gives, and how many of the instructions before are parts of
     it; None: it may be another one."""
     if num_arguments > 1 or len(before) <= num_arguments:
@@ -157,7 +293,7 @@ def _of_one(called: object, given: type) -> type | None:
     return int if called is id or (called is hash and given in _PLAIN) else None
 
 
-def _loaded(step: "Instruction", frame: FrameType) -> object:
+def _loaded(step: "Instruction", frame: "FrameType | _Called") -> object:
     if step.opname.startswith(_CONSTANTS):
         return step.argval
     is_name = step.opname.startswith("LOAD") and step.opname.startswith(_NAMES) and isinstance(step.argval, str)
@@ -167,7 +303,7 @@ def _loaded(step: "Instruction", frame: FrameType) -> object:
 _MISSING = object()
 
 
-def _value_of(name: str, opname: str, frame: FrameType) -> object:
+def _value_of(name: str, opname: str, frame: "FrameType | _Called") -> object:
     """What the name stands for now; `_MISSING` where it stands for nothing."""
     places = [] if opname.endswith("GLOBAL") else [frame.f_locals]
     if opname.endswith("NAME") and type(frame.f_locals) is not dict:

@@ -22,6 +22,7 @@ from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
 from allready.live.beacon.recorder import Recorder
 from allready.live.beacon.stacks import all_stacks, can_read_stacks
+from allready.live.beacon.unsearched import Unsearched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -298,7 +299,9 @@ class Beacon:
         """Before anything else that was asked for: the dump's imports would be in them."""
         try:
             if self._can_read_stacks:
-                append(self._stacks, all_stacks(self._main, self._own_folder))
+                with Unsearched():
+                    found = all_stacks(self._main, self._own_folder)
+                append(self._stacks, found)
             else:
                 dump(self._stacks)
         finally:
@@ -316,7 +319,8 @@ class Beacon:
         self._cell.set_stacks_fd(self._files.check())
         if not self._knows_user:
             self._find_user()
-        sight = self._see()
+        with Unsearched():
+            sight = self._see()
         if sight is None:
             self._write("ending" if self._is_ending else "unknown", "", groups)
             return
@@ -370,7 +374,8 @@ class Beacon:
         self._awaits_id = sight.stack_id
         from allready.live.beacon.store_wait import awaited_key  # no start needs it
 
-        self._awaits = awaited_key(sys._current_frames().get(self._main))  # noqa: SLF001 - as above
+        with Unsearched():
+            self._awaits = awaited_key(sys._current_frames().get(self._main))  # noqa: SLF001 - as above
 
     def _ask(self, ring: int, dump: int) -> None:
         """Have the other thread fetch what is wanted, or what is due by itself."""

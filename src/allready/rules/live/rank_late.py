@@ -45,8 +45,9 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     ## Why it matters
     All of this may end by itself, and then it was no fault.  Until --hang-after the job is reported as waiting, with
     the rank and the line of the program; after it the wait counts as a hang.  A loop of Python's that has no way out
-    and calls nothing, or only Python's clocks, `len`, `abs`, `hash` and `id`, counts at once, by its instructions,
-    where the process handles no signal and has no timer that could end it.
+    and calls nothing, or only Python's clocks, `len`, `abs`, `hash` and `id` and functions of Python that do no more
+    than that, counts at once, by its instructions, where the process handles no signal and has no timer that could end
+    it.
     ## Check by hand
     `py-spy dump --pid PID` twice: frames that change are work.
     ## When it is harmless

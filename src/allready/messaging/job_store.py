@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from allready.runtime.connections import Sockets, ends, sockets, tap
+from allready.proc.own_sockets import Sockets, ends, sockets, tap
 
 ANSWER_S = 5.0
 """A request takes less than a millisecond, with thousands of ranks and a busy machine a second."""
+LEAST_ANSWER_S = 1.0
+"""However short the wait is for which it is asked."""
 _AGAIN_S = 0.1
 
 
@@ -52,49 +54,50 @@ class JobStore:
         """Requests under way and to come raise; for any thread."""
         _end(self._connection)
 
-    def under(self, prefix: str) -> "Requests":
-        """For keys that begin with this."""
+    def under(self, prefix: str, limit_s: float = ANSWER_S) -> "Requests":
+        """For keys that begin with this; who waits no longer than `limit_s` for others does not for the store."""
         import torch.distributed as dist
 
-        return Requests(self, dist.PrefixStore(prefix, self.store))
+        return Requests(self, dist.PrefixStore(prefix, self.store), max(LEAST_ANSWER_S, min(ANSWER_S, limit_s)))
 
     @property
     def requests(self) -> "Requests":
         """For keys as they are."""
-        return Requests(self, self.store)
+        return Requests(self, self.store, ANSWER_S)
 
 
 class Requests:
-    """A store as torch's, each of whose requests is answered within `ANSWER_S` or raises."""
+    """A store as torch's, each of whose requests is answered within `answer_s` or raises."""
 
-    def __init__(self, job: JobStore, store: Any) -> None:
+    def __init__(self, job: JobStore, store: Any, answer_s: float) -> None:
         self.store = store
         """torch's, for torch; see `JobStore.within`."""
         self._job = job
+        self._answer_s = answer_s
 
     def set(self, key: str, value: str) -> None:
         """As torch's."""
-        with self._job.within(ANSWER_S):
+        with self._job.within(self._answer_s):
             self.store.set(key, value)
 
     def wait(self, keys: list[str], limit: timedelta) -> None:
         """As torch's: raises where not all are there in time."""
-        with self._job.within(limit.total_seconds() + ANSWER_S):
+        with self._job.within(limit.total_seconds() + self._answer_s):
             self.store.wait(keys, limit)
 
     def check(self, keys: list[str]) -> bool:
         """As torch's."""
-        with self._job.within(ANSWER_S):
+        with self._job.within(self._answer_s):
             return bool(self.store.check(keys))
 
     def get(self, key: str) -> bytes:
         """As torch's."""
-        with self._job.within(ANSWER_S):
+        with self._job.within(self._answer_s):
             return bytes(self.store.get(key))
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
         """As torch's."""
-        with self._job.within(ANSWER_S):
+        with self._job.within(self._answer_s):
             return [bytes(value) for value in self.store.multi_get(keys)]
 
     def has_extended_api(self) -> bool:
@@ -169,7 +172,7 @@ def _ended_after(limit_s: float, found: Callable[[], Sockets], told: Callable[[]
             told()
             _end(found())
 
-    thread = threading.Thread(target=watch, name="allready-runtime-store", daemon=True)
+    thread = threading.Thread(target=watch, name="allready-store", daemon=True)
     thread.start()
     try:
         yield
