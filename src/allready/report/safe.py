@@ -7,8 +7,10 @@ like another.  They are shown as escapes, so that nothing is lost.
 import re
 import unicodedata
 
+from allready.patterns import compiled
+
 _BAD = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_BAD_IN_JSON = re.compile(
+_BAD_IN_JSON = (
     "[\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0001\U000e0020-\U000e007f]"
@@ -43,7 +45,7 @@ def safe_json(data: bytes) -> bytes:
     """JSON whose strings say the same, with every such character as an escape: it may be printed on a terminal."""
     if data.isascii() and b"\x7f" not in data:
         return data
-    return _BAD_IN_JSON.sub(_escaped, data.decode("utf-8")).encode("utf-8")
+    return compiled(_BAD_IN_JSON).sub(_escaped, data.decode("utf-8")).encode("utf-8")
 
 
 def _escaped(match: re.Match[str]) -> str:
