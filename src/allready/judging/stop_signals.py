@@ -18,13 +18,13 @@ SENT = ENDING_SIGNALS | {"SIGKILL", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM"}
 """Signals that another process sends, or the kernel for it: a process that crashes gets none of these."""
 
 
-def watch_senders(signal: str) -> str:
+def watch_senders(signal: str | None) -> str:
     """The command by which the kernel notes who sends a signal from now on; "" for one that a crash brings about.
 
     Nothing has a record of one that was sent before: Python's handlers do not get the sender, and no code runs in a
     process that a signal ends.
     """
-    if signal not in SENT:
+    if signal is None or signal not in SENT:
         return ""
     number = signal_number(signal)
     return f"sudo auditctl -a always,exit -F arch=b64 -S kill -S pidfd_send_signal -F a1={number} -k signals"
