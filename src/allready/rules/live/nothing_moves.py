@@ -80,7 +80,10 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         return
     places = grouped((s.site, r) for r, s in living.items())
     shown = sorted(places.items(), key=lambda place: (-len(place[1]), place[1]))
-    texts = [f"{named(live, world, who)} @ {site}" if site else named(live, world, who) or "" for site, who in shown[:MAX_PLACES]]
+    texts = [
+        f"{named(live, world, who)} @ {site}" if site else named(live, world, who) or ""
+        for site, who in shown[:MAX_PLACES]
+    ]
     yield Hit(
         fault_class=None if awaited is None else FaultClass.DESYNC_FLOW,
         values={
