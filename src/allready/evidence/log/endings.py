@@ -69,6 +69,9 @@ _COMMAND = (
     r"Command .{0,4000}?(?:died with <Signals\.(?P<name>SIG\w{2,8}): \d{1,3}>|"
     r"died with unknown signal (?P<signal>\d{1,3})|returned non-zero exit status (?P<code>-?\d{1,10}))"
 )
+_NAMES_THE_LAST = "torch/distributed/launch.py"
+"""Before torchrun it gave the command that it had started last, whichever of its processes had failed."""
+
 _STEP_ENDS = ("srun: Job step aborted", "srun: Terminating", "CANCELLED AT")
 
 
@@ -295,8 +298,8 @@ def _of_command(log: LogContext, block: Traceback) -> DeathDraft | None:
         return None
     draft = _of_failure(log, block.start, None)
     draft.text = last.text
-    local_rank = launchers.local_rank_of(last.message)
-    draft.local_rank = local_rank
+    if not any(file.endswith(_NAMES_THE_LAST) for file, _, _ in last.frames):
+        draft.local_rank = launchers.local_rank_of(last.message)
     number = signal.Signals[match["name"]].value if match["name"] in signal.Signals.__members__ else match["signal"]
     draft.set_exit(-int(number) if number else int(match["code"] or 1))
     draft.signal = match["name"] or draft.signal
