@@ -225,6 +225,8 @@ def is_order(event: Event) -> bool:
         return True
     if event.signature == "launcher.launcher_stops_others":  # DeepSpeed's sends itself no SIGINT when a rank fails
         return event.values.get("signal") == "SIGINT"
+    if event.signature == "launcher.signal_handled":
+        return event.values.get("signal") in ENDING_SIGNALS
     return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
 
 
