@@ -369,8 +369,8 @@ class _Reader:
         self.in_message, self.is_nested, self.after_blank = True, False, False
 
     def _is_reworded(self, root: Failure, failure: Failure) -> bool:
-        """Whether the function whose try failed says itself what it had expected, in words of its own; or what told a
-        cancelled task to end says so."""
+        """Whether the function whose try failed says itself what it had expected, in words of its own; or what
+        cancelled a task says so."""
         if root.name.endswith(_OF_A_CANCEL):
             return failure.name.endswith(_CANCELS)
         said = failure.message.strip()

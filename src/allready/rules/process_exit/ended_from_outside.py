@@ -47,10 +47,11 @@ from allready.model import (
 def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGINT`), PBS's
-    exit status of 256 and a signal's number, a scheduler that cancelled the step (`CANCELLED AT`,
-    without a reason), a shell that saw its command ended (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, or a
-    program that says that it caught one, where no process had failed and no rank had reached a timeout before.
+    A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGINT`), a
+    handler of signals (absl's `*** SIGTERM received at time=`), PBS's exit status of 256 and a signal's number, a
+    scheduler that cancelled the step (`CANCELLED AT`, without a reason), a shell that saw its command ended
+    (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, or a program that says that it caught one, where no process
+    had failed and no rank had reached a timeout before.
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
     ## Check by hand
