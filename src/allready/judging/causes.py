@@ -225,9 +225,13 @@ def is_order(event: Event) -> bool:
         return True
     if event.signature == "launcher.launcher_stops_others":  # DeepSpeed's sends itself no SIGINT when a rank fails
         return event.values.get("signal") == "SIGINT"
-    if event.signature == "launcher.signal_handled":
-        return event.values.get("signal") in ENDING_SIGNALS
     return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
+
+
+def is_handled_order(event: Event) -> bool:
+    """A handler of signals says that its process was asked to end.  Ray asks its workers so at any end: alone it tells
+    nothing."""
+    return event.signature == "launcher.signal_handled" and event.values.get("signal") in ENDING_SIGNALS
 
 
 def is_caught_interrupt(event: Event) -> bool:
