@@ -72,6 +72,14 @@ def test_what_told_a_task_to_end_is_the_cause_and_not_its_cancellation() -> None
     assert death(other).text == "asyncio.exceptions.CancelledError"  # which failed while it was cleaned up
 
 
+def test_what_was_asserted_is_the_message_of_an_assertion_that_has_none() -> None:
+    bare = PLAIN.replace(BAD, "AssertionError").replace(
+        "raise ValueError('bad sample in shard 17')", "assert not args.bf16"
+    )
+    assert death(bare).text == "AssertionError: assert not args.bf16"
+    assert death(bare.replace("AssertionError", "AssertionError: both given")).text == "AssertionError: both given"
+
+
 def test_errors_that_a_message_counts_are_named() -> None:
     counted = "pydantic.ValidationError: 1 validation error for Options\n  Value error, depth is 9 [type=value_error]"
     assert "depth is 9" in death(PLAIN.replace(BAD, counted)).text

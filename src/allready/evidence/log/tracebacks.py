@@ -326,7 +326,7 @@ class _Reader:
         if self.of_notebook is not None and self._take_cell(text):
             return True
         if text[0] in " \t":
-            self.source = text.strip()
+            self.source = text.strip(" \t\r\n^~") or self.source
             return True
         error = compiled(_ERROR).match(text)
         if error is None or not (self.all_frames or self.is_group or compiled(_EXCEPTION).search(error[1])):
@@ -354,11 +354,14 @@ class _Reader:
         return file is not None or cell is not None
 
     def _add_frame(self, file: str, line: int, function: str) -> None:
+        self.source = ""
         for frames in (self.frames, self.all_frames):
             if len(frames) < MAX_LINES:
                 frames.append((file, line, function.strip()))
 
     def _add_failure(self, name: str, message: str) -> None:
+        if not message.strip() and name == "AssertionError" and self.source.startswith("assert "):
+            message = self.source  # what did not hold is all that there is to say
         failure = Failure(name, message[:2000], self.frames)
         root = self.root
         is_inner = self.is_nested or (self.is_group and len(self.failures) == 1)
