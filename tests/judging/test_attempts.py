@@ -1,5 +1,7 @@
-from allready.judging.attempts import find_attempts, settle_attempts
-from allready.model import Death, Event, Role
+from msgspec.structs import replace
+
+from allready.judging.attempts import Attempts, find_attempts, settle_attempts, with_appended
+from allready.model import Closing, ClosingKind, Death, Event, Role
 from tests.judging.made import death, event
 
 FAILED = event("elastic.child_failed", 20, pid=9, time_s=100.0, node="node0")
@@ -48,6 +50,35 @@ def test_nameless_agents_that_all_gave_up_are_several() -> None:
     failed = [event("elastic.child_failed", line, time_s=100.0) for line in (20, 22)]
     tables = [event("elastic.failure_table", line) for line in (40, 60)]
     assert find_attempts([*failed, *tables], {"out.node0.log": 70}).lines == {}
+
+
+def test_equal_tables_are_counted_in_the_first_of_them() -> None:
+    failed = [event("elastic.child_failed", line, pid=None, node=None) for line in (20, 22)]
+    tables = replace(event("elastic.failure_table", 40), count=2)
+    assert find_attempts([*failed, tables], {"out.node0.log": 500}).lines == {}
+    before = event("elastic.child_failed", 5, pid=None, node=None)  # of a run before, whose table was cut off
+    assert find_attempts([before, *failed, tables], {"out.node0.log": 500}).lines == {"out.node0.log": 5}
+
+
+def test_workers_that_failed_behind_an_agent_without_a_port_are_of_a_later_run() -> None:
+    taken = event("store.address_in_use", 8)
+    agent = replace(death(text="RuntimeError: The server socket has failed to listen", line=9), is_agents=True)
+    failed = event("elastic.child_failed", 90)
+    closing = Closing(origin=taken.origin, kind=ClosingKind.OPEN)
+    assert with_appended(Attempts(), [closing], [taken, failed], [agent]).lines == {"out.node0.log": 9}
+    assert with_appended(Attempts(), [closing], [taken], [agent]).lines == {}
+    assert with_appended(Attempts(), [closing], [failed], [agent]).lines == {}
+
+
+def test_exceptions_before_all_steps_of_a_run_that_was_killed_are_of_another_run() -> None:
+    before = death(text="RuntimeError: CUDA error: invalid device ordinal", line=9)
+    killed = death(kind="signal", signal="SIGKILL", line=90)
+    closing = Closing(
+        origin=before.origin, kind=ClosingKind.MIDWAY, first_progress_line=20, progress_line=80, last_counts_line=70
+    )
+    assert with_appended(Attempts(), [closing], [], [before, killed]).lines == {"out.node0.log": 9}
+    gave_up = replace(killed, signal="SIGABRT")  # it may have lost the one that raised
+    assert with_appended(Attempts(), [closing], [], [before, gave_up]).lines == {}
 
 
 def test_an_agent_that_was_ended_from_outside_did_not_go_on() -> None:

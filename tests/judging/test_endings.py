@@ -22,6 +22,18 @@ def test_a_traceback_and_its_row_in_the_table_are_one_death() -> None:
     assert (one.kind, one.text, one.exit_code, one.pid, one.first) == ("exception", "ValueError: bad", 1, 102, True)
 
 
+def test_a_crash_right_behind_a_result_of_nccl_is_no_end_of_its_own() -> None:
+    crashed = death("signal", line=30, pid=77, signal="SIGSEGV", text="*** SIGSEGV received at time=1 ***")
+    near, far = (event("nccl.result_system", line, pid=None) for line in (25, 5))
+    of_it, of_another = (event("nccl.result_system", 5, pid=pid) for pid in (77, 78))
+    assert [d.is_collective_error for d in merged(crashed, events=(near,))] == [True]
+    assert [d.is_collective_error for d in merged(crashed, events=(of_it,))] == [True]
+    for other in (far, of_another, event("nccl.result_system", 31, pid=77)):
+        assert [d.is_collective_error for d in merged(crashed, events=(other,))] == [False]
+    told = replace(crashed, exit_code=-11)  # by a launcher, below everything that its ranks wrote
+    assert [d.is_collective_error for d in merged(told, events=(near,))] == [False]
+
+
 @cases(
     ("nodes", "devices", "rank"),
     [

@@ -19,6 +19,9 @@ MAX_LAST_LINES = 20
 """A log that was cut short, or from which lines were taken out, may end so soon after the failure."""
 
 MIN_PROGRESS_LINES = 5
+_NEAR_LINES = 40
+"""Between the line of a store that cannot listen and the traceback of its agent."""
+
 _MUCH_LATER = 200
 """Lines behind the last exception: ranks that start late do not write so many before their first."""
 
@@ -33,6 +36,7 @@ TABLE = "elastic.failure_table"
 ENDED = ("elastic.death_signal", "launcher.slurm")
 """The last output of an agent that gives up; and that of one that was ended, if it follows soon."""
 
+PORT_TAKEN = "store.address_in_use"
 OF_SLURM = {"launcher.slurm_cancelled", "launcher.slurm_time_limit", "launcher.slurm_preempted"}
 """What slurmstepd says of the end of a job, with its number."""
 
@@ -80,24 +84,31 @@ def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int], deaths:
         if event.signature == "elastic.child_failed":
             failures.setdefault((event.origin.source, event.origin.node, event.origin.pid), []).append(event)
     stumbled = {d.origin.source: d.origin.line or 0 for d in deaths if d.is_agents}
+    num_tables = {source: sum(e.count for e in lines if e.signature == TABLE) for source, lines in written.items()}
     lasting = {
         agent: None
-        if stumbled.get(agent[0], 0) > (failed[-1].origin.line or 0)
+        if stumbled.get(agent[0], 0) > (failed[-1].origin.line or 0) or _gave_up_together(written[agent[0]])
         else _wrote_on(failed[-1].origin.line or 0, written[agent[0]], num_lines.get(agent[0], 0))
         for agent, failed in failures.items()
     }
     went_on = any(lasting.values())  # agents go on together
     for agent, failed in failures.items():
         source, _, pid = agent
-        over = failed if went_on and lasting[agent] is not None else failed[:-1]
-        num_ends = sum(e.signature == TABLE for e in written[source])
-        if not over or (pid is None and num_ends >= len(failed)):
-            continue  # old logs do not name the agent: as many that gave up as failed are several, not several attempts
+        # Old logs do not name the agent: as many as gave up are several agents, and not several attempts of one.
+        num_last = max(1, num_tables[source]) if pid is None else 1
+        over = failed if went_on and lasting[agent] is not None else failed[:-num_last]
+        if not over or (pid is None and num_tables[source] >= len(failed)):
+            continue
         found.lines[source] = max(found.lines.get(source, 0), over[-1].origin.line or 0)
         node, time_s = over[-1].origin.node or over[-1].origin.host, over[-1].time_s
         if node is not None and time_s is not None:
             found.times[node] = max(found.times.get(node, time_s), time_s)
     return found
+
+
+def _gave_up_together(written: Sequence[Event]) -> bool:
+    """Whether several agents gave up in the same words, of which only the first stands at its place."""
+    return any(e.signature == TABLE and e.count > 1 for e in written)
 
 
 def _earlier_folders(num_lines: Mapping[str, int]) -> dict[str, int]:
@@ -130,9 +141,9 @@ def with_appended(
 
     A run is over where something ended it and the count of steps began again behind that, where the same rank ended
     again as another process, and where an exception ended it and steps were counted for long after that, with nothing
-    that failed behind them, and where a process of no rank raised and the first lines of the log came again (see
-    `_begun_again`).  A process that ended before the first step was counted was no rank: a job script has steps
-    of its own.
+    that failed behind them but a process that was killed, and where a process of no rank raised and the first lines of
+    the log came again (see `_begun_again`), and where an agent found its port taken and workers failed behind it.  A
+    process that ended before the first step was counted was no rank: a job script has steps of its own.
     """
     lines = dict(attempts.lines)
     for source, over in _cancelled_before(events).items():
@@ -146,8 +157,13 @@ def with_appended(
         ended = [d for d in here if (d.kind in {"exit", "signal"} and _is_before(d, closing)) or _is_replaced(d, here)]
         if closing.last_counts_line is not None and not _failed_behind(closing, here, events):
             ended += [d for d in here if d.kind == "exception" and (d.origin.line or 0) < closing.last_counts_line]
+        elif _was_killed_later(closing, here):
+            ended += [d for d in here if d.kind == "exception" and _is_before(d, closing)]
         if ended:
             lines[source] = max(lines.get(source, 0), *map(_line, ended))
+        stumbled = _could_not_listen(source, here, events)
+        if stumbled is not None:
+            lines[source] = max(lines.get(source, 0), stumbled)
         begun = _begun_again(closing, here, events)
         if begun is not None:
             lines[source] = max(lines.get(source, 0), begun - 1)
@@ -177,6 +193,17 @@ def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Eve
     return begun[-1] if any(line < begun[-1] for line in raised) else None
 
 
+def _could_not_listen(source: str, deaths: Sequence[Death], events: Sequence[Event]) -> int | None:
+    """Where the last agent ended that found its port taken, with workers that failed behind it: those are of a run that
+    was started after it, since none begins without the store of its agents."""
+    here = [e for e in events if e.origin.source == source]
+    taken = [e.origin.line or 0 for e in here if e.signature == PORT_TAKEN]
+    failed = max((e.origin.line or 0 for e in here if e.signature == "elastic.child_failed"), default=0)
+    agents = [_line(death) for death in deaths if death.is_agents and death.kind == "exception"]
+    over = [at for at in agents if at < failed and any(abs(at - line) <= _NEAR_LINES for line in taken)]
+    return max(over, default=None)
+
+
 def _cancelled_before(events: Sequence[Event]) -> dict[str, int]:
     """Where Slurm ended another job than the last one that it ended in the same log: source -> the last such line."""
     ended = [(e.origin.line or 0, e.origin.source, e) for e in events if e.signature in OF_SLURM and "job" in e.values]
@@ -202,6 +229,13 @@ def _is_replaced(death: Death, others: Sequence[Death]) -> bool:
         and one.pid != death.pid
         for one in others
     )
+
+
+def _was_killed_later(closing: Closing, deaths: Sequence[Death]) -> bool:
+    """Whether a signal ended a process behind all steps, and not because of another one that had ended before."""
+    last = closing.progress_line or 0
+    behind = [d for d in deaths if _line(d) > last and not d.by_launcher]
+    return bool(behind) and all(d.kind == "signal" and d.is_own and d.signal != "SIGABRT" for d in behind)
 
 
 def _failed_behind(closing: Closing, deaths: Sequence[Death], events: Sequence[Event]) -> bool:

@@ -10,7 +10,19 @@ from allready.judging.layers import Layer
 from allready.judging.processes import overcome
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import said, stated
-from allready.model import CRASHES, Culprits, Death, Event, Evidence, Hit, Role, RunEvidence, Severity, clock_time
+from allready.model import (
+    CRASHES,
+    Culprits,
+    Death,
+    Event,
+    Evidence,
+    Hit,
+    Origin,
+    Role,
+    RunEvidence,
+    Severity,
+    clock_time,
+)
 from allready.model.fill import named_by
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures import load, of_line
@@ -29,6 +41,10 @@ _SESSION_ENDED = re.compile(r"\bReceived (?:1|(?:Signals\.)?SIGHUP) death signal
 END_S = 30.0
 """How long a job may take to end once it was ordered to: what crashes meanwhile, crashes in its teardown."""
 _MAX_ABOVE = 40
+_MAX_ABOVE_A_CRASH = 100
+"""Lines from the beginning of a traceback to what a handler of signals prints below it."""
+_IN_A_CHILD = re.compile(r"(?i)\bsignal\b|worker.{0,80}\b(?:died|killed|exited)\b")
+"""What a parent raises because the process that crashed was its child."""
 _OWN_LAYERS = frozenset({Layer.ENVIRONMENT, Layer.MACHINE, Layer.PROCESS_END})
 """What is wrong in the process or below it; what it lost of others is no reason for its own crash."""
 
@@ -54,6 +70,7 @@ def causes(case: Analysis) -> tuple[Death, ...]:
         own = [d for d in own if not d.is_open]
     own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
     own = [d for d in own if not _crashed_at_the_end(d, run) and not _crashed_with_a_reason(d, case)]
+    own = [d for d in own if not _crashed_behind_a_failure(d, run)]
     if any(not d.is_agents and not d.by_launcher and not d.earlier for d in run.deaths):
         own = [d for d in own if not d.is_agents]  # a launcher stumbles over the ranks that failed
     # `Engine core initialization failed. See root cause above.` says itself that something else failed.
@@ -128,6 +145,29 @@ def _crashed_with_a_reason(death: Death, case: Analysis) -> bool:
     )
 
 
+def _crashed_behind_a_failure(death: Death, run: RunEvidence) -> bool:
+    """The process tells of its crash right below an exception that nothing caught: it crashed on its way out."""
+    at = death.origin.line
+    is_crash = death.signal in CRASHES or death.signal == "SIGABRT" or death.kind == "abort"
+    if not is_crash or at is None or death.exit_code is not None or death.first:
+        return False
+    raised = (
+        d.origin
+        for d in run.deaths
+        if d.kind == "exception" and not (d.is_open or d.is_collective_error) and not _IN_A_CHILD.search(d.text)
+    )
+    return any(_is_above(one, death) for one in raised)
+
+
+def _is_above(origin: Origin, death: Death) -> bool:
+    """Whether it stands right above a process's end, and may be of that process."""
+    if origin.source != death.origin.source or origin.line is None or death.origin.line is None:
+        return False
+    pairs = ((origin.pid, death.pid), (origin.rank, death.rank))
+    is_near = 0 < death.origin.line - origin.line <= _MAX_ABOVE_A_CRASH
+    return is_near and all(a == b or None in (a, b) for a, b in pairs)
+
+
 def _gave_up(death: Death) -> bool:
     """Libraries abort their process when they lose another one; what an abort of its own says is another matter."""
     return death.signal == "SIGABRT" and not is_named_by_signature(death)
@@ -186,6 +226,12 @@ def is_order(event: Event) -> bool:
     if event.signature == "launcher.launcher_stops_others":  # DeepSpeed's sends itself no SIGINT when a rank fails
         return event.values.get("signal") == "SIGINT"
     return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
+
+
+def is_handled_order(event: Event) -> bool:
+    """A handler of signals says that its process was asked to end.  Ray asks its workers so at any end: alone it tells
+    nothing."""
+    return event.signature == "launcher.signal_handled" and event.values.get("signal") in ENDING_SIGNALS
 
 
 def is_caught_interrupt(event: Event) -> bool:

@@ -25,6 +25,11 @@ _KERNELS = re.compile(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|g
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
 
+_RESULTS = "nccl.result_"
+_MAX_ABOVE = 100
+_MAX_NAMELESS_ABOVE = 12
+"""Lines between a result of NCCL and a crash of the same process; where nothing says that it is the same."""
+
 MAX_LOCAL_RANKS = 64
 Victims = frozenset[tuple[str, int]]
 """Source and pid of processes that a kernel log speaks of and that were ranks of this job."""
@@ -46,6 +51,7 @@ def merge_deaths(
     timed_out = {rank for e in gave_up if (rank := identities.rank(e.origin)) is not None}
     nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
     exiting = {identities.rank(e.origin) for e in events if e.signature == UNLOADING} - {None}
+    failed = [e.origin for e in events if e.signature.startswith(_RESULTS)]
     thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}
     seen = [*((d.origin, d.rank) for d in deaths), *((e.origin, None) for e in events)]
     first_ranks = _of_table(deaths, events) | _first_ranks(seen, identities)
@@ -69,10 +75,24 @@ def merge_deaths(
                 rank in timed_out or one.origin.source in thrown or (rank is None and one.origin.source in nameless)
             )
             one = replace(one, is_collective_error=one.is_collective_error or library)
+        if one.signal in CRASHES and one.exit_code is None and any(_is_right_above(e, one) for e in failed):
+            one = replace(one, is_collective_error=True)  # it crashed on its way out
         if one.signal in CRASHES and rank in exiting:
             one = replace(one, while_exiting=True)
         kept.add(one)
     return _with_kernels(_with_words(kept.deaths), identities)
+
+
+def _is_right_above(failed: Origin, crash: Death) -> bool:
+    """Whether a process says that NCCL failed right before it tells of its own crash."""
+    pairs = ((failed.pid, crash.pid), (failed.rank, crash.rank))
+    if failed.source != crash.origin.source or None in (failed.line, crash.origin.line):
+        return False
+    if not all(one == other or None in (one, other) for one, other in pairs):
+        return False
+    is_known = any(one is not None and one == other for one, other in pairs)
+    distance = (crash.origin.line or 0) - (failed.line or 0)
+    return 0 < distance <= (_MAX_ABOVE if is_known else _MAX_NAMELESS_ABOVE)
 
 
 def _first_ranks(seen: Iterable[tuple[Origin, int | None]], identities: Identities) -> dict[str, set[int]]:

@@ -23,8 +23,15 @@ ValueError: bad sample in shard 17
 """
 
 
+BAD = "ValueError: bad sample in shard 17"
+
+
 def ranked(rank: int, text: str) -> str:
     return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
+def deaths(text: str) -> list[Death]:
+    return list(read(text).deaths)
 
 
 def death(text: str, source: str = "out.log") -> Death:
@@ -50,6 +57,60 @@ def test_an_exception_is_a_death_with_its_words_and_its_place() -> None:
 def test_a_traceback_is_read_through_any_prefix(prefix: str) -> None:
     found = death("".join(prefix + line + "\n" for line in PLAIN.splitlines()))
     assert (found.text, str(found.site)) == ("ValueError: bad sample in shard 17", SITE)
+
+
+def test_what_the_runtime_writes_is_no_word_of_the_exception() -> None:
+    text = PLAIN.replace(BAD, "KeyboardInterrupt\nterminate called without an active exception")
+    assert death(text).text == "KeyboardInterrupt"
+
+
+def test_what_told_a_task_to_end_is_the_cause_and_not_its_cancellation() -> None:
+    chain = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    cancelled = PLAIN.replace(BAD, "asyncio.exceptions.CancelledError").rstrip()
+    assert death(cancelled + chain + PLAIN.replace(BAD, "KeyboardInterrupt")).text == "KeyboardInterrupt"
+    other = cancelled + chain + PLAIN.replace(BAD, "OSError: closed")
+    assert death(other).text == "asyncio.exceptions.CancelledError"  # which failed while it was cleaned up
+
+
+def test_what_was_asserted_is_the_message_of_an_assertion_that_has_none() -> None:
+    bare = PLAIN.replace(BAD, "AssertionError").replace(
+        "raise ValueError('bad sample in shard 17')", "assert not args.bf16"
+    )
+    assert death(bare).text == "AssertionError: assert not args.bf16"
+    assert death(bare.replace("AssertionError", "AssertionError: both given")).text == "AssertionError: both given"
+
+
+def test_errors_that_a_message_counts_are_named() -> None:
+    counted = "pydantic.ValidationError: 1 validation error for Options\n  Value error, depth is 9 [type=value_error]"
+    assert "depth is 9" in death(PLAIN.replace(BAD, counted)).text
+
+
+def test_a_message_that_another_process_broke_is_found_below() -> None:
+    torn = "FileNotFoundError:     loss = step(batch)\n    total += loss\n[Errno 2] No such file or directory: 'a.npy'"
+    assert death(PLAIN.replace(BAD, torn)).text.endswith("No such file or directory: 'a.npy'")
+
+
+def test_modules_of_cython_and_commands_of_packages_are_no_place_of_the_program() -> None:
+    inner = f'  File "h5py/h5f.pyx", line 122, in h5py.h5f.create\n{BAD}'
+    assert str(death(PLAIN.replace(BAD, inner)).site) == SITE
+
+
+def test_a_logged_exception_counts_where_the_last_one_points_at_it() -> None:
+    row = "ERROR 08-14 19:25:05 [multiproc_executor.py:597] "
+    inner = PLAIN.replace(BAD, "RuntimeError: no kernel").replace("<module>", "worker_main")
+    logged = "".join(row + line + "\n" for line in inner.splitlines())
+    more = "INFO 08-14 19:25:06 [loader.py:10] another line\n" * 45
+    last = PLAIN.replace(BAD, "Exception: start failed. See stack trace for root cause.")
+    assert "RuntimeError: no kernel" in [d.text for d in deaths(logged + more + last)]
+    silent = PLAIN.replace(BAD, "Exception: start failed.")
+    assert [d.text for d in deaths(logged + more + silent)] == ["Exception: start failed."]
+
+
+def test_a_test_that_failed_has_not_caught_its_exception() -> None:
+    block = PLAIN.replace("<module>", "test_speed").replace(BAD, "AssertionError: 79 > 45")
+    ended = "\nRan 1 test in 3.000s\n\n{how}\nbackup of logs\none more line\nand another\nlast line\n"
+    assert [d.text for d in deaths(block + ended.format(how="FAILED (failures=1)"))] == ["AssertionError: 79 > 45"]
+    assert deaths(block + ended.format(how="OK")) == []
 
 
 def test_interleaved_tracebacks_are_taken_apart() -> None:
@@ -424,10 +485,17 @@ Traceback (most recent call last):
     cmd=cmd)
 subprocess.CalledProcessError: Command '['/usr/bin/python', 't.py', '--local_rank=7']' {how}
 """
+    # Its command is that of the process which it started last, whichever failed: no local rank is read there.
     found = death(text.replace("{how}", "died with <Signals.SIGSEGV: 11>."))
-    assert (found.kind, found.signal, found.local_rank, found.rank) == ("signal", "SIGSEGV", 7, None)
+    assert (found.kind, found.signal, found.local_rank, found.rank) == ("signal", "SIGSEGV", None, None)
     found = death(text.replace("{how}", "returned non-zero exit status 2."))
-    assert (found.kind, found.exit_code, found.local_rank) == ("exit", 2, 7)
+    assert (found.kind, found.exit_code, found.local_rank) == ("exit", 2, None)
+    found = death(
+        text.replace("torch/distributed/launch.py", "deepspeed/launcher/launch.py").replace(
+            "{how}", "died with <Signals.SIGKILL: 9>."
+        )
+    )
+    assert (found.signal, found.local_rank) == ("SIGKILL", 7)
 
 
 def test_a_command_that_the_program_itself_ran_is_an_exception_of_the_program() -> None:

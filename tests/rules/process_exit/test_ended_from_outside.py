@@ -36,6 +36,21 @@ def test_a_person_at_the_keyboard_is_known_whichever_order_a_launcher_tells_of_f
     assert hit.values["by"] == "launcher"
 
 
+def test_a_handler_of_signals_counts_above_another_word_of_the_end() -> None:
+    handled = event(
+        "launcher.signal_handled",
+        text="*** SIGTERM received at time=1748300290 on cpu 8 ***",
+        values={"signal": "SIGTERM"},
+    )
+    raised = death(None, text="KeyboardInterrupt")
+    [hit] = ask("DTH006", events=(handled,), deaths=(raised,)).hits
+    assert str(hit.values["text"]).startswith("*** SIGTERM")
+    assert ask("DTH006", events=(handled,)).state == "clear"  # Ray ends its workers so
+    crashed = event("launcher.signal_handled", text="*** SIGSEGV received at time=1 ***", values={"signal": "SIGSEGV"})
+    [hit] = ask("DTH006", events=(crashed,), deaths=(raised,)).hits
+    assert hit.values["text"] == "KeyboardInterrupt"
+
+
 def test_a_program_that_says_that_it_caught_an_interrupt_was_interrupted() -> None:
     lines = [f"Epoch 0: {n}/200 loss=0.5" for n in range(1, 90)]
     lines += ["call.py:54: UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown..."]

@@ -30,6 +30,20 @@ def test_a_library_s_check_that_fails_right_below_its_reason_is_not_the_reason()
     assert ask("DTH002", deaths=(failed,)).state == "hit"
 
 
+def test_who_crashes_right_behind_its_exception_crashes_on_its_way_out() -> None:
+    raised = death(None, "exception", pid=None, text="ValueError: bad", time_s=None)
+    crashed = death(None, "abort", pid=77, signal="SIGABRT", time_s=None)
+    line = raised.origin.line or 0
+    crashed = replace(crashed, origin=replace(raised.origin, line=line + 30))
+    assert ask("DTH002", deaths=(raised, crashed)).state == "clear"
+    child = replace(raised, text="RuntimeError: DataLoader worker (pid 5) is killed by signal: Segmentation fault.")
+    assert ask("DTH002", deaths=(child, replace(crashed, time_s=1.0))).state == "hit"
+    far = replace(crashed, origin=replace(raised.origin, line=line + 300), time_s=1.0)
+    assert ask("DTH002", deaths=(raised, far)).state == "hit"
+    told = replace(crashed, exit_code=-6, time_s=1.0)  # by a launcher, maybe of another rank
+    assert ask("DTH002", deaths=(raised, told)).state == "hit"
+
+
 def test_an_exception_that_came_first_explains_it() -> None:
     found = ask("DTH002", deaths=(death(0, time_s=1000.0), death(1, "signal", signal="SIGKILL", time_s=1030.0)))
     assert found.state == "clear"

@@ -56,6 +56,12 @@ _NEAR_A_CHILD = 400
 _NEAR_A_PIPE = 60
 """Lines between an exception that ended a process and that of another one, which finds the pipe to it closed."""
 
+_POINTS_UP = (
+    r"(?i)\bsee (?:the )?(?:root cause|stack ?trace|traceback|error|exception)s?\b.{0,30}\b(?:above|root cause)"
+)
+_TEST_FAILED = r"FAILED \((?:errors|failures)=\d{1,5}"
+_MILD = ("DEBUG", "INFO", "WARN")
+
 _IGNORED = r"(?i)\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b"
 _STEP = r"(?i)\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d"
 _ECHO = (
@@ -69,6 +75,9 @@ _COMMAND = (
     r"Command .{0,4000}?(?:died with <Signals\.(?P<name>SIG\w{2,8}): \d{1,3}>|"
     r"died with unknown signal (?P<signal>\d{1,3})|returned non-zero exit status (?P<code>-?\d{1,10}))"
 )
+_NAMES_THE_LAST = "torch/distributed/launch.py"
+"""Before torchrun it gave the command that it had started last, whichever of its processes had failed."""
+
 _STEP_ENDS = ("srun: Job step aborted", "srun: Terminating", "CANCELLED AT")
 
 
@@ -124,6 +133,7 @@ def _raised(log: LogContext, last_exit_at: int) -> list[tuple[int, DeathDraft]]:
     calm_from, silent_from = _calm_from(log, _MAX_FOLLOWING), _calm_from(log, 0)
     is_over_from = _over_from(log)
     of_pipes: list[int] = []
+    shown = _pointed_at(log)
     for block, behind in itertools.zip_longest(log.blocks.tracebacks, log.blocks.tracebacks[1:]):
         if _ends_nothing(block) or (behind is not None and block.root.name.endswith(_OF_NOTEBOOKS)):
             continue
@@ -134,7 +144,7 @@ def _raised(log: LogContext, last_exit_at: int) -> list[tuple[int, DeathDraft]]:
             survived = goes_on and log.lines[block.start].prefix.rank is None and block.spawned is None
             if survived and last_exit_at < block.last:
                 continue
-        elif (
+        elif block.start not in shown and (
             not block.is_open
             or goes_on
             or block.last < (silent_from if block.is_logged else calm_from)
@@ -153,6 +163,20 @@ def _raised(log: LogContext, last_exit_at: int) -> list[tuple[int, DeathDraft]]:
         for at, draft in found
         if at not in of_pipes or not any(abs(at - other) <= _NEAR_A_PIPE for other in causes)
     ]
+
+
+def _pointed_at(log: LogContext) -> set[int]:
+    """Where the tracebacks begin of which something else says that they are why: an exception behind them that names
+    what stands above as its cause, or a test's report."""
+    blocks = log.blocks.tracebacks
+    last = max((b.start for b in blocks if b.is_deadly and compiled(_POINTS_UP).search(b.failures[-1].text)), default=0)
+    if any(compiled(_TEST_FAILED).match(line) for line in log.scanned.tail.decode("utf-8", "replace").splitlines()):
+        last = len(log.lines)
+    return {
+        b.start
+        for b in blocks
+        if not b.is_deadly and b.last < last <= b.last + _NEAR_A_CHILD and log.lines[b.start].prefix.level not in _MILD
+    }
 
 
 def _ends_nothing(block: Traceback) -> bool:
@@ -295,8 +319,8 @@ def _of_command(log: LogContext, block: Traceback) -> DeathDraft | None:
         return None
     draft = _of_failure(log, block.start, None)
     draft.text = last.text
-    local_rank = launchers.local_rank_of(last.message)
-    draft.local_rank = local_rank
+    if not any(file.endswith(_NAMES_THE_LAST) for file, _, _ in last.frames):
+        draft.local_rank = launchers.local_rank_of(last.message)
     number = signal.Signals[match["name"]].value if match["name"] in signal.Signals.__members__ else match["signal"]
     draft.set_exit(-int(number) if number else int(match["code"] or 1))
     draft.signal = match["name"] or draft.signal

@@ -32,6 +32,20 @@ _ERROR = r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$"
 _EXCEPTION = r"(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout|Iteration|Died|Abort|Fault)\w{0,20}$|\."
 """Names of exceptions; others are believed below a frame."""
 
+_COUNTS = r"\d{1,4} (?:\w{1,20} )?errors?\b(?! code)"
+"""A message that counts errors, each of which is named below: pydantic's."""
+
+_TORN = r" {4}\S"
+_OF_A_STACK = r"\s|File \"|\w{1,60}Error"
+"""The source of another process's frame in the place of a message, which was broken by it; and what is no message."""
+
+_OF_THE_RUNTIME = r"terminate called |libc\+\+abi: |Fatal Python error: |\*\*\* \S"
+"""What a process's runtime and its handlers print behind an exception: the end of its message."""
+
+_OF_A_CANCEL = "CancelledError"
+_CANCELS = ("KeyboardInterrupt", "TimeoutError")
+"""What asyncio raises in a task that is cancelled, and what then tells why it was."""
+
 _BORDER = r"(?:={8,}|-{8,}|\*{8,})$"
 _SPAWNED = r"-- Process (\d{1,5}) terminated with the following error:"
 _OF_RANK = r"\): \(RANK (\d{1,7})\)\s*$"
@@ -54,6 +68,9 @@ _LIBRARIES = (
     "/site-packages/", "/dist-packages/", "<frozen ", "/lib/python", "/lib64/python", "<string>", "/torch/distributed/",
     "/torch/nn/modules/", "/jax/_src/", "/jaxlib/", "/importlib/", "<__array_function__", "/allready/runtime/",
 )  # fmt: skip
+_PACKAGED = r"^[^/].*\.pyx$|/bin/[\w\-]{1,60}$"
+"""Cython's modules, which are built elsewhere, and the commands that packages install."""
+
 _LAUNCHERS = (
     "torch/distributed/run.py", "torch/distributed/launch.py", "torch/distributed/launcher/",
     "distributed/elastic/agent",
@@ -108,7 +125,9 @@ class Failure(Struct):
     def text(self) -> str:
         """Its name and words; where they are below its line, or a colon announces more, the first lines below count."""
         said = self.message.strip()
-        if not said or said.endswith(":"):
+        if compiled(_TORN).match(self.message):
+            said = next((line for line in self.more if line.strip() and not compiled(_OF_A_STACK).match(line)), "")
+        elif not said or said.endswith(":") or compiled(_COUNTS).match(said):
             said = " ".join([said, *[line.strip() for line in self.more if line.strip()][:_MAX_SAID_LINES]]).strip()
         return f"{self.name}: {said}" if said else self.name
 
@@ -176,7 +195,7 @@ def is_of_launcher(frames: Sequence[tuple[str, int, str]]) -> bool:
 def innermost(frames: Sequence[tuple[str, int, str]]) -> CallSite | None:
     """The first frame outside the libraries; frames innermost first."""
     for file, line, function in frames:
-        if not any(mark in file for mark in _LIBRARIES):
+        if not any(mark in file for mark in _LIBRARIES) and compiled(_PACKAGED).search(file) is None:
             return CallSite(file, line, function)
     return None
 
@@ -289,7 +308,8 @@ class _Reader:
         if stripped.startswith(_NESTED):
             self.is_nested = True
             return True
-        if self.expects_header or self.after_blank or not is_next or compiled(_BORDER).match(stripped):
+        is_over = self.expects_header or self.after_blank or not is_next
+        if is_over or compiled(_BORDER).match(stripped) or compiled(_OF_THE_RUNTIME).match(stripped):
             return False
         if len(self.failures[-1].more) >= MAX_MESSAGE_LINES:
             return False
@@ -306,7 +326,7 @@ class _Reader:
         if self.of_notebook is not None and self._take_cell(text):
             return True
         if text[0] in " \t":
-            self.source = text.strip()
+            self.source = text.strip(" \t\r\n^~") or self.source
             return True
         error = compiled(_ERROR).match(text)
         if error is None or not (self.all_frames or self.is_group or compiled(_EXCEPTION).search(error[1])):
@@ -334,22 +354,29 @@ class _Reader:
         return file is not None or cell is not None
 
     def _add_frame(self, file: str, line: int, function: str) -> None:
+        self.source = ""
         for frames in (self.frames, self.all_frames):
             if len(frames) < MAX_LINES:
                 frames.append((file, line, function.strip()))
 
     def _add_failure(self, name: str, message: str) -> None:
+        if not message.strip() and name == "AssertionError" and self.source.startswith("assert "):
+            message = self.source  # what did not hold is all that there is to say
         failure = Failure(name, message[:2000], self.frames)
         root = self.root
         is_inner = self.is_nested or (self.is_group and len(self.failures) == 1)
-        if root is None or is_inner or _is_agreed(failure, root) or self._is_reworded(root, message.strip()):
+        if root is None or is_inner or _is_agreed(failure, root) or self._is_reworded(root, failure):
             self.root = failure
         self.failures.append(failure)
         self.frames = []
         self.in_message, self.is_nested, self.after_blank = True, False, False
 
-    def _is_reworded(self, root: Failure, said: str) -> bool:
-        """Whether the function whose try failed says itself what it had expected, in words of its own, `said`."""
+    def _is_reworded(self, root: Failure, failure: Failure) -> bool:
+        """Whether the function whose try failed says itself what it had expected, in words of its own; or what
+        cancelled a task says so."""
+        if root.name.endswith(_OF_A_CANCEL):
+            return failure.name.endswith(_CANCELS)
+        said = failure.message.strip()
         if not (root.frames and self.frames and self.source.startswith("raise ")):
             return False
         tried, place = root.frames[0], self.frames[-1]

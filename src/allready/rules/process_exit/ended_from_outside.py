@@ -1,7 +1,15 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from allready.judging.causes import Ender, ender_of, ender_of_event, follows_order, is_caught_interrupt, is_order
+from allready.judging.causes import (
+    Ender,
+    ender_of,
+    ender_of_event,
+    follows_order,
+    is_caught_interrupt,
+    is_handled_order,
+    is_order,
+)
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
@@ -50,7 +58,8 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGINT`), PBS's
     exit status of 256 and a signal's number, a scheduler that cancelled the step (`CANCELLED AT`,
     without a reason), a shell that saw its command ended (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, or a
-    program that says that it caught one, where no process had failed and no rank had reached a timeout before.
+    program that says that it caught one, where no process had failed and no rank had reached a timeout before.  A
+    handler of signals counts above one of these (`*** SIGTERM received at time=`).
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
     ## Check by hand
@@ -70,11 +79,17 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ]
     if not reported:
         return
+    handled = [
+        _Order(e.origin, e.text, e.time_s, ender_of_event(e))
+        for e in run.events
+        if is_handled_order(e) and any(_is_above(e.origin, order.origin) for order in reported)
+    ]
+    reported = [*handled, *reported]
     if any(d.is_collective_error and not d.earlier and not follows_order(d, run) for d in run.deaths):
         return
     if any(e.signature in WAITED for e in run.events):
         return
-    first = min(reported, key=lambda order: (order.time_s is None, order.time_s or 0.0))
+    first = handled[0] if handled else min(reported, key=lambda order: (order.time_s is None, order.time_s or 0.0))
     yield Hit(
         values={"text": _words(first.text), "by": _sender(first, reported)},
         confidence=Confidence.LIKELY,
@@ -89,6 +104,10 @@ def _went_on(event: Event, run: RunEvidence) -> bool:
         c.origin.source == event.origin.source and (c.progress_line or 0) > (event.origin.line or 0)
         for c in run.closings
     )
+
+
+def _is_above(one: Origin, other: Origin) -> bool:
+    return one.source == other.source and (one.line or 0) < (other.line or 0)
 
 
 def _sender(first: "_Order", reported: "list[_Order]") -> Ender:
