@@ -16,6 +16,7 @@ from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
 from allready.evidence.log.fronts import without_front
 from allready.evidence.log.last_error import last_error
+from allready.evidence.log.later_run import later_run
 from allready.evidence.log.left_loop import closing_line, form, plain, training_lines, trains
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
@@ -48,6 +49,9 @@ _MAX_AGAIN, _MAX_AGAIN_SHAPES = 24, 2
 
 _MANY_ENDS, _BEGINNING = 3, 0.5
 
+_MIN_PART = 8
+"""Lines of other forms between words that were said before and now: more than ranks write that end one by one."""
+
 _MAX_OVERCOME, _MAX_OVERCOME_LINES = 24, 100
 """Ordinary lines between words of trouble and the end, of different kinds and in all: more is a program that went
 on."""
@@ -78,6 +82,8 @@ _ENDS_A_LINE = re.compile(
 )
 """A line like this is whole, though no newline follows it."""
 
+_BRACKETS = "()", "[]", "{}"
+_CLOSES = tuple(")]}")
 _DIGITS = re.compile(r"\d+")
 _NUMBERS = re.compile(r"(?<![\d.])\d{2,12}(?![\d.]*\d)")
 _FILE_NUMBERS = re.compile(r"[A-Za-z]\w{0,60}?[_-](\d{2,12})\.\w{1,8}\b")
@@ -195,7 +201,8 @@ class _Ending:
 
     def _is_of_an_evaluation(self, state: Progress) -> bool:
         """Whether the count that is known is one that stands beside the steps of the training."""
-        return all(one.is_minor for one in self.readings if (one.at, one.total) == (state.at, state.total))
+        beside = [one.is_minor for one in self.readings if (one.at, one.total) == (state.at, state.total)]
+        return bool(beside) and all(beside)
 
     @functools.cached_property
     def _said(self) -> list[str]:
@@ -234,10 +241,25 @@ class _Ending:
         behind = left_behind(self.readings, self.lines, self.number(0), self._log.scanned.marks)
         if behind is not None and (words is not None or (state is not None and state.is_full)):
             return self._stopped(behind)
+        good = self._good(state, words)
+        if good is not None and not self._another_run_begins(good.origin.line - self.number(0)):
+            return good
+        last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
+        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
+        if error is not None:
+            made = self._made(ClosingKind.OPEN, error[0], at, state)
+            return replace(made, error=error[1])
+        if state is not None and state.is_midway:
+            return self._made(ClosingKind.MIDWAY, state.at, at, state)
+        counts_open = state is not None and state.total is None
+        return self._made(ClosingKind.OPEN, last, at, state if counts_open else None)
+
+    def _good(self, state: Progress | None, words: tuple[int, bool] | None) -> Closing | None:
+        """The end, where it is a good one by what this run wrote."""
+        at = state.at if state is not None else None
         if words is not None and not self._is_denied(state, words[0]):
             place, is_certain = words
             return self._made(ClosingKind.WORDS, place, at, state, is_certain=is_certain)
-        last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if (
             state is not None
             and state.is_full
@@ -255,14 +277,16 @@ class _Ending:
         if signs:
             made = self._made(ClosingKind.SIGNS, signs[-1].at, at, state)
             return replace(made, signs=tuple(map(self._sign, signs)))
-        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
-        if error is not None:
-            made = self._made(ClosingKind.OPEN, error[0], at, state)
-            return replace(made, error=error[1])
-        if state is not None and state.is_midway:
-            return self._made(ClosingKind.MIDWAY, state.at, at, state)
-        counts_open = state is not None and state.total is None
-        return self._made(ClosingKind.OPEN, last, at, state if counts_open else None)
+        return None
+
+    def _another_run_begins(self, at: int) -> bool:
+        """Whether another run begins behind the line at this place, and has shown nothing yet."""
+        begun = later_run(self._earlier, self.lines, at)
+        if begun is None:
+            return False
+        behind = [text for text in map(plain, self._said[begun:]) if text]
+        times = Counter(map(form, behind))
+        return not any(times[form(text)] == 1 and kinds(text) for text in behind)
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""
@@ -596,15 +620,18 @@ class _Ending:
         if tail.endswith(b"\n") or _PROMPT.search(self.lines[-1]) is not None or self._is_whole:
             return False
         last = self.lines[-1]
-        is_open = any(last.count(a) > last.count(b) for a, b in ("()", "[]", "{}"))
+        is_open = any(last.count(a) > last.count(b) for a, b in _BRACKETS)
         is_later = place < len(self.lines) - 1 and not (place >= 0 and kinds(without_front(plain(last))))
         return is_later or tail.endswith(b"\r") or is_open
 
     @functools.cached_property
     def _is_whole(self) -> bool:
-        """Whether the last line has no newline, but all that an earlier one of its kind has: copies of logs lose it."""
+        """Whether the last line has no newline, but all that an earlier one of its kind has, or closes the bracket that
+        it opened: copies of logs lose it."""
         last = _DIGITS.sub("0", self.lines[-1])
         is_open = not last or last[-1].isalnum() or self._log.scanned.tail.endswith(b"\r")
+        if last.endswith(_CLOSES) and all(last.count(a) == last.count(b) for a, b in _BRACKETS):
+            return not is_open
         return not is_open and any(_DIGITS.sub("0", text) == last for text in self.lines[:-1])
 
     def _is_overcome(self, at: int) -> bool:
@@ -629,7 +656,17 @@ class _Ending:
         ]
         if len(self._openings) >= len(places):
             return False  # runs that were appended, each with its own end
+        if self._is_said_of_parts(at):
+            return True
         return len(places) > _MANY_ENDS and places[0] / len(self.lines) < _BEGINNING
+
+    def _is_said_of_parts(self, at: int) -> bool:
+        """Whether the log says so again and again, with other work in between: of each of its parts."""
+        kept = (*self._earlier, *self.lines)
+        who, shape = _writer(self.lines[at]), self._shapes[at]
+        own = [i for i, text in enumerate(kept) if _shape(text) == shape and _writer(text) == who]
+        between = (kept[a + 1 : b] for a, b in pairwise(i for i in own if wording.means_all(kept[i])))
+        return any(len({_shape(text) for text in some if not _is_noise(text)} - {""}) >= _MIN_PART for some in between)
 
     def _stands_once(self, at: int) -> bool:
         """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""
@@ -658,6 +695,8 @@ class _Ending:
         behind = [text for text in self.lines[at:] if text.strip()]
         own = [text for text in behind if not is_of_a_library(text)]
         if any(number > self.number(at) for number in self._openings) or self._breaks_off_behind(at):
+            return True
+        if any(_counted_from(course) is not None for course in counted(behind[1:]).values()):
             return True
         if len({_shape(text) for text in own if _VALUE.search(text) is None}) > _MAX_BEHIND_COUNT:
             return True

@@ -218,6 +218,8 @@ def early() -> re.Pattern[str]:
     """The event, not the setting, the counter or the program's own source."""
     return re.compile(
         r"\bsignaling trainer to stop\b|"
+        r"\b(?:halted|stopped|ended|terminated|finished) (?:by|through|via|because of|due to) (?:the )?"
+        r"early[ _-]?stopping\b|"
         r"\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
         r"(?![^{}]{0,80}\{[A-Za-z_]|['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
         r"(?:[ _-]|:\s)?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"

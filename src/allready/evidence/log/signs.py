@@ -35,6 +35,7 @@ _MAX_WAITING = 3
 _MIN_RULE = 10
 _MIN_RUN = 10
 _MAX_CHARS = 300
+_MANY_VALIDATED = 8
 
 
 class Sign(NamedTuple):
@@ -115,6 +116,8 @@ def _of_all() -> re.Pattern[str]:
     )
 
 
+_TEST = re.compile(r"(?<![a-z])test(?:ing|ed|s)?(?![a-z])|测试", re.IGNORECASE)
+_VALIDATION = re.compile(r"(?<![a-z])(?:val|valid|validation|dev)(?![a-z])|验证", re.IGNORECASE)
 _ALL_DONE = re.compile(r"\ball (?:done|finished|completed?)\b", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 
@@ -163,6 +166,7 @@ def weak_signs(
         return None
     if any(is_noise(line) and is_bad(line) for line in (*earlier, *lines)[own[first - 1][0] + 1 if first else 0 :]):
         return None  # another process died
+    found += _tested(own, coda)
     if ends_alike:
         found.append(Sign(SignKind.ALIKE, own[-1][0]))
     found += _framed((*earlier, *lines), begun)
@@ -199,7 +203,7 @@ def _behind_loop(own: Sequence[tuple[int, str]], forms: Sequence[str]) -> int:
     )
 
 
-_FIRM = {SignKind.EARLY, SignKind.ALIKE, SignKind.FRAMED, SignKind.FULL}
+_FIRM = {SignKind.EARLY, SignKind.TEST, SignKind.ALIKE, SignKind.FRAMED, SignKind.FULL}
 """What hardly comes in the middle."""
 
 
@@ -239,6 +243,20 @@ def _ends_alike(said: Sequence[tuple[int, str]]) -> bool:
     ends = [i for i, one in enumerate(forms[:-1]) if one == forms[-1]]
     is_long = all(b - a >= _MIN_RUN for a, b in pairwise([-1, *ends]))
     return bool(ends) and is_long and all(forms[i + 1] == forms[0] for i in ends)
+
+
+def _tested(own: Sequence[tuple[int, str]], coda: range) -> list[Sign]:
+    """The first measure of a test, behind a loop whose steps were validated and never tested."""
+
+    def measures(words: str, of: re.Pattern[str]) -> bool:
+        return of.search(words := wording.without_paths(words)) is not None and num_measures(words) > 0
+
+    first = next((at for at, words in (own[i] for i in coda) if measures(words, _TEST)), None)
+    before = [words for _, words in own[: coda.start]]
+    if first is None or any(measures(words, _TEST) for words in before):
+        return []
+    num_validated = sum(measures(words, _VALIDATION) for words in before)
+    return [Sign(SignKind.TEST, first)] if num_validated >= _MANY_VALIDATED else []
 
 
 def _framed(lines: Sequence[str], begun: int) -> list[Sign]:
