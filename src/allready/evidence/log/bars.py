@@ -59,4 +59,4 @@ def _seconds(clock: str) -> int:
     days, _, of_day = clock.rpartition(" days, ")
     parts = [int(part) for part in of_day.split(":") if part]
     within = sum(part * 60**place for place, part in enumerate(reversed(parts)))
-    return int(days or 0) * _HOURS_A_DAY * 3600 + within
+    return int(int(days or 0) * _HOURS_A_DAY * 3600 + within)

@@ -661,12 +661,17 @@ class _Ending:
         return len(places) > _MANY_ENDS and places[0] / len(self.lines) < _BEGINNING
 
     def _is_said_of_parts(self, at: int) -> bool:
-        """Whether the log says so again and again, with other work in between: of each of its parts."""
+        """Whether the log says so again and again, with other work in between: of each of its parts.  Where the log's
+        first lines stand behind the words it was begun again."""
         kept = (*self._earlier, *self.lines)
         who, shape = _writer(self.lines[at]), self._shapes[at]
         own = [i for i, text in enumerate(kept) if _shape(text) == shape and _writer(text) == who]
-        between = (kept[a + 1 : b] for a, b in pairwise(i for i in own if wording.means_all(kept[i])))
-        return any(len({_shape(text) for text in some if not _is_noise(text)} - {""}) >= _MIN_PART for some in between)
+        first = {_shape(text) for text in kept[: min([_MIN_PART, *own])]} - {""}
+        for a, b in pairwise(i for i in own if wording.means_all(kept[i])):
+            between = [_shape(text) for text in kept[a + 1 : b] if text.strip() and not _is_noise(text)]
+            if len(set(between)) >= _MIN_PART and not first & set(between[:_MIN_PART]):
+                return True
+        return False
 
     def _stands_once(self, at: int) -> bool:
         """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""
