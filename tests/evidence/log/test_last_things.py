@@ -18,6 +18,10 @@ SETTINGS = ["seed: 0", "mode: plain", "model:", "  dim: 256", "  heads: 8", "dat
 WORK = [f"{thing} of the second part: {n} of them" for n, thing in enumerate(
     ("rows", "columns", "pages", "words", "letters", "tables", "images", "captions", "links", "notes"))]  # fmt: skip
 JULIA = [f"fitting {n:3}%|{'█' * 25}|  ETA: 0:00:{100 - n:02} (22.3 ms/it)" for n in range(1, 100)]
+REPORT = [
+    f"{name:12} {n / 20:.4f}    0.91{n}0    0.9{n}50     100{n}"
+    for n, name in enumerate(("cats", "dogs", "cows", "macro avg", "weighted avg"))
+]
 JULIAS_LAST = f"fitting 100%|{'█' * 25}| Time: 0:07:25 (22.3 ms/it)"
 SLURM_TIDIES = [
     "slurmstepd: error: common_file_write_uint32s: write pid 96 to /sys/fs/cgroup/cgroup.procs failed: it is busy",
@@ -29,6 +33,7 @@ UCX = "[1724685304.167173] [node7:102:f]    vfs_fuse.c:281  UCX  ERROR inotify_a
 GOOD = {
     "the test behind epochs that nothing announces": [*EPOCHS, "Accuracy of the network on the test images: 97.45%"],
     "a tensor's test": [*EPOCHS, "Average Test Loss (MSE) tensor(79214.2031, device='cuda:0')"],
+    "a report behind epochs that nothing announces": [*EPOCHS, *REPORT],
     "words that the early stop put behind": [
         *(f"[epoch {n}/400] train loss={9 / n:.3f}" for n in range(1, 84)),
         "The training halted by early stopping criterion.",
@@ -61,6 +66,8 @@ def test_the_last_thing_is_a_good_end(name: str) -> None:
 
 
 NOT_GOOD = {
+    "a report in the middle": [*EPOCHS[:20], *REPORT, *EPOCHS[20:], *REPORT],
+    "a report of a training that was validated twice": [*EPOCHS[:2], *REPORT],
     "another run, a night later": [
         *STAMPED, OVER, "2025-03-08 14:54:19,500 - DEBUG - Lock 17 acquired",
         "2025-03-08 14:54:20,500 - DEBUG - Lock 17 kept",

@@ -77,7 +77,8 @@ _ANNOUNCES = re.compile(r"\w\s?(?:\.\.\.|…)\s*$")
 """What is counted begins with such a line: `Step 5/5: building the tree...`."""
 
 _ENDS_A_LINE = re.compile(
-    r"(?:\b(?:done|finished|completed?|success(?:fully)?)|\.(?:csv|json|txt|md|html|pdf|png|pt|pth))[\s.!\W]{0,20}$",
+    r"(?:\b(?:done|finished|completed?|success(?:fully)?)|"
+    r"\.(?:csv|json|txt|md|html|pdf|png|pt|pth|pkl|npz|npy|ckpt|bin|safetensors|onnx|h5|log|parquet))[\s.!\W]{0,20}$",
     re.IGNORECASE,
 )
 """A line like this is whole, though no newline follows it."""
@@ -304,7 +305,7 @@ class _Ending:
         if self._is_one_of_several:
             return []
         found = weak_signs(self._earlier, self.lines, _is_noise, self._places_of_openings)
-        if not found or (self._breaks_off_behind(-1) and _ENDS_A_LINE.search(self.lines[-1]) is None):
+        if not found or self._breaks_off_behind(-1):
             return []
         if any(wording.of_a_fold().search(line) for line in self.lines[found[0].at :]):
             return []
@@ -626,10 +627,12 @@ class _Ending:
 
     @functools.cached_property
     def _is_whole(self) -> bool:
-        """Whether the last line has no newline, but all that an earlier one of its kind has, or closes the bracket that
-        it opened: copies of logs lose it."""
+        """Whether the last line has no newline, but all that an earlier one of its kind has, closes the bracket that it
+        opened, or ends with a file's whole name: copies of logs lose it."""
         last = _DIGITS.sub("0", self.lines[-1])
         is_open = not last or last[-1].isalnum() or self._log.scanned.tail.endswith(b"\r")
+        if _ENDS_A_LINE.search(self.lines[-1]) is not None:
+            return True
         if last.endswith(_CLOSES) and all(last.count(a) == last.count(b) for a, b in _BRACKETS):
             return not is_open
         return not is_open and any(_DIGITS.sub("0", text) == last for text in self.lines[:-1])

@@ -36,6 +36,8 @@ _MIN_RULE = 10
 _MIN_RUN = 10
 _MAX_CHARS = 300
 _MANY_VALIDATED = 8
+_MIN_REPORT = 5
+"""Lines of a report: a class each, and the averages."""
 
 
 class Sign(NamedTuple):
@@ -246,15 +248,20 @@ def _ends_alike(said: Sequence[tuple[int, str]]) -> bool:
 
 
 def _tested(own: Sequence[tuple[int, str]], coda: range) -> list[Sign]:
-    """The first measure of a test, behind a loop whose steps were validated and never tested."""
+    """The first measure of a test, or the first report of many measures, behind a loop whose steps were validated
+    again and again and never so."""
 
     def measures(words: str, of: re.Pattern[str]) -> bool:
         return of.search(words := wording.without_paths(words)) is not None and num_measures(words) > 0
 
-    first = next((at for at, words in (own[i] for i in coda) if measures(words, _TEST)), None)
     before = [words for _, words in own[: coda.start]]
-    if first is None or any(measures(words, _TEST) for words in before):
+    known = {form(words) for words in before}
+    report = [at for at, words in (own[i] for i in coda) if num_measures(words) and form(words) not in known]
+    tests = [at for at, words in (own[i] for i in coda) if measures(words, _TEST)]
+    is_first = bool(tests) and not any(measures(words, _TEST) for words in before)
+    if not is_first and len(report) < _MIN_REPORT:
         return []
+    first = tests[0] if is_first else report[0]
     num_validated = sum(measures(words, _VALIDATION) for words in before)
     return [Sign(SignKind.TEST, first)] if num_validated >= _MANY_VALIDATED else []
 
