@@ -66,6 +66,14 @@ def test_the_last_thing_is_a_good_end(name: str) -> None:
 
 
 NOT_GOOD = {
+    "settings in a frame": ["*" * 30, "Logging arguments", "*" * 30, "batch: 4", "lr: 0.1", "name: unet", "*" * 30],
+    "the rule above a title": [
+        "=" * 40, "a demo", "=" * 40, "loaded 32 of them", "=" * 40, "first: each its own", "=" * 40, "rows: 7",
+        "=" * 40,
+    ],
+    "one set of tasks and another": [
+        "device: cuda, seed 7", "color tasks completed.", *WORK, "shape tasks completed. They are in /data/shape",
+    ],
     "a report in the middle": [*EPOCHS[:20], *REPORT, *EPOCHS[20:], *REPORT],
     "a report of a training that was validated twice": [*EPOCHS[:2], *REPORT],
     "another run, a night later": [
