@@ -83,7 +83,7 @@ _ENDS_A_LINE = re.compile(
 )
 """A line like this is whole, though no newline follows it."""
 
-_BRACKETS = "()", "[]", "{}"
+_BRACKETS = ("(", ")"), ("[", "]"), ("{", "}")
 _CLOSES = tuple(")]}")
 _DIGITS = re.compile(r"\d+")
 _NUMBERS = re.compile(r"(?<![\d.])\d{2,12}(?![\d.]*\d)")
@@ -243,7 +243,7 @@ class _Ending:
         if behind is not None and (words is not None or (state is not None and state.is_full)):
             return self._stopped(behind)
         good = self._good(state, words)
-        if good is not None and not self._another_run_begins(good.origin.line - self.number(0)):
+        if good is not None and not self._another_run_begins(good):
             return good
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
@@ -280,9 +280,9 @@ class _Ending:
             return replace(made, signs=tuple(map(self._sign, signs)))
         return None
 
-    def _another_run_begins(self, at: int) -> bool:
-        """Whether another run begins behind the line at this place, and has shown nothing yet."""
-        begun = later_run(self._earlier, self.lines, at)
+    def _another_run_begins(self, end: Closing) -> bool:
+        """Whether another run begins behind the line of this end, and has shown nothing yet."""
+        begun = later_run(self._earlier, self.lines, (end.origin.line or 0) - self.number(0))
         if begun is None:
             return False
         behind = [text for text in map(plain, self._said[begun:]) if text]

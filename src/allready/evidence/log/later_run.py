@@ -48,7 +48,7 @@ def _time_of(text: str, clock: Clock) -> float | None:
 def _beginning(earlier: Sequence[str], lines: Sequence[str], at: int) -> int | None:
     before = [text for text in map(plain, (*earlier, *lines[: at + 1])) if _says(text)]
     behind = [(place, text) for place, text in enumerate(map(plain, lines)) if place > at and _says(text)]
-    first = {}
+    first: dict[str, int] = {}
     for i, text in enumerate(before):
         first.setdefault(text, i)
     run, begun = 0, None
