@@ -15,7 +15,7 @@ COUNTED = [f"[epoch {n}/40] train loss={9 / n:.3f}" for n in range(1, 41)]
 STAMPED = [f"2025-03-07 20:{n:02}:16,349 - INFO - [epoch {n}/40] loss={9 / n:.3f}" for n in range(1, 41)]
 OVER = "2025-03-07 20:57:16,349 - INFO - Training finished"
 SETTINGS = ["seed: 0", "mode: plain", "model:", "  dim: 256", "  heads: 8", "data:", "  batch: 32", "  workers: 4"]
-WORK = [f"{thing} of the second part: {n} of them" for n, thing in enumerate(
+WORK = [f"{thing} of another kind: {n} of them" for n, thing in enumerate(
     ("rows", "columns", "pages", "words", "letters", "tables", "images", "captions", "links", "notes"))]  # fmt: skip
 JULIA = [f"fitting {n:3}%|{'█' * 25}|  ETA: 0:00:{100 - n:02} (22.3 ms/it)" for n in range(1, 100)]
 REPORT = [
@@ -66,6 +66,13 @@ def test_the_last_thing_is_a_good_end(name: str) -> None:
 
 
 NOT_GOOD = {
+    "the title of the next part": ["=== plain ===", "seed: 0", *COUNTED, "=== coupled ==="],
+    "a total for one of several": [*WORK, "Total time for fitting: 7366.4491 seconds"],
+    "an index": ["loading annotations into memory...", *WORK, "Done (t=11.28s)"],
+    "the end of a list": [*WORK, "unused ones:", "    end"],
+    "nothing was to do": [*WORK, "make: Nothing to be done for 'default'."],
+    "a weight that is called final": ["loss:", *WORK, "final_weight: 1.0"],
+    "a title that says what comes": [*WORK, "CREATE AND SAVE FINAL MODEL"],
     "settings in a frame": ["*" * 30, "Logging arguments", "*" * 30, "batch: 4", "lr: 0.1", "name: unet", "*" * 30],
     "the rule above a title": [
         "=" * 40, "a demo", "=" * 40, "loaded 32 of them", "=" * 40, "first: each its own", "=" * 40, "rows: 7",

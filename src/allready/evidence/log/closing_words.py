@@ -108,7 +108,8 @@ def likely() -> re.Pattern[str]:
     return re.compile(
         r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b(?! (?:spent )?(?:up to now|so far))"
         r"(?! for (?!(?:all|the|this|everything|training)\b))[^\d\n]{0,40}\d|"
-        r"\b(?:total|full|overall)\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?"
+        r"\b(?:total|full|overall)\b(?![\w ]{0,30} for (?!(?:all|the|this|everything|training)\b))"
+        r"[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?"
         r"(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
         r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
         r"[^\d\n|]{0,24}\d[\d.:]{0,20}(?!\d|st\b|nd\b|rd\b|th\b)|"
@@ -124,7 +125,7 @@ def likely() -> re.Pattern[str]:
         r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
         r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
         r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|"
-        r"bye|passed|the end|end|fin)[\s.!]{0,80}\W{0,80}$",
+        r"bye|passed|the end|(?<!  )end|fin)[\s.!]{0,80}\W{0,80}$",
         re.IGNORECASE,
     )
 
@@ -201,7 +202,8 @@ def of_all() -> re.Pattern[str]:
     return re.compile(
         r"\bsav(?:ed|ing) (?:the )?final\b|\boptimizer stripped from\b|"
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
-        r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d{1,12}\.\d|"
+        r"\bfinal_"
+        r"(?!lr|learning|div|layer|norm|dim|size|step|weight|scale|coef|prob|ratio|temp|alpha|beta|gamma|eps)\w{1,40}\b\W{1,4}\d{1,12}\.\d|"
         r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b"
         r"(?! (?:threshold|target|tolerance|weight|scale))|" + _AVERAGE,
         re.IGNORECASE,
@@ -254,8 +256,10 @@ def is_final() -> re.Pattern[str]:
 
 
 def is_heading(text: str) -> bool:
-    """Whether it names what stands below it, and gives nothing itself: `FINAL RESULTS SUMMARY`."""
-    return not any(map(str.isdigit, text)) and "sav" not in text.lower() and not text.rstrip().endswith(".")
+    """Whether it names what stands below it, and gives nothing itself: `FINAL RESULTS SUMMARY`, `SAVE FINAL MODEL`."""
+    if any(map(str.isdigit, text)) or text.rstrip().endswith("."):
+        return False
+    return re.search(r"\bsav(?:ed|ing)\b", text, re.IGNORECASE) is None
 
 
 @functools.cache
@@ -347,7 +351,7 @@ def _of_a_part() -> re.Pattern[str]:
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
         r"\d{1,2}(?:\.\d{1,3})?%\)?\W{0,3}(?:done|completed?|finished)|"
         r"visuali[sz]ation|plotting|job ?id|clean-?up|"
-        r"done \(t=\d|(?:done|finish(?:ed|ing)?|completed?) (?:running|calling|restoring)|"
+        r"done \(t=\d[\d.]{0,12}s?|(?:done|finish(?:ed|ing)?|completed?) (?:running|calling|restoring)|"
         r"read(?:ing)?|pars(?:ing|ed)|import(?:ing|ed)?|"
         r"(?<!all )\d[\d,]{0,12} (?:iterations?|steps?|batches|updates) (?:completed?|done|finished)|"
         r"(?:trial|run|job(?: ?id)?|test|experiment|round|sweep|seed|image|sample|file|episode|game)s?:? ?#?\d{1,4}"
@@ -362,7 +366,8 @@ def _of_a_part() -> re.Pattern[str]:
 def _negated() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:not|never|no|fail\w*|abort\w*|cancel\w*|killed|until|unless|when|before|if|will|unable|without|waiting|"
-        r"unsuccessful\w*|expected|should|estimat\w*|eta|remaining|interrupted|prematurely)\b|n't\b",
+        r"unsuccessful\w*|nothing to (?:be|do)|expected|should|estimat\w*|eta|remaining|interrupted|prematurely)\b|"
+        r"n't\b",
         re.IGNORECASE,
     )
 

@@ -1,11 +1,13 @@
 """Where another run begins behind the end of one: writing into the same file, of a program that this log may not have
 seen before."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
 from allready.evidence import clock as clocks
 from allready.evidence.clock import Clock
+from allready.evidence.log import closing_words as wording
 from allready.evidence.log.left_loop import plain
 from allready.evidence.prefix import parse
 
@@ -19,13 +21,14 @@ _MIN_AGAIN = 6
 """Lines of the log's beginning, one behind the other, that stand again: its settings."""
 
 _MIN_LETTERS = 4
+_TITLE = re.compile(r"(?P<rule>[=#*~-]{2,60}) ?(?P<words>[^\W\d_].{0,60}?) ?(?P=rule)")
 
 
 def later_run(earlier: Sequence[str], lines: Sequence[str], at: int) -> int | None:
-    """The place behind `at` from which on the lines are another run's: written after a long pause, or the log's
-    beginning once more."""
-    found = [place for place in (_after_pause(lines, at), _beginning(earlier, lines, at)) if place is not None]
-    return min(found, default=None)
+    """The place behind `at` from which on the lines are another run's, or another part's: written after a long pause,
+    the log's beginning once more, or below a title like one above the work."""
+    places = _after_pause(lines, at), _beginning(earlier, lines, at), _title(earlier, lines, at)
+    return min((place for place in places if place is not None), default=None)
 
 
 def _after_pause(lines: Sequence[str], at: int) -> int | None:
@@ -58,6 +61,16 @@ def _beginning(earlier: Sequence[str], lines: Sequence[str], at: int) -> int | N
         if run >= _MIN_AGAIN:
             return begun
     return None
+
+
+def _title(earlier: Sequence[str], lines: Sequence[str], at: int) -> int | None:
+    last = max((place for place, text in enumerate(lines) if text.strip()), default=-1)
+    mine = _TITLE.fullmatch(plain(lines[last])) if last > at else None
+    if mine is None or wording.done().search(mine["words"]) is not None:
+        return None
+    others = [match for text in map(plain, (*earlier, *lines[: at + 1])) if (match := _TITLE.fullmatch(text))]
+    alike = {match["words"] for match in others if match["rule"] == mine["rule"]}
+    return last if alike and mine["words"] not in alike else None
 
 
 def _says(text: str) -> bool:

@@ -50,6 +50,9 @@ _SETTING = re.compile(
     r"timeout|walltime)(?![a-z])|_thresh|allow_",
     re.IGNORECASE,
 )
+_FOR_ONE = re.compile(r"\btime for (?!(?:all|the|this|everything|training)\b)", re.IGNORECASE)
+"""What one of several things took."""
+
 _GOES_ON = re.compile(
     r"%\||\b(?:epoch|step|iter(?:ation)?|batch|episode)\b['\"]?[ :=/\[#]{1,3}\d|\b(?:eta|time_left|learning_rate|lr|"
     r"grad_norm|running|waiting|pending|queued?|prog)\b['\"]?\s{0,3}[:=]|\bepoch\b",
@@ -136,7 +139,9 @@ def num_measures(text: str) -> int:
     pairs = [
         match
         for match in _PAIR.finditer(text)
-        if _MEASURE.search(match["name"]) is not None and _SETTING.search(match["name"]) is None
+        if _MEASURE.search(match["name"]) is not None
+        and _SETTING.search(match["name"]) is None
+        and _FOR_ONE.search(match["name"]) is None
     ]
     if any(_FRACTION.search(match["value"]) is not None for match in pairs):
         return len(pairs)

@@ -168,7 +168,7 @@ def weak_signs(
         at, words = own[i][0], own[i][1][:_MAX_CHARS]
         if forms[i] not in said_before and is_bad(words):
             return None
-        of_parts = {SignKind.DONE} if _is_said_of_parts([words for _, words in own[: i + 1]], forms[: i + 1]) else set()
+        of_parts = {SignKind.DONE} if is_said_of_parts([words for _, words in own[: i + 1]], forms[: i + 1]) else set()
         found += [
             Sign(kind, at)
             for kind in kinds(words, is_last=i == len(own) - 1)
@@ -196,7 +196,7 @@ def _is_of_all(words: str) -> bool:
     return _done().search(words) is not None and not is_of_less
 
 
-def _is_said_of_parts(said: Sequence[str], forms: Sequence[str]) -> bool:
+def is_said_of_parts(said: Sequence[str], forms: Sequence[str]) -> bool:
     """Whether the log said before that the same is done, of something else, and went on to other work."""
     done = _what_is_done(said[-1])
     before = max((i for i, words in enumerate(said[:-1]) if done and _what_is_done(words) == done), default=None)
