@@ -73,13 +73,13 @@ NOT_GOOD = {
     "nothing was to do": [*WORK, "make: Nothing to be done for 'default'."],
     "a weight that is called final": ["loss:", *WORK, "final_weight: 1.0"],
     "a title that says what comes": [*WORK, "CREATE AND SAVE FINAL MODEL"],
+    "how often it did not get better": [
+        "epochs: 40", *(f"Epoch: {n} train loss {9 / n:.3f}" for n in range(1, 20)), "Early stopping count: 1",
+    ],
     "settings in a frame": ["*" * 30, "Logging arguments", "*" * 30, "batch: 4", "lr: 0.1", "name: unet", "*" * 30],
     "the rule above a title": [
         "=" * 40, "a demo", "=" * 40, "loaded 32 of them", "=" * 40, "first: each its own", "=" * 40, "rows: 7",
         "=" * 40,
-    ],
-    "one set of tasks and another": [
-        "device: cuda, seed 7", "color tasks completed.", *WORK, "shape tasks completed. They are in /data/shape",
     ],
     "a report in the middle": [*EPOCHS[:20], *REPORT, *EPOCHS[20:], *REPORT],
     "a report of a training that was validated twice": [*EPOCHS[:2], *REPORT],

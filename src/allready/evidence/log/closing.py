@@ -24,7 +24,7 @@ from allready.evidence.log.parts import is_of_a_list, is_of_a_part
 from allready.evidence.log.progress import Progress, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
-from allready.evidence.log.signs import Sign, are_enough, is_said_of_parts, kinds, weak_signs
+from allready.evidence.log.signs import Sign, are_enough, kinds, weak_signs
 from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
 from allready.model import Closing, ClosingKind, ClosingSign, SignKind
@@ -508,7 +508,6 @@ class _Ending:
             and wording.done().search(text) is not None
             and not is_other
             and not self._is_of_a_list(at)
-            and not self._is_done_of_parts(at)
             and not self._is_of_an_act(at, state)
         )
         is_likely = wording.likely().search(text) is not None and not is_other and not self._is_of_an_act(at, state)
@@ -532,11 +531,6 @@ class _Ending:
             if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
-
-    def _is_done_of_parts(self, at: int) -> bool:
-        """Whether the log said the same before of something else."""
-        said = [text for text in map(plain, (*self._said_earlier, *self._said[: at + 1])) if text]
-        return is_said_of_parts(said, list(map(form, said)))
 
     def _passes(self, at: int) -> bool:
         """Whether this line is a check's only verdict: of a list of them more may be to come."""
@@ -665,11 +659,11 @@ class _Ending:
         ]
         if len(self._openings) >= len(places):
             return False  # runs that were appended, each with its own end
-        if self._is_said_of_parts(at):
+        if self._ends_each_part(at):
             return True
         return len(places) > _MANY_ENDS and places[0] / len(self.lines) < _BEGINNING
 
-    def _is_said_of_parts(self, at: int) -> bool:
+    def _ends_each_part(self, at: int) -> bool:
         """Whether the log says so again and again, with other work in between: of each of its parts.  Where the log's
         first lines stand behind the words it was begun again."""
         kept = (*self._earlier, *self.lines)

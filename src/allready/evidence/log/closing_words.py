@@ -224,7 +224,8 @@ def early() -> re.Pattern[str]:
         r"early[ _-]?stopping\b|"
         r"\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
         r"(?![^{}]{0,80}\{[A-Za-z_]|['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
-        r"(?:[ _-]|:\s)?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
+        r"(?:[ _-]|:\s)?(?:count(?:er|s)?\b|patience|"
+        r"callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
         r"in \d|if |when |not |round|config\w*|set ))",
         re.IGNORECASE,
     )

@@ -39,9 +39,6 @@ _MAX_TITLE = 3
 _MOST = 0.8
 _MIN_RUN = 10
 _MAX_CHARS = 300
-_MIN_PART = 8
-"""Lines of other forms between two parts' words: ranks write that they end one by one."""
-
 _MANY_VALIDATED = 8
 _MIN_REPORT = 5
 """Lines of a report: a class each, and the averages."""
@@ -127,7 +124,6 @@ def _of_all() -> re.Pattern[str]:
 
 _TEST = re.compile(r"(?<![a-z])test(?:ing|ed|s)?(?![a-z])|测试", re.IGNORECASE)
 _VALIDATION = re.compile(r"(?<![a-z])(?:val|valid|validation|dev)(?![a-z])|验证", re.IGNORECASE)
-_WORD = re.compile(r"[^\W\d_]{2,40}")
 _ALL_DONE = re.compile(r"\ball (?:done|finished|completed?)\b", re.IGNORECASE)
 _SETTING = re.compile(r"[A-Za-z]\w*\s{0,40}[:=] ?\S")
 _LETTERS = re.compile(r"[^\W\d_]{2}")
@@ -168,11 +164,10 @@ def weak_signs(
         at, words = own[i][0], own[i][1][:_MAX_CHARS]
         if forms[i] not in said_before and is_bad(words):
             return None
-        of_parts = {SignKind.DONE} if is_said_of_parts([words for _, words in own[: i + 1]], forms[: i + 1]) else set()
         found += [
             Sign(kind, at)
             for kind in kinds(words, is_last=i == len(own) - 1)
-            if (forms[i] not in said_before or kind is SignKind.EARLY) and kind not in of_parts
+            if forms[i] not in said_before or kind is SignKind.EARLY
         ]
     if any(wording.waits().search(own[i][1]) for i in coda[-_MAX_WAITING:]):
         return None
@@ -194,21 +189,6 @@ def _is_of_all(words: str) -> bool:
     """Whether the last line says that all is done, and names no part or act."""
     is_of_less = wording.is_other(words) or (is_of_an_act(words) and _ALL_DONE.search(words) is None)
     return _done().search(words) is not None and not is_of_less
-
-
-def is_said_of_parts(said: Sequence[str], forms: Sequence[str]) -> bool:
-    """Whether the log said before that the same is done, of something else, and went on to other work."""
-    done = _what_is_done(said[-1])
-    before = max((i for i, words in enumerate(said[:-1]) if done and _what_is_done(words) == done), default=None)
-    return before is not None and len(set(forms[before + 1 : -1])) >= _MIN_PART
-
-
-@functools.lru_cache(maxsize=4096)
-def _what_is_done(words: str) -> str:
-    """What is done and that it is, in two words: `tasks completed`."""
-    match = _done().search(words[:_MAX_CHARS])
-    named = _WORD.findall(words[: match.start()]) if match is not None else []
-    return f"{named[-1]} {match[0]}".lower() if match is not None and named else ""
 
 
 def _runs(forms: Sequence[str]) -> Counter[str]:
