@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log import closing_words as wording
+from allready.evidence.log import last_line
 from allready.evidence.log.announced import counted, steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
@@ -76,20 +77,9 @@ _COUNTING_NOTHING = (wording.member_done, wording.of_the_best, wording.is_final,
 _ANNOUNCES = re.compile(r"\w\s?(?:\.\.\.|…)\s*$")
 """What is counted begins with such a line: `Step 5/5: building the tree...`."""
 
-_ENDS_A_LINE = re.compile(
-    r"(?:\b(?:done|finished|completed?|success(?:fully)?)|"
-    r"\.(?:csv|json|txt|md|html|pdf|png|pt|pth|pkl|npz|npy|ckpt|bin|safetensors|onnx|h5|log|parquet))[\s.!\W]{0,20}$",
-    re.IGNORECASE,
-)
-"""A line like this is whole, though no newline follows it."""
-
-_BRACKETS = ("(", ")"), ("[", "]"), ("{", "}")
-_CLOSES = tuple(")]}")
 _DIGITS = re.compile(r"\d+")
 _NUMBERS = re.compile(r"(?<![\d.])\d{2,12}(?![\d.]*\d)")
 _FILE_NUMBERS = re.compile(r"[A-Za-z]\w{0,60}?[_-](\d{2,12})\.\w{1,8}\b")
-_PROMPT = re.compile(r"(?:[\w~)\]/:] ?[$#]|[A-Za-z~)\]/:] ?[>%]|^[$#>%]) ?$")
-"""A shell's, behind a program that ended on a terminal; neither `97%` nor a bar of `=>` or `##`."""
 
 
 def find(log: LogContext) -> Closing | None:
@@ -617,25 +607,11 @@ class _Ending:
 
     def _breaks_off_behind(self, place: int) -> bool:
         """Whether a later line is the last one and has no end: the program was still writing."""
-        tail = self._log.scanned.tail
-        if tail.endswith(b"\n") or _PROMPT.search(self.lines[-1]) is not None or self._is_whole:
+        if last_line.is_whole(self.lines, self._log.scanned.tail):
             return False
         last = self.lines[-1]
-        is_open = any(last.count(a) > last.count(b) for a, b in _BRACKETS)
         is_later = place < len(self.lines) - 1 and not (place >= 0 and kinds(without_front(plain(last))))
-        return is_later or tail.endswith(b"\r") or is_open
-
-    @functools.cached_property
-    def _is_whole(self) -> bool:
-        """Whether the last line has no newline, but all that an earlier one of its kind has, closes the bracket that it
-        opened, or ends with a file's whole name: copies of logs lose it."""
-        last = _DIGITS.sub("0", self.lines[-1])
-        is_open = not last or last[-1].isalnum() or self._log.scanned.tail.endswith(b"\r")
-        if _ENDS_A_LINE.search(self.lines[-1]) is not None:
-            return True
-        if last.endswith(_CLOSES) and all(last.count(a) == last.count(b) for a, b in _BRACKETS):
-            return not is_open
-        return not is_open and any(_DIGITS.sub("0", text) == last for text in self.lines[:-1])
+        return is_later or last_line.is_open(last, self._log.scanned.tail)
 
     def _is_overcome(self, at: int) -> bool:
         """Whether this line, or the next ones of its message, say that the program goes on."""
