@@ -446,7 +446,9 @@ class _Ending:
         before = set(self._shapes[:at]) - {""}
         again = [shape for shape in self._shapes[at + 1 :] if shape in before]
         is_reopened = any(number > self.number(at) for number in self._openings)
-        return is_reopened or (not is_certain and len(again) > _MAX_AGAIN and len(set(again)) > _MAX_AGAIN_SHAPES)
+        most = _MAX_OVERCOME_LINES if is_certain else _MAX_AGAIN
+        is_of_others = is_certain and _writer(self.lines[at]) is not None
+        return is_reopened or (not is_of_others and len(again) > most and len(set(again)) > _MAX_AGAIN_SHAPES)
 
     def _has_begun_behind(self, at: int, *, is_certain: bool) -> bool:
         """Whether another work begins behind these words, or is repeated there, and has shown nothing since."""
@@ -531,6 +533,8 @@ class _Ending:
         """Whether such words are about something that a training does in between: it is not known how far it will
         count, and the words, or the line before them, name nothing else, or the step where it is."""
         text = self.lines[at]
+        if wording.of_one_act().search(text) is not None:
+            return True
         above = [line for line in self.lines[:at] if line.strip() and not _is_noise(line)]
         if state is None and self._names_the_step(at):
             return True
@@ -635,18 +639,18 @@ class _Ending:
         ]
         if len(self._openings) >= len(places):
             return False  # runs that were appended, each with its own end
-        if self._ends_each_part(at):
+        if self._ends_each_part(at, is_certain=True):
             return True
         return len(places) > _MANY_ENDS and places[0] / len(self.lines) < _BEGINNING
 
-    def _ends_each_part(self, at: int) -> bool:
+    def _ends_each_part(self, at: int, *, is_certain: bool) -> bool:
         """Whether the log says so again and again, with other work in between: of each of its parts.  Where the log's
         first lines stand behind the words it was begun again."""
         kept = (*self._earlier, *self.lines)
         who, shape = _writer(self.lines[at]), self._shapes[at]
         own = [i for i, text in enumerate(kept) if _shape(text) == shape and _writer(text) == who]
         first = {_shape(text) for text in kept[: min([_MIN_PART, *own])]} - {""}
-        for a, b in pairwise(i for i in own if wording.means_all(kept[i])):
+        for a, b in pairwise(i for i in own if not is_certain or wording.means_all(kept[i])):
             between = [_shape(text) for text in kept[a + 1 : b] if text.strip() and not _is_noise(text)]
             if len(set(between)) >= _MIN_PART and not first & set(between[:_MIN_PART]):
                 return True
@@ -664,7 +668,7 @@ class _Ending:
         if len(places) > _MIN_COUNTS and len(places) > sum(other not in {"", shape} for other in self._shapes):
             return False  # a list of such times
         between = set(self._shapes[places[0] : places[-1]])
-        if shape and not self._openings and sum(_shape(text) == shape for text in self._earlier) >= _MANY_ENDS:
+        if shape and not self._openings and self._ends_each_part(at, is_certain=False):
             return False
         return not between - {"", shape}
 

@@ -154,6 +154,14 @@ def names_an_act() -> re.Pattern[str]:
 
 
 @functools.cache
+def of_one_act() -> re.Pattern[str]:
+    """What began in the same line is done: `Setting up the plugin... Done.`"""
+    return re.compile(
+        r"\w[^.…]{0,120}(?:\.{2,4}|…)\s{0,8}(?:done|finished|completed?|ok|success(?:ful(?:ly)?)?)\W*$", re.IGNORECASE
+    )
+
+
+@functools.cache
 def bare() -> re.Pattern[str]:
     """What is done stands in the line before."""
     return re.compile(
@@ -351,7 +359,7 @@ def _of_a_part() -> re.Pattern[str]:
         r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
         r"\d{1,2}(?:\.\d{1,3})?%\)?\W{0,3}(?:done|completed?|finished)|"
-        r"visuali[sz]ation|plotting|job ?id|clean-?up|"
+        r"visuali[sz]ation|plotting|job ?id|clean-?up|already (?:done|complete\w*|finished|trained|processed)|"
         r"done \(t=\d[\d.]{0,12}s?|(?:done|finish(?:ed|ing)?|completed?) (?:running|calling|restoring)|"
         r"read(?:ing)?|pars(?:ing|ed)|import(?:ing|ed)?|"
         r"(?<!all )\d[\d,]{0,12} (?:iterations?|steps?|batches|updates) (?:completed?|done|finished)|"
