@@ -17,7 +17,7 @@ OVER = "2025-03-07 20:57:16,349 - INFO - Training finished"
 SETTINGS = ["seed: 0", "mode: plain", "model:", "  dim: 256", "  heads: 8", "data:", "  batch: 32", "  workers: 4"]
 WORK = [f"{thing} of another kind: {n} of them" for n, thing in enumerate(
     ("rows", "columns", "pages", "words", "letters", "tables", "images", "captions", "links", "notes"))]  # fmt: skip
-GENERATED = [line for n in range(20) for line in (f"question {n}", f"answer {n}", f"took {n} tokens")]
+GENERATED = [line for n in range(80) for line in (f"question {n}", f"answer {n}", f"length: {n}")]
 JULIA = [f"fitting {n:3}%|{'█' * 25}|  ETA: 0:00:{100 - n:02} (22.3 ms/it)" for n in range(1, 100)]
 REPORT = [
     f"{name:12} {n / 20:.4f}    0.91{n}0    0.9{n}50     100{n}"
@@ -78,12 +78,16 @@ NOT_GOOD = {
         "epochs: 40", *(f"Epoch: {n} train loss {9 / n:.3f}" for n in range(1, 20)), "Early stopping count: 1",
     ],
     "what was there already": [*WORK, "[SKIP] tiny / serial / run 0 (already complete)"],
+    "a function that is called train": [
+        *(f"epoch: {n}/50" for n in (1, 2, 3)),
+        "2024-06-19 09:51:50.197 | INFO     | engines.train:train:221 - saved model successful...",
+    ],
     "a plugin": [*WORK, 'Setting up the plugin "bias_act"... Done.'],
     "a model that was saved before and may be again": [
-        "device: cuda, seed 7", "reading the first book", "saved all results", *WORK, "saved all results",
+        "device: cuda, seed 7", "reading the first book", "saved all results", *WORK * 45, "saved all results",
     ],
     "one of several runs, behind which the work goes on": [
-        "device: cuda", *GENERATED, "[Run completed successfully]", *GENERATED, *GENERATED, *GENERATED,
+        "device: cuda, seed 7", "reading the first book", *GENERATED[:60], "The run completed successfully.", *GENERATED[60:],
     ],
     "settings in a frame": ["*" * 30, "Logging arguments", "*" * 30, "batch: 4", "lr: 0.1", "name: unet", "*" * 30],
     "the rule above a title": [

@@ -446,9 +446,9 @@ class _Ending:
         before = set(self._shapes[:at]) - {""}
         again = [shape for shape in self._shapes[at + 1 :] if shape in before]
         is_reopened = any(number > self.number(at) for number in self._openings)
-        most = _MAX_OVERCOME_LINES if is_certain else _MAX_AGAIN
+        most, forms = (_MAX_OVERCOME_LINES, 1) if is_certain else (_MAX_AGAIN, _MAX_AGAIN_SHAPES)
         is_of_others = is_certain and _writer(self.lines[at]) is not None
-        return is_reopened or (not is_of_others and len(again) > most and len(set(again)) > _MAX_AGAIN_SHAPES)
+        return is_reopened or (not is_of_others and len(again) > most and len(set(again)) > forms)
 
     def _has_begun_behind(self, at: int, *, is_certain: bool) -> bool:
         """Whether another work begins behind these words, or is repeated there, and has shown nothing since."""
@@ -466,7 +466,7 @@ class _Ending:
     def _means_end(self, at: int, state: Progress | None) -> bool | None:
         """Whether the words of this line mean the whole run for certain; None where they close nothing."""
         text = self.lines[at]
-        if wording.means_all(text):
+        if wording.means_all(self._said[at] or text):  # a logger's place names modules
             is_whole = self._is_known(state) or wording.means_all_folds(text)
             is_part = self._has_loop and not is_whole and is_of_an_act(text)
             return None if is_part or self._comes_again(at) else True
