@@ -87,7 +87,8 @@ NOT_GOOD = {
         "device: cuda, seed 7", "reading the first book", "saved all results", *WORK * 45, "saved all results",
     ],
     "one of several runs, behind which the work goes on": [
-        "device: cuda, seed 7", "reading the first book", *GENERATED[:60], "The run completed successfully.", *GENERATED[60:],
+        "device: cuda, seed 7", "reading the first book", *GENERATED[:60], "The run completed successfully.",
+        *GENERATED[60:],
     ],
     "settings in a frame": ["*" * 30, "Logging arguments", "*" * 30, "batch: 4", "lr: 0.1", "name: unet", "*" * 30],
     "the rule above a title": [
