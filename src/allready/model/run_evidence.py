@@ -308,6 +308,7 @@ class SignKind(StrEnum):
     TIME = "time"  # how long all of it took
     CLOSED = "closed"  # what had been opened is closed
     EARLY = "early"  # it stops early
+    TEST = "test"  # a training that was validated again and again is tested
     FULL = "full"  # a training was over before
     LAST = "last"  # its very last line says that all is done
     FRAMED = "framed"  # the rule that the log began with closes it

@@ -9,7 +9,7 @@ import pytest
 
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.lines.scan import scan
-from allready.evidence.log import closing, closing_words, interpret, progress, trouble
+from allready.evidence.log import bars, closing, closing_words, interpret, last_line, later_run, progress, trouble
 from allready.model import Confidence, Report, Status
 from tests.evidence.log import hostile_ends
 from tests.evidence.log.hostile_ends import Files
@@ -84,7 +84,7 @@ def test_no_line_takes_long() -> None:
     )
     found = {
         f"{module.__name__}.{name}": pattern
-        for module in (closing, closing_words, progress, trouble)
+        for module in (bars, closing, closing_words, last_line, later_run, progress, trouble)
         for name, value in vars(module).items()
         if isinstance(
             pattern := value() if module is closing_words and hasattr(value, "cache_info") else value, re.Pattern
@@ -112,6 +112,6 @@ def test_a_last_line_without_an_end_denies_words_before_it() -> None:
 
 def test_a_shell_s_prompt_is_no_line_that_was_cut_and_a_bar_or_a_percentage_is_no_prompt() -> None:
     for prompt in ("user@gpu01:~/x1$ ", "(env) root@a:/w# ", "$ ", "fish> "):
-        assert closing._PROMPT.search(prompt), prompt
+        assert last_line._PROMPT.search(prompt), prompt
     for cut in ("epoch 97%", "12/100 [==>", "[####"):
-        assert not closing._PROMPT.search(cut), cut
+        assert not last_line._PROMPT.search(cut), cut

@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log import closing_words as wording
+from allready.evidence.log import last_line
 from allready.evidence.log.announced import counted, steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
 from allready.evidence.log.fronts import without_front
 from allready.evidence.log.last_error import last_error
+from allready.evidence.log.later_run import later_run
 from allready.evidence.log.left_loop import closing_line, form, plain, training_lines, trains
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
@@ -48,6 +50,9 @@ _MAX_AGAIN, _MAX_AGAIN_SHAPES = 24, 2
 
 _MANY_ENDS, _BEGINNING = 3, 0.5
 
+_MIN_PART = 8
+"""Lines of other forms between words that were said before and now: more than ranks write that end one by one."""
+
 _MAX_OVERCOME, _MAX_OVERCOME_LINES = 24, 100
 """Ordinary lines between words of trouble and the end, of different kinds and in all: more is a program that went
 on."""
@@ -72,17 +77,9 @@ _COUNTING_NOTHING = (wording.member_done, wording.of_the_best, wording.is_final,
 _ANNOUNCES = re.compile(r"\w\s?(?:\.\.\.|…)\s*$")
 """What is counted begins with such a line: `Step 5/5: building the tree...`."""
 
-_ENDS_A_LINE = re.compile(
-    r"(?:\b(?:done|finished|completed?|success(?:fully)?)|\.(?:csv|json|txt|md|html|pdf|png|pt|pth))[\s.!\W]{0,20}$",
-    re.IGNORECASE,
-)
-"""A line like this is whole, though no newline follows it."""
-
 _DIGITS = re.compile(r"\d+")
 _NUMBERS = re.compile(r"(?<![\d.])\d{2,12}(?![\d.]*\d)")
 _FILE_NUMBERS = re.compile(r"[A-Za-z]\w{0,60}?[_-](\d{2,12})\.\w{1,8}\b")
-_PROMPT = re.compile(r"(?:[\w~)\]/:] ?[$#]|[A-Za-z~)\]/:] ?[>%]|^[$#>%]) ?$")
-"""A shell's, behind a program that ended on a terminal; neither `97%` nor a bar of `=>` or `##`."""
 
 
 def find(log: LogContext) -> Closing | None:
@@ -195,7 +192,8 @@ class _Ending:
 
     def _is_of_an_evaluation(self, state: Progress) -> bool:
         """Whether the count that is known is one that stands beside the steps of the training."""
-        return all(one.is_minor for one in self.readings if (one.at, one.total) == (state.at, state.total))
+        beside = [one.is_minor for one in self.readings if (one.at, one.total) == (state.at, state.total)]
+        return bool(beside) and all(beside)
 
     @functools.cached_property
     def _said(self) -> list[str]:
@@ -234,10 +232,25 @@ class _Ending:
         behind = left_behind(self.readings, self.lines, self.number(0), self._log.scanned.marks)
         if behind is not None and (words is not None or (state is not None and state.is_full)):
             return self._stopped(behind)
+        good = self._good(state, words)
+        if good is not None and not self._another_run_begins(good):
+            return good
+        last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
+        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
+        if error is not None:
+            made = self._made(ClosingKind.OPEN, error[0], at, state)
+            return replace(made, error=error[1])
+        if state is not None and state.is_midway:
+            return self._made(ClosingKind.MIDWAY, state.at, at, state)
+        counts_open = state is not None and state.total is None
+        return self._made(ClosingKind.OPEN, last, at, state if counts_open else None)
+
+    def _good(self, state: Progress | None, words: tuple[int, bool] | None) -> Closing | None:
+        """The end, where it is a good one by what this run wrote."""
+        at = state.at if state is not None else None
         if words is not None and not self._is_denied(state, words[0]):
             place, is_certain = words
             return self._made(ClosingKind.WORDS, place, at, state, is_certain=is_certain)
-        last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if (
             state is not None
             and state.is_full
@@ -255,14 +268,16 @@ class _Ending:
         if signs:
             made = self._made(ClosingKind.SIGNS, signs[-1].at, at, state)
             return replace(made, signs=tuple(map(self._sign, signs)))
-        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
-        if error is not None:
-            made = self._made(ClosingKind.OPEN, error[0], at, state)
-            return replace(made, error=error[1])
-        if state is not None and state.is_midway:
-            return self._made(ClosingKind.MIDWAY, state.at, at, state)
-        counts_open = state is not None and state.total is None
-        return self._made(ClosingKind.OPEN, last, at, state if counts_open else None)
+        return None
+
+    def _another_run_begins(self, end: Closing) -> bool:
+        """Whether another run begins behind the line of this end, and has shown nothing yet."""
+        begun = later_run(self._earlier, self.lines, (end.origin.line or 0) - self.number(0))
+        if begun is None:
+            return False
+        behind = [text for text in map(plain, self._said[begun:]) if text]
+        times = Counter(map(form, behind))
+        return not any(times[form(text)] == 1 and kinds(text) for text in behind)
 
     def _behind_loop(self, state: Progress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""
@@ -280,7 +295,7 @@ class _Ending:
         if self._is_one_of_several:
             return []
         found = weak_signs(self._earlier, self.lines, _is_noise, self._places_of_openings)
-        if not found or (self._breaks_off_behind(-1) and _ENDS_A_LINE.search(self.lines[-1]) is None):
+        if not found or self._breaks_off_behind(-1):
             return []
         if any(wording.of_a_fold().search(line) for line in self.lines[found[0].at :]):
             return []
@@ -431,7 +446,9 @@ class _Ending:
         before = set(self._shapes[:at]) - {""}
         again = [shape for shape in self._shapes[at + 1 :] if shape in before]
         is_reopened = any(number > self.number(at) for number in self._openings)
-        return is_reopened or (not is_certain and len(again) > _MAX_AGAIN and len(set(again)) > _MAX_AGAIN_SHAPES)
+        most, forms = (_MAX_OVERCOME_LINES, 1) if is_certain else (_MAX_AGAIN, _MAX_AGAIN_SHAPES)
+        is_of_others = is_certain and _writer(self.lines[at]) is not None
+        return is_reopened or (not is_of_others and len(again) > most and len(set(again)) > forms)
 
     def _has_begun_behind(self, at: int, *, is_certain: bool) -> bool:
         """Whether another work begins behind these words, or is repeated there, and has shown nothing since."""
@@ -449,7 +466,7 @@ class _Ending:
     def _means_end(self, at: int, state: Progress | None) -> bool | None:
         """Whether the words of this line mean the whole run for certain; None where they close nothing."""
         text = self.lines[at]
-        if wording.means_all(text):
+        if wording.means_all(self._said[at] or text):  # a logger's place names modules
             is_whole = self._is_known(state) or wording.means_all_folds(text)
             is_part = self._has_loop and not is_whole and is_of_an_act(text)
             return None if is_part or self._comes_again(at) else True
@@ -516,6 +533,8 @@ class _Ending:
         """Whether such words are about something that a training does in between: it is not known how far it will
         count, and the words, or the line before them, name nothing else, or the step where it is."""
         text = self.lines[at]
+        if wording.of_one_act().search(text) is not None:
+            return True
         above = [line for line in self.lines[:at] if line.strip() and not _is_noise(line)]
         if state is None and self._names_the_step(at):
             return True
@@ -592,20 +611,11 @@ class _Ending:
 
     def _breaks_off_behind(self, place: int) -> bool:
         """Whether a later line is the last one and has no end: the program was still writing."""
-        tail = self._log.scanned.tail
-        if tail.endswith(b"\n") or _PROMPT.search(self.lines[-1]) is not None or self._is_whole:
+        if last_line.is_whole(self.lines, self._log.scanned.tail):
             return False
         last = self.lines[-1]
-        is_open = any(last.count(a) > last.count(b) for a, b in ("()", "[]", "{}"))
         is_later = place < len(self.lines) - 1 and not (place >= 0 and kinds(without_front(plain(last))))
-        return is_later or tail.endswith(b"\r") or is_open
-
-    @functools.cached_property
-    def _is_whole(self) -> bool:
-        """Whether the last line has no newline, but all that an earlier one of its kind has: copies of logs lose it."""
-        last = _DIGITS.sub("0", self.lines[-1])
-        is_open = not last or last[-1].isalnum() or self._log.scanned.tail.endswith(b"\r")
-        return not is_open and any(_DIGITS.sub("0", text) == last for text in self.lines[:-1])
+        return is_later or last_line.is_open(last, self._log.scanned.tail)
 
     def _is_overcome(self, at: int) -> bool:
         """Whether this line, or the next ones of its message, say that the program goes on."""
@@ -629,7 +639,22 @@ class _Ending:
         ]
         if len(self._openings) >= len(places):
             return False  # runs that were appended, each with its own end
+        if self._ends_each_part(at, is_certain=True):
+            return True
         return len(places) > _MANY_ENDS and places[0] / len(self.lines) < _BEGINNING
+
+    def _ends_each_part(self, at: int, *, is_certain: bool) -> bool:
+        """Whether the log says so again and again, with other work in between: of each of its parts.  Where the log's
+        first lines stand behind the words it was begun again."""
+        kept = (*self._earlier, *self.lines)
+        who, shape = _writer(self.lines[at]), self._shapes[at]
+        own = [i for i, text in enumerate(kept) if _shape(text) == shape and _writer(text) == who]
+        first = {_shape(text) for text in kept[: min([_MIN_PART, *own])]} - {""}
+        for a, b in pairwise(i for i in own if not is_certain or wording.means_all(kept[i])):
+            between = [_shape(text) for text in kept[a + 1 : b] if text.strip() and not _is_noise(text)]
+            if len(set(between)) >= _MIN_PART and not first & set(between[:_MIN_PART]):
+                return True
+        return False
 
     def _stands_once(self, at: int) -> bool:
         """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""
@@ -643,7 +668,7 @@ class _Ending:
         if len(places) > _MIN_COUNTS and len(places) > sum(other not in {"", shape} for other in self._shapes):
             return False  # a list of such times
         between = set(self._shapes[places[0] : places[-1]])
-        if shape and not self._openings and sum(_shape(text) == shape for text in self._earlier) >= _MANY_ENDS:
+        if shape and not self._openings and self._ends_each_part(at, is_certain=False):
             return False
         return not between - {"", shape}
 
@@ -658,6 +683,8 @@ class _Ending:
         behind = [text for text in self.lines[at:] if text.strip()]
         own = [text for text in behind if not is_of_a_library(text)]
         if any(number > self.number(at) for number in self._openings) or self._breaks_off_behind(at):
+            return True
+        if any(_counted_from(course) is not None for course in counted(behind[1:]).values()):
             return True
         if len({_shape(text) for text in own if _VALUE.search(text) is None}) > _MAX_BEHIND_COUNT:
             return True

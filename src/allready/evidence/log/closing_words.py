@@ -108,7 +108,8 @@ def likely() -> re.Pattern[str]:
     return re.compile(
         r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b(?! (?:spent )?(?:up to now|so far))"
         r"(?! for (?!(?:all|the|this|everything|training)\b))[^\d\n]{0,40}\d|"
-        r"\b(?:total|full|overall)\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?"
+        r"\b(?:total|full|overall)\b(?![\w ]{0,30} for (?!(?:all|the|this|everything|training)\b))"
+        r"[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?"
         r"(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
         r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
         r"[^\d\n|]{0,24}\d[\d.:]{0,20}(?!\d|st\b|nd\b|rd\b|th\b)|"
@@ -124,7 +125,7 @@ def likely() -> re.Pattern[str]:
         r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
         r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
         r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|"
-        r"bye|passed|the end|end|fin)[\s.!]{0,80}\W{0,80}$",
+        r"bye|passed|the end|(?<!  )end|fin)[\s.!]{0,80}\W{0,80}$",
         re.IGNORECASE,
     )
 
@@ -149,6 +150,14 @@ def names_an_act() -> re.Pattern[str]:
         r"(?:^|[\]:|>-])\W{0,8}(?!(?:train|fit|fine-?tun|finish|complet|end|exit|shut|clean|clos)\w*ing\b)"
         rf"[A-Za-z]{{2,20}}ing\b(?!.{{0,80}}\bfinal\b)|{languages.OF_AN_ACT}",
         re.IGNORECASE,
+    )
+
+
+@functools.cache
+def of_one_act() -> re.Pattern[str]:
+    """What began in the same line is done: `Setting up the plugin... Done.`"""
+    return re.compile(
+        r"\w[^.…]{0,120}(?:\.{2,4}|…)\s{0,8}(?:done|finished|completed?|ok|success(?:ful(?:ly)?)?)\W*$", re.IGNORECASE
     )
 
 
@@ -201,7 +210,8 @@ def of_all() -> re.Pattern[str]:
     return re.compile(
         r"\bsav(?:ed|ing) (?:the )?final\b|\boptimizer stripped from\b|"
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
-        r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d{1,12}\.\d|"
+        r"\bfinal_"
+        r"(?!lr|learning|div|layer|norm|dim|size|step|weight|scale|coef|prob|ratio|temp|alpha|beta|gamma|eps)\w{1,40}\b\W{1,4}\d{1,12}\.\d|"
         r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b"
         r"(?! (?:threshold|target|tolerance|weight|scale))|" + _AVERAGE,
         re.IGNORECASE,
@@ -218,9 +228,12 @@ def early() -> re.Pattern[str]:
     """The event, not the setting, the counter or the program's own source."""
     return re.compile(
         r"\bsignaling trainer to stop\b|"
+        r"\b(?:halted|stopped|ended|terminated|finished) (?:by|through|via|because of|due to) (?:the )?"
+        r"early[ _-]?stopping\b|"
         r"\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
         r"(?![^{}]{0,80}\{[A-Za-z_]|['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
-        r"(?:[ _-]|:\s)?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
+        r"(?:[ _-]|:\s)?(?:count(?:er|s)?\b|patience|"
+        r"callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
         r"in \d|if |when |not |round|config\w*|set ))",
         re.IGNORECASE,
     )
@@ -252,8 +265,10 @@ def is_final() -> re.Pattern[str]:
 
 
 def is_heading(text: str) -> bool:
-    """Whether it names what stands below it, and gives nothing itself: `FINAL RESULTS SUMMARY`."""
-    return not any(map(str.isdigit, text)) and "sav" not in text.lower() and not text.rstrip().endswith(".")
+    """Whether it names what stands below it, and gives nothing itself: `FINAL RESULTS SUMMARY`, `SAVE FINAL MODEL`."""
+    if any(map(str.isdigit, text)) or text.rstrip().endswith("."):
+        return False
+    return re.search(r"\bsav(?:ed|ing)\b", text, re.IGNORECASE) is None
 
 
 @functools.cache
@@ -344,8 +359,8 @@ def _of_a_part() -> re.Pattern[str]:
         r"build\w*|built|phases?|stages?|folds?|chunks?|shard\w*|parts?|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
         r"\d{1,2}(?:\.\d{1,3})?%\)?\W{0,3}(?:done|completed?|finished)|"
-        r"visuali[sz]ation|plotting|job ?id|clean-?up|"
-        r"done \(t=\d|(?:done|finish(?:ed|ing)?|completed?) (?:running|calling|restoring)|"
+        r"visuali[sz]ation|plotting|job ?id|clean-?up|already (?:done|complete\w*|finished|trained|processed)|"
+        r"done \(t=\d[\d.]{0,12}s?|(?:done|finish(?:ed|ing)?|completed?) (?:running|calling|restoring)|"
         r"read(?:ing)?|pars(?:ing|ed)|import(?:ing|ed)?|"
         r"(?<!all )\d[\d,]{0,12} (?:iterations?|steps?|batches|updates) (?:completed?|done|finished)|"
         r"(?:trial|run|job(?: ?id)?|test|experiment|round|sweep|seed|image|sample|file|episode|game)s?:? ?#?\d{1,4}"
@@ -360,7 +375,8 @@ def _of_a_part() -> re.Pattern[str]:
 def _negated() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:not|never|no|fail\w*|abort\w*|cancel\w*|killed|until|unless|when|before|if|will|unable|without|waiting|"
-        r"unsuccessful\w*|expected|should|estimat\w*|eta|remaining|interrupted|prematurely)\b|n't\b",
+        r"unsuccessful\w*|nothing to (?:be|do)|expected|should|estimat\w*|eta|remaining|interrupted|prematurely)\b|"
+        r"n't\b",
         re.IGNORECASE,
     )
 

@@ -19,7 +19,8 @@ def _front() -> re.Pattern[str]:
         _unnamed, (forms.DATE, forms.TIME, forms.LOGGED, forms.LOGGED_NAME, forms.LOGGING)
     )
     where = rf"(?:\[(?:[\w./-]{{1,80}}\.py(?::\d{{1,6}})?|line:\d{{1,6}}|{forms.LEVEL_NAME})\]\s{{0,2}}){{1,3}}"
-    dated = rf"\[? ?(?:{date}|{time}) ?\]?(?:{where}|{logged}|{named})?"
+    loguru = r"\s{0,4}\|?\s{0,2}[A-Za-z_][\w.]{0,120}:[\w<>.]{1,80}:\d{1,6} - "
+    dated = rf"\[? ?(?:{date}|{time}) ?\]?(?:{where}|(?:{logged}|{named})(?:{loguru})?)?"
     return re.compile(rf"\s{{0,4}}(?:{dated}|{where}|{logging})\s{{0,8}}")
 
 

@@ -12,7 +12,8 @@ _MAX_TAIL = 4
 
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?"
 _PAIR = re.compile(
-    rf"['\"]?(?P<name>[^\W\d][\w @%/()\[\].+-]{{0,60}}?)['\"]?\s{{0,30}}(?:[:=|]{{1,2}}|(?<=['\"]),)\s{{0,20}}['\"\[]?"
+    rf"['\"]?(?P<name>[^\W\d][\w @%/()\[\].+-]{{0,60}}?)['\"]?\s{{0,30}}(?:[:=|]{{1,2}}|(?<=['\"]),|(?=tensor\())"
+    rf"\s{{0,20}}(?:tensor\()?['\"\[]?"
     rf"(?P<value>{_NUMBER}|nan\b|None\b)",
     re.IGNORECASE,
 )
@@ -49,6 +50,9 @@ _SETTING = re.compile(
     r"timeout|walltime)(?![a-z])|_thresh|allow_",
     re.IGNORECASE,
 )
+_FOR_ONE = re.compile(r"\btime for (?!(?:all|the|this|everything|training)\b)", re.IGNORECASE)
+"""What one of several things took."""
+
 _GOES_ON = re.compile(
     r"%\||\b(?:epoch|step|iter(?:ation)?|batch|episode)\b['\"]?[ :=/\[#]{1,3}\d|\b(?:eta|time_left|learning_rate|lr|"
     r"grad_norm|running|waiting|pending|queued?|prog)\b['\"]?\s{0,3}[:=]|\bepoch\b",
@@ -135,7 +139,9 @@ def num_measures(text: str) -> int:
     pairs = [
         match
         for match in _PAIR.finditer(text)
-        if _MEASURE.search(match["name"]) is not None and _SETTING.search(match["name"]) is None
+        if _MEASURE.search(match["name"]) is not None
+        and _SETTING.search(match["name"]) is None
+        and _FOR_ONE.search(match["name"]) is None
     ]
     if any(_FRACTION.search(match["value"]) is not None for match in pairs):
         return len(pairs)

@@ -33,8 +33,15 @@ _ENOUGH = 3
 _MANY = 20
 _MAX_WAITING = 3
 _MIN_RULE = 10
+_MAX_TITLE = 3
+"""Lines from the rule above a title to the one below it."""
+
+_MOST = 0.8
 _MIN_RUN = 10
 _MAX_CHARS = 300
+_MANY_VALIDATED = 8
+_MIN_REPORT = 5
+"""Lines of a report: a class each, and the averages."""
 
 
 class Sign(NamedTuple):
@@ -115,7 +122,10 @@ def _of_all() -> re.Pattern[str]:
     )
 
 
+_TEST = re.compile(r"(?<![a-z])test(?:ing|ed|s)?(?![a-z])|测试", re.IGNORECASE)
+_VALIDATION = re.compile(r"(?<![a-z])(?:val|valid|validation|dev)(?![a-z])|验证", re.IGNORECASE)
 _ALL_DONE = re.compile(r"\ball (?:done|finished|completed?)\b", re.IGNORECASE)
+_SETTING = re.compile(r"[A-Za-z]\w*\s{0,40}[:=] ?\S")
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 
 
@@ -163,6 +173,7 @@ def weak_signs(
         return None
     if any(is_noise(line) and is_bad(line) for line in (*earlier, *lines)[own[first - 1][0] + 1 if first else 0 :]):
         return None  # another process died
+    found += _tested(own, coda)
     if ends_alike:
         found.append(Sign(SignKind.ALIKE, own[-1][0]))
     found += _framed((*earlier, *lines), begun)
@@ -199,7 +210,7 @@ def _behind_loop(own: Sequence[tuple[int, str]], forms: Sequence[str]) -> int:
     )
 
 
-_FIRM = {SignKind.EARLY, SignKind.ALIKE, SignKind.FRAMED, SignKind.FULL}
+_FIRM = {SignKind.EARLY, SignKind.TEST, SignKind.ALIKE, SignKind.FRAMED, SignKind.FULL}
 """What hardly comes in the middle."""
 
 
@@ -241,11 +252,35 @@ def _ends_alike(said: Sequence[tuple[int, str]]) -> bool:
     return bool(ends) and is_long and all(forms[i + 1] == forms[0] for i in ends)
 
 
+def _tested(own: Sequence[tuple[int, str]], coda: range) -> list[Sign]:
+    """The first measure of a test, or the first report of many measures, behind a loop whose steps were validated
+    again and again and never so."""
+
+    def measures(words: str, of: re.Pattern[str]) -> bool:
+        return of.search(words := wording.without_paths(words)) is not None and num_measures(words) > 0
+
+    before = [words for _, words in own[: coda.start]]
+    known = {form(words) for words in before}
+    report = [at for at, words in (own[i] for i in coda) if num_measures(words) and form(words) not in known]
+    tests = [at for at, words in (own[i] for i in coda) if measures(words, _TEST)]
+    is_first = bool(tests) and not any(measures(words, _TEST) for words in before)
+    if not is_first and len(report) < _MIN_REPORT:
+        return []
+    first = tests[0] if is_first else report[0]
+    num_validated = sum(measures(words, _VALIDATION) for words in before)
+    return [Sign(SignKind.TEST, first)] if num_validated >= _MANY_VALIDATED else []
+
+
 def _framed(lines: Sequence[str], begun: int) -> list[Sign]:
-    """The rule that closes a document which began with it."""
+    """The rule that closes a document which began with it; not one between titles, or around settings."""
     drawn = [(at, text) for at, line in enumerate(lines) if (text := plain(line))]
     first = next((text for at, text in drawn if at >= begun), "")
     if len(first) < _MIN_RULE or _LETTERS.search(first) or drawn[-1][1] != first:
         return []
-    is_behind_title = drawn[-3:][0][1] == first
-    return [] if is_behind_title else [Sign(SignKind.FRAMED, drawn[-1][0])]
+    own = [text for at, text in drawn if at >= begun]
+    rules = [i for i, text in enumerate(own) if text == first]
+    body = [text for text in own[rules[1] + 1 if len(rules) > 1 else 1 :] if _LETTERS.search(text)]
+    has_titles = any(b - a <= _MAX_TITLE for a, b in pairwise(rules[1:]))
+    has_titles = has_titles and not any(_done().search(text) for text in own[rules[-2] :])
+    is_of_settings = sum(_SETTING.match(text) is not None for text in body) >= _MOST * len(body)
+    return [] if has_titles or is_of_settings else [Sign(SignKind.FRAMED, drawn[-1][0])]

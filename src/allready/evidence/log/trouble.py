@@ -56,11 +56,12 @@ def _harmless() -> re.Pattern[str]:
         r"\bto (?:avoid|prevent) (?:\w{1,20} ){0,2}(?:oom|out of memory|\w*errors?|crash(?:es)?|timeouts?)\b|"
         r"\b(?:timeouts?|crash(?:es)?) (?:rates?|ratios?|cases)\b|"
         r"\bsubmitting \d{1,9} missing tasks\b|"
+        r"\b(?:cannot|could not|couldn't|unable to) (?:open|connect to) (?:the )?(?:X )?display\b|"
         r"\berrors? (?:analys[ie]s|histograms?|propagation|correction|distributions?|plots?|curves?)\b|"
         r"\berrors? (?:estimates?|bounds?|bars?|rates?|norms?|tolerances?|metrics?|functions?|terms?)\b|"
         r"\bterminated (?:normally|successfully|gracefully|cleanly|properly|of its own accord|on:|on \d|at )|"
         r"\b\d[\d.]{0,9} ?(?:s|ms|sec|seconds?|minutes?)[ -]timeout\b|"
-        r"\b(?:failed|failures?|errors?|skipped)\b[^:=|]{0,40}[:=|]\s{0,4}0\s{0,4}$|"
+        r"\b(?:failed|failures?|errors?|skipped)\b(?:[^:=|]{0,40}[:=|]\s{0,60}| (?:for |on |in )?)0\s*$|"
         r"\b(?:will|would|may|might|could|can(?!'t|not))\b.{0,40}?\b(?:\w*errors?|exceptions?|failures?)\b|"
         r"^005 \(\d{1,9}[.\d]{0,12}\).{0,40}\bjob terminated\.$|"
         r"\b(?:mean|abs|squared|absolute|rel(?:ative)?|max|rms|abs_|test|train|val|validation|top-?\d|word|character) "
@@ -98,7 +99,12 @@ _LIBRARY = re.compile(
     r"warnings\.warn\(|resource_tracker|\bWARN(?:ING)?\b|_WARN\b|"
     r"NCCL INFO )|"
     r"wandb: (?:WARNING|ERROR Error while (?:calling|uploading)) |"
-    r"slurmstepd: error: _is_a_lwp|[WI]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [WI] \w{1,40}/"
+    r"slurmstepd(?:-\S{1,80})?: error: (?:_is_a_lwp|"
+    r"(?=.{0,200}\bcgroup)(?:.{0,80}\bwrite pid\b|[Uu]nable to move pid|error unlocking|"
+    r".{0,80}\b(?:unable to|could not|failed to) (?:remove|rmdir|delete)\b))|"
+    r"\[\d{9,12}\.\d{1,9}\] \[[\w.-]{1,255}:\d{1,10}:\w{1,20}\] {1,20}\S{1,80}:\d{1,6} {1,4}"
+    r"UCX {1,4}(?:ERROR|WARN|DIAG)\b|"
+    r"[WI]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [WI] \w{1,40}/"
 )
 
 
