@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from allready.judging.attempts import Attempts, find_attempts, settle_attempts, with_appended
+from allready.judging.attempts import AttemptStarts, find_attempts, settle_attempts, with_appended
 from allready.model import Closing, ClosingKind, Death, Event, Role
 from tests.judging.made import death, event
 
@@ -65,9 +65,9 @@ def test_workers_that_failed_behind_an_agent_without_a_port_are_of_a_later_run()
     agent = replace(death(text="RuntimeError: The server socket has failed to listen", line=9), is_agents=True)
     failed = event("elastic.child_failed", 90)
     closing = Closing(origin=taken.origin, kind=ClosingKind.OPEN)
-    assert with_appended(Attempts(), [closing], [taken, failed], [agent]).lines == {"out.node0.log": 9}
-    assert with_appended(Attempts(), [closing], [taken], [agent]).lines == {}
-    assert with_appended(Attempts(), [closing], [failed], [agent]).lines == {}
+    assert with_appended(AttemptStarts(), [closing], [taken, failed], [agent]).lines == {"out.node0.log": 9}
+    assert with_appended(AttemptStarts(), [closing], [taken], [agent]).lines == {}
+    assert with_appended(AttemptStarts(), [closing], [failed], [agent]).lines == {}
 
 
 def test_exceptions_before_all_steps_of_a_run_that_was_killed_are_of_another_run() -> None:
@@ -76,9 +76,9 @@ def test_exceptions_before_all_steps_of_a_run_that_was_killed_are_of_another_run
     closing = Closing(
         origin=before.origin, kind=ClosingKind.MIDWAY, first_progress_line=20, progress_line=80, last_counts_line=70
     )
-    assert with_appended(Attempts(), [closing], [], [before, killed]).lines == {"out.node0.log": 9}
+    assert with_appended(AttemptStarts(), [closing], [], [before, killed]).lines == {"out.node0.log": 9}
     gave_up = replace(killed, signal="SIGABRT")  # it may have lost the one that raised
-    assert with_appended(Attempts(), [closing], [], [before, gave_up]).lines == {}
+    assert with_appended(AttemptStarts(), [closing], [], [before, gave_up]).lines == {}
 
 
 def test_an_agent_that_was_ended_from_outside_did_not_go_on() -> None:
