@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,8 +10,9 @@ from allready.agent import messages
 from allready.agent.context import AgentState
 from allready.agent.node_report import NodeReport
 from allready.agent.nodes import NodeTable
-from allready.agent.supervisor import Supervisor
-from allready.model import Report, Severity, Status, UncheckedKind
+from allready.agent.supervisor import FACTS_S, Supervisor
+from allready.judging.differences import Comparison
+from allready.model import NodeFacts, Report, Severity, Status, UncheckedKind
 from tests.agent.test_interruption import CTRL_C, report
 from tests.cases import cases
 
@@ -85,3 +87,17 @@ def test_what_was_found_before_stays() -> None:
     found = supervisor(Mistaken("judge"), report(Status.FAULT))
     asyncio.run(found._judge(1.0))
     assert (found.report.status, len(found.report.not_checked)) == (Status.FAULT, 1)
+
+
+def test_a_job_that_fails_sooner_than_the_facts_come_waits_for_them() -> None:
+    found = supervisor(None, report(Status.HEALTHY))
+    there = {0: NodeFacts.none("made up")}
+    found._comparison = Comparison(there, started=datetime.now(UTC))
+    found._roll.hub.nodes = (0, 1)  # type: ignore[misc]
+    assert not found._awaits_facts(10.0)  # it has not failed
+    found._table.ended[0] = messages.Ended(attempt=0, ends=(), problem="no such program")
+    assert found._awaits_facts(10.0 + FACTS_S / 2)
+    assert not found._awaits_facts(10.0 + FACTS_S)  # they may never come
+    assert found._awaits_facts(10.0)
+    there[1] = NodeFacts.none("made up")
+    assert not found._awaits_facts(10.0)

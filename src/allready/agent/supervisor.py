@@ -41,6 +41,9 @@ CALM_TICK_S = 0.5
 AFTER_STOP_S = 20.0
 OVERVIEW_EVERY_S = 1.0
 EXPLAINED_S = 0.3
+FACTS_S = 3.0
+"""So long a failed job waits for facts of nodes that are still on their way: on busy machines a job that does not
+connect can end sooner than they come."""
 _STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: "hang"}
 LAST_GATHER_S = 2.0
 """So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that."""
@@ -77,6 +80,7 @@ class Supervisor:
         self._failed_s: float | None = None
         self._hung_s: float | None = None
         self._overview_s = 0.0
+        self._over_s: float | None = None
         self._is_final = False
         self._warning: Interruption | None = None  # the newest signal that ranks left because of
         self._before_signal: Report | None = None  # what was known when they did
@@ -109,7 +113,7 @@ class Supervisor:
                     await self._judge(now)
             await self._share(now)
             is_overdue = self._stop is not None and now - self._stopped_s > self._job.grace_s + AFTER_STOP_S
-            if is_overdue or (is_over and not self._awaits_words(now)):
+            if is_overdue or (is_over and not self._awaits_words(now) and not self._awaits_facts(now)):
                 break
             cause = self._cause_to_stop(now) if self._stop is None else None
             if cause is not None:
@@ -126,6 +130,14 @@ class Supervisor:
 
     def _awaits_words(self, now: float) -> bool:
         return not self._is_final and bool(self._observe(lambda monitor: monitor.awaits_words(now)))
+
+    def _awaits_facts(self, now: float) -> bool:
+        """Whether facts are still on their way that may tell why a job failed which ended sooner than they came."""
+        if self._over_s is None:
+            self._over_s = now
+        may_explain = not self._is_final and self._table.interruption is None and self._table.has_failed()
+        is_late = now - self._over_s >= FACTS_S
+        return may_explain and not is_late and self._comparison.awaits(self._roll.hub.nodes)
 
     def _outcome(self) -> Outcome:
         from allready.judging.end_causes import end_of_attempt  # no start needs signatures

@@ -42,9 +42,13 @@ class Comparison:
         self._started = started
         self.differences: Differences | None = None
 
+    def awaits(self, nodes: Collection[int]) -> bool:
+        """Whether one of several nodes has not sent its facts."""
+        return len(nodes) > 1 and self.differences is None and not set(nodes) <= set(self._facts)
+
     def make(self, fleet: Callable[[], Fleet], nodes: Collection[int]) -> bool:
         """Judge the facts if all are here and that was not done; true when it found something just now."""
-        if self.differences is not None or len(nodes) < 2 or not set(nodes) <= set(self._facts):
+        if self.differences is not None or len(nodes) < 2 or self.awaits(nodes):
             return False
         rules = {rule.code: rule for rule in asked_for(Applies.JOB_FACTS)}
         findings, _ = judge(fleet(), rules.values())

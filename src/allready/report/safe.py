@@ -4,18 +4,11 @@ Control characters would move the cursor, recolour or retitle a terminal; direct
 like another.  They are shown as escapes, so that nothing is lost.
 """
 
+import functools
 import re
 import unicodedata
 
-from allready.patterns import compiled
-
 _BAD = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_BAD_IN_JSON = (
-    "[\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\U000e0001\U000e0020-\U000e007f]"
-)
-"""The same beyond ASCII, whose controls JSON escapes itself; asking for each character's category is slow."""
 _ASCII = {"…": "...", "→": "->", "·": "-", "–": "-", "µ": "u", "×": "x", "±": "+/-", "✓": "ok", "✗": "x"}
 
 
@@ -41,11 +34,21 @@ def _visible(char: str, *, keep_newlines: bool) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
+@functools.cache
+def _bad_in_json() -> re.Pattern[str]:
+    """The same beyond ASCII, whose controls JSON escapes itself; asking for each character's category is slow."""
+    return re.compile(
+        "[\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+        "\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+        "\U000e0001\U000e0020-\U000e007f]"
+    )
+
+
 def safe_json(data: bytes) -> bytes:
     """JSON whose strings say the same, with every such character as an escape: it may be printed on a terminal."""
     if data.isascii() and b"\x7f" not in data:
         return data
-    return compiled(_BAD_IN_JSON).sub(_escaped, data.decode("utf-8")).encode("utf-8")
+    return _bad_in_json().sub(_escaped, data.decode("utf-8")).encode("utf-8")
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from allready.judging.loading import load
 from allready.model import GroupMark, ProcessStack, RankStatus
 from allready.model.fill import fill, in_english
+from allready.model.process import SystemCall
 from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, mark, stack, waiting
 from tests.rules.live.test_all_receive import half
@@ -61,7 +62,7 @@ def test_the_one_for_whom_a_receive_waits_in_the_end_is_looked_at_and_not_the_on
         behind(3, groups=(), cpu_share=1.0, process_state="running"),
     ]
     stacks = (half(1, "recv", 2), half(2, "recv", 3), stack(3, "cpu_work"))
-    [hit] = ask("LIV006", *ranks, stacks=stacks, seen={3: {"syscall": "running"}}).hits
+    [hit] = ask("LIV006", *ranks, stacks=stacks, seen={3: {"syscall": SystemCall(name="running")}}).hits
     assert hit.culprits.ranks == (3,)
     assert in_english(hit.values["waiting"]) == "3 ranks"
     assert ask("LIV008", *ranks, stacks=stacks).state == "clear"

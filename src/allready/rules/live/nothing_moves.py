@@ -97,9 +97,9 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         evidence=tuple(
             stated(
                 f"rank {rank}",
-                "rank {rank}: {phase}[[ at {site}]], pid {pid}",
+                "rank {rank}: [[{phase} at {site}, |{phase}, ]]pid {pid}",
                 rank=rank,
-                phase=status.phase,
+                phase=status.phase if status.heartbeat_age_s is not None else None,
                 site=status.site or None,
                 pid=status.pid,
             )
