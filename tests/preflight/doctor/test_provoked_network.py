@@ -12,14 +12,14 @@ pytestmark = pytest.mark.jobs
 ASK = r"""
 $PYTHON -c '
 import json, sys, time
-from allready.facts.order import Also, Order
+from allready.facts.order import Also, FactsOrder
 from allready.facts.reading import read_all
 from allready.preflight.doctor.examine import judge, placed
 from allready.preflight.doctor.request import launch_for
 flags = {"num_nodes": 2, "nproc_per_node": None, "master_addr": None, "master_port": None}
 launch, _ = launch_for(flags, {})
 also = Also(imports=False, ports=(29500, 29501), peers=tuple(sys.argv[1:]))
-found = read_all(Order(launch=launch, also=also, until_s=time.monotonic() + 20.0))
+found = read_all(FactsOrder(launch=launch, also=also, until_s=time.monotonic() + 20.0))
 report = judge([placed(found.facts)], None)
 print(json.dumps({f.code: f.message for f in report.findings}))' PEERS
 """
