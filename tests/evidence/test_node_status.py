@@ -1,5 +1,6 @@
 """The files that an agent writes of its node tell how ranks ended, also where node 0 wrote no report."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,13 @@ def test_a_crash_while_the_job_is_being_ended_is_no_cause(tmp_path: Path) -> Non
     other = save(tmp_path / "other" / "run", rank(0, ProcessState.KILLED, signal="SIGSEGV", ended_s=1_790_000_004.0))
     save(other, rank(2, ProcessState.KILLED, signal="SIGTERM", ended_s=1_790_000_005.0), node=1)
     assert diagnosed(other) == ("DTH002", "DEAD", (0,))
+
+
+def test_system_calls_as_an_earlier_release_wrote_them_hide_no_end(tmp_path: Path) -> None:
+    save(tmp_path, rank(3, ProcessState.KILLED, signal="SIGKILL", ended_s=1_790_000_005.0))
+    path = next(tmp_path.rglob("status.json"))
+    saved = json.loads(path.read_bytes())
+    saved["ranks"][0]["syscall"] = "read(5)"
+    found = read_node_status(json.dumps(saved).encode(), "status.json")
+    assert [death.signal for death in found.deaths] == ["SIGKILL"]
+    assert found.source.problem is None

@@ -1,14 +1,24 @@
 """`status.json` of a node's evidence: how its ranks stood and ended, as their agent saw it -> `Reading`."""
 
 import msgspec
+from msgspec import Struct
 
 from allready.evidence.reading import Reading
-from allready.model import Death, NodeEvidence, Origin, ProcessRecord, RankStatus, SourceRecord
+from allready.model import Death, NodeStatus, Origin, ProcessRecord, RankStatus, SourceRecord
 from allready.model.events import troubled
 from allready.model.fill import said
 from allready.model.process import OUT_OF_MEMORY
 
-_decoder = msgspec.json.Decoder(NodeEvidence)
+
+class _Saved(Struct, frozen=True):
+    """What is read of a node's evidence: the shape of the rest may be that of another release."""
+
+    node_rank: int
+    number: int
+    status: NodeStatus
+
+
+_decoder = msgspec.json.Decoder(_Saved)
 
 
 def is_node_status(head: bytes) -> bool:
@@ -53,7 +63,7 @@ def _is_bad(rank: RankStatus) -> bool:
     return bool(rank.signal or rank.exit_code or rank.oom_killed)
 
 
-def _death(rank: RankStatus, evidence: NodeEvidence, label: str, first_s: float | None) -> Death:
+def _death(rank: RankStatus, evidence: _Saved, label: str, first_s: float | None) -> Death:
     host, node = evidence.status.name or None, f"node{evidence.node_rank}"
     is_later = first_s is not None and rank.ended_s is not None and rank.ended_s > first_s
     return Death(
