@@ -11,11 +11,12 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from allready.agent.node import Sampler
-from allready.agent.standstill import STILL_S, Standstill
+from allready.agent.standstill import Standstill
 from allready.live.node.bare import BareObserver
 from allready.live.node.handle import RankHandle
 from allready.model import GroupMark, NodeStatus, ProcessEnd, ProcessState, RankStatus, Report, Severity, Status
 from allready.model import UncheckedKind as Kind
+from allready.model.live import STILL_S
 from tests.agent.test_interruption import report
 from tests.agent.test_node import context_of
 from tests.agent.test_observed import Mistaken, supervisor
@@ -103,11 +104,12 @@ def test_a_job_that_is_diagnosed_leaves_that_to_the_diagnosis() -> None:
 
 
 class Broken:
-    """An observer in which something is wrong from its first sample on."""
+    """An observer in which nothing works once the ranks are known to it."""
 
     def set_ranks(self, *_: object) -> None: ...
 
-    def note_end(self, _end: ProcessEnd) -> None: ...
+    def note_end(self, _end: ProcessEnd) -> None:
+        raise TypeError("note_end: broken")
 
     def sample(self, _now_s: float) -> NodeStatus:
         raise TypeError("sample: broken")

@@ -299,17 +299,21 @@ class Sampler:
     ) -> None:
         """`flush(timeout_s)`: waits until what the ranks printed is in their logs."""
         self._bare.set_ranks(ranks)
-        try:
-            self.observer.set_ranks(ranks, attempt)
-        except Exception as error:  # noqa: BLE001 - the job has begun, and does not wait for who looks at it
-            self._fail(error)
+        self._tell(lambda: self.observer.set_ranks(ranks, attempt))
         self._attempt = attempt
         self._flush = flush
 
     def note_end(self, end: ProcessEnd) -> None:
         """The launcher saw a rank end; the next status has it."""
         self._bare.note_end(end)
-        self.observer.note_end(end)
+        self._tell(lambda: self.observer.note_end(end))
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        """What the observer must know of the ranks, which go on whatever it makes of it."""
+        try:
+            tell()
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         """A mistake in the observer, or a release that is installed over this one meanwhile, ends what can be seen of

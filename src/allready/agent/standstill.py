@@ -6,12 +6,7 @@ It shares nothing with the monitor, the rules or the readers of evidence, so tha
 from msgspec import Struct
 
 from allready.model import NodeStatus, RankStatus
-
-STILL_S = 40.0
-ASLEEP_SHARE = 0.01
-"""Of a processor.  A process whose threads all wait uses less, one that reads a file or serves a queue more."""
-WORKS_SHARE = 0.05
-"""Of a GPU."""
+from allready.model.live import STILL_S
 
 
 class _Seen(Struct, frozen=True):
@@ -37,7 +32,7 @@ class Standstill:
             self._living.clear()
         for rank in status.ranks:
             place, known = _place_of(rank), self._seen.get(rank.rank)
-            if known is None or known.place != place or _works(rank):
+            if known is None or known.place != place or _is_awake(rank):
                 self._seen[rank.rank] = _Seen(place, now)
         self._living[status.node_rank] = tuple(r.rank for r in status.ranks if not r.is_gone)
 
@@ -54,14 +49,9 @@ def _place_of(rank: RankStatus) -> object:
     return rank.pid, rank.is_gone, rank.num_operations, counts, rank.site_since_s
 
 
-def _works(rank: RankStatus) -> bool:
+def _is_awake(rank: RankStatus) -> bool:
     """Whether a rank whose line is not known uses a processor or a GPU, itself or by a child.
 
     One whose line is known may spin in it.
     """
-    if rank.site_since_s is not None:
-        return False
-    if rank.cpu_share is None:
-        return not rank.is_gone
-    is_awake = max(rank.cpu_share, rank.children_cpu_share or 0.0) >= ASLEEP_SHARE
-    return is_awake or (rank.gpu_busy_share or 0.0) >= WORKS_SHARE
+    return rank.site_since_s is None and not rank.is_asleep

@@ -11,7 +11,6 @@ from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
 from allready.judging.exchanges import Half, halves_of
 from allready.judging.live_status import (
-    IDLE_SHARE,
     entered_s,
     evidence_of,
     is_silent,
@@ -29,7 +28,7 @@ from allready.judging.stall_live import doing_of, stack_of, stall_of_process, wa
 from allready.judging.values import grouped
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, awaited, cycle_of, reached_from, snapshots
 from allready.model import Absence, CallSite, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
-from allready.model.live import newest_epoch, outsiders
+from allready.model.live import IDLE_SHARE, newest_epoch, outsiders
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures.peers import has_lost_connection, is_closed_by_peer
 from allready.signatures.watchdog import ERRORS

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from allready.judging.places import Place, ranks_at
 from allready.model import GroupMark, Live, RankEvidence, RankStatus, World
+from allready.model.live import IDLE_SHARE
 
 SILENT_S = 2.5
 """An agent speaks every second; after this it does not."""
@@ -17,9 +18,6 @@ BLOCKED_MIN_S = 0.002
 AGED_S = 1.0
 """An agent speaks so often; an older word is late."""
 WORKS_SHARE = 0.5
-IDLE_SHARE = 0.05
-ASLEEP_SHARE = 0.01
-"""A process whose threads all wait uses less of a processor, one that reads a file or serves a queue more."""
 RECENT_S = 5.0
 IDLE_WORDS = 0.8
 """Of the words of the last half minute, so many of a rank that only goes round in a poll tell of no work: to write down
@@ -130,19 +128,13 @@ def asleep_s(live: Live, rank: int) -> float:
     status, node = status_of(live, rank), live.node_of_rank().get(rank)
     if status is None or node is None or status.site_since_s is not None:
         return 0.0
-    slept_s = held_s(live, rank, lambda one: one.pid == status.pid and _sleeps(one))
+    slept_s = held_s(live, rank, lambda one: one.pid == status.pid and one.is_asleep)
     blocked_s = _blocked_s(live, rank)
     if slept_s is None or blocked_s is None:
         return 0.0
     begins_s = min((word.time_s for word in live.history.get(node, ())), default=live.now_s)
     is_whole = slept_s >= live.statuses[node].time_s - begins_s  # no word that is kept shows it at work
     return blocked_s if is_whole else min(slept_s, blocked_s)
-
-
-def _sleeps(status: RankStatus) -> bool:
-    shares = (status.cpu_share, status.children_cpu_share or 0.0)
-    is_asleep = all(share is not None and share < ASLEEP_SHARE for share in shares)
-    return is_asleep and (status.gpu_busy_share or 0.0) < IDLE_SHARE
 
 
 def same_call_s(live: Live, rank: int) -> float:

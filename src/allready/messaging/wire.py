@@ -22,7 +22,7 @@ from allready.model import LaunchFacts
 from allready.text.surrogates import to_json as to_json  # every message goes through it
 
 GREETING = b"ALLREADY/1\r\n"
-PROTOCOL = 3
+PROTOCOL = 4
 """Grows with every message that nodes of an earlier release do not know; node 0 refuses them."""
 
 _HEADER = struct.Struct(">IB")

@@ -17,6 +17,13 @@ WORLD = "default_pg"
 """torch's label of the default group."""
 
 
+STILL_S = 40.0
+"""For so long no rank may move before that is reported, whatever else is known."""
+IDLE_SHARE = 0.05
+ASLEEP_SHARE = 0.01
+"""A process whose threads all wait uses less of a processor, one that reads a file or serves a queue more."""
+
+
 class GroupMark(Struct, frozen=True, kw_only=True):
     """How far one rank came in one process group.  Numbers are the recorder's own; None where it does not tell.
 
@@ -103,6 +110,13 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     def is_gone(self) -> bool:
         """It runs no more."""
         return self.process_state in ProcessState.GONE
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether it uses next to no processor or GPU, and no child of it either; False where that is not known."""
+        shares = (self.cpu_share, self.children_cpu_share or 0.0)
+        is_idle = all(share is not None and share < ASLEEP_SHARE for share in shares)
+        return is_idle and (self.gpu_busy_share or 0.0) < IDLE_SHARE
 
     @property
     def is_frozen(self) -> bool:

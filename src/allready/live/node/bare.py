@@ -1,13 +1,13 @@
 """The least that can be seen of ranks, from their processes alone: what is left where the observer has failed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
 from allready.live.node.handle import RankHandle
 from allready.model import NodeStatus, ProcessEnd, ProcessState, RankStatus
-from allready.proc.process import Stat, all_pids, main_thread_s, read_stat
+from allready.proc.process import Stat, children_of, main_thread_s, read_stat
 
 EVERY_S = 2.0
-"""All processes of the machine are read so often: whose children they are stands in each of them."""
+"""The families are listed so often."""
 
 
 class BareObserver:
@@ -44,9 +44,8 @@ class BareObserver:
         )
 
     def _measure(self, now_s: float) -> None:
-        every = {stat.pid: stat for stat in _processes()}
         for rank, handle in self._ranks.items():
-            used_s = sum(stat.cpu_s for stat in every.values() if _is_of(stat, handle.pid, every))
+            used_s = sum(stat.cpu_s for stat in _family(handle.pid))
             before_s, before = self._used_s.get(rank, (now_s, used_s))
             if now_s > before_s:
                 # Less than before: a child has ended, and took its processor time with it.
@@ -72,17 +71,13 @@ class BareObserver:
         )
 
 
-def _processes() -> Iterable[Stat]:
-    return (stat for pid in all_pids() if (stat := read_stat(pid)) is not None)
-
-
-def _is_of(stat: Stat, pid: int, every: Mapping[int, Stat]) -> bool:
-    """Whether a process is this one or one of its descendants."""
-    seen: set[int] = set()
-    while stat.pid != pid:
-        seen.add(stat.pid)
-        parent = every.get(stat.parent)
-        if parent is None or parent.pid in seen:
-            return False
-        stat = parent
-    return True
+def _family(pid: int) -> Iterator[Stat]:
+    """A process and its descendants."""
+    ahead, seen = [pid], set[int]()
+    while ahead:
+        one = ahead.pop()
+        stat = read_stat(one) if one not in seen else None
+        seen.add(one)
+        if stat is not None:
+            yield stat
+            ahead += children_of(one) or ()

@@ -7,11 +7,11 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import grouped
 from allready.model import FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, World, clock_time
+from allready.model.live import STILL_S
 from allready.rules.live._hits import key_phrase
 
-STILL_S = 40.0
 NO_KEY_S = 10.0
-"""The same where all wait for one key of a store: none of them is left to set it."""
+"""In place of `STILL_S` where all wait for one key of a store: none of them is left to set it."""
 RARE = 10.0
 """Ranks that go from line to line may compute: so many times --hang-after without an operation is reported."""
 TELL_WHY = {"evaluating", "saving", "loading", "compiling", "importing"}
