@@ -6,23 +6,12 @@ from enum import StrEnum
 from typing import Any
 
 from allready.judging.analysis import Analysis
+from allready.judging.ends import MAX_ABOVE_A_CRASH, is_right_above
 from allready.judging.layers import Layer
 from allready.judging.processes import overcome
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import said, stated
-from allready.model import (
-    CRASHES,
-    Culprits,
-    Death,
-    Event,
-    Evidence,
-    Hit,
-    Origin,
-    Role,
-    RunEvidence,
-    Severity,
-    clock_time,
-)
+from allready.model import CRASHES, Culprits, Death, Event, Evidence, Hit, Role, RunEvidence, Severity, clock_time
 from allready.model.fill import named_by
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures import load, of_line
@@ -41,8 +30,6 @@ _SESSION_ENDED = re.compile(r"\bReceived (?:1|(?:Signals\.)?SIGHUP) death signal
 END_S = 30.0
 """How long a job may take to end once it was ordered to: what crashes meanwhile, crashes in its teardown."""
 _MAX_ABOVE = 40
-_MAX_ABOVE_A_CRASH = 100
-"""Lines from the beginning of a traceback to what a handler of signals prints below it."""
 _IN_A_CHILD = re.compile(r"(?i)\bsignal\b|worker.{0,80}\b(?:died|killed|exited)\b")
 """What a parent raises because the process that crashed was its child."""
 _OWN_LAYERS = frozenset({Layer.ENVIRONMENT, Layer.MACHINE, Layer.PROCESS_END})
@@ -117,24 +104,14 @@ def _crashed_at_the_end(death: Death, run: RunEvidence) -> bool:
     return any(order_s is not None and order_s < at_s <= order_s + END_S for order_s in orders)
 
 
-def _may_be_of(event: Event, death: Death) -> bool:
-    """Whether nothing says that a line is of another process."""
-    pairs = ((event.origin.pid, death.pid), (event.origin.rank, death.rank))
-    return all(one == other or None in (one, other) for one, other in pairs)
-
-
 def _crashed_with_a_reason(death: Death, case: Analysis) -> bool:
     """Right above its crash the process, or a library in it, says what failed: that line is the first cause."""
-    at = death.origin.line
-    if (death.signal not in CRASHES and death.kind != "abort") or at is None:
+    if death.signal not in CRASHES and death.kind != "abort":
         return False
     signatures = load()
     return any(
         e.role is Role.ROOT
-        and e.origin.source == death.origin.source
-        and e.origin.line is not None
-        and 0 < at - e.origin.line <= _MAX_ABOVE
-        and _may_be_of(e, death)
+        and is_right_above(e.origin, death, _MAX_ABOVE)
         and (signature := signatures.get(e.signature)) is not None
         and (
             signature.layer in _OWN_LAYERS or (_gave_up(death) and death.pid is not None and e.origin.pid == death.pid)
@@ -147,25 +124,15 @@ def _crashed_with_a_reason(death: Death, case: Analysis) -> bool:
 
 def _crashed_behind_a_failure(death: Death, run: RunEvidence) -> bool:
     """The process tells of its crash right below an exception that nothing caught: it crashed on its way out."""
-    at = death.origin.line
     is_crash = death.signal in CRASHES or death.signal == "SIGABRT" or death.kind == "abort"
-    if not is_crash or at is None or death.exit_code is not None or death.first:
+    if not is_crash or death.exit_code is not None or death.first:
         return False
     raised = (
         d.origin
         for d in run.deaths
         if d.kind == "exception" and not (d.is_open or d.is_collective_error) and not _IN_A_CHILD.search(d.text)
     )
-    return any(_is_above(one, death) for one in raised)
-
-
-def _is_above(origin: Origin, death: Death) -> bool:
-    """Whether it stands right above a process's end, and may be of that process."""
-    if origin.source != death.origin.source or origin.line is None or death.origin.line is None:
-        return False
-    pairs = ((origin.pid, death.pid), (origin.rank, death.rank))
-    is_near = 0 < death.origin.line - origin.line <= _MAX_ABOVE_A_CRASH
-    return is_near and all(a == b or None in (a, b) for a, b in pairs)
+    return any(is_right_above(one, death, MAX_ABOVE_A_CRASH) for one in raised)
 
 
 def _gave_up(death: Death) -> bool:

@@ -24,11 +24,10 @@ MAX_NEAR = 64
 _KERNELS = re.compile(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)")
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
-
 _RESULTS = "nccl.result_"
-_MAX_ABOVE = 100
-_MAX_NAMELESS_ABOVE = 12
-"""Lines between a result of NCCL and a crash of the same process; where nothing says that it is the same."""
+MAX_ABOVE_A_CRASH, _MAX_NAMELESS_ABOVE = 100, 12
+"""Lines from what failed in a process to what a handler of signals prints of its crash; where nothing tells that it is
+one process."""
 
 MAX_LOCAL_RANKS = 64
 Victims = frozenset[tuple[str, int]]
@@ -75,7 +74,7 @@ def merge_deaths(
                 rank in timed_out or one.origin.source in thrown or (rank is None and one.origin.source in nameless)
             )
             one = replace(one, is_collective_error=one.is_collective_error or library)
-        if one.signal in CRASHES and one.exit_code is None and any(_is_right_above(e, one) for e in failed):
+        if one.signal in CRASHES and one.exit_code is None and any(_failed_above(line, one) for line in failed):
             one = replace(one, is_collective_error=True)  # it crashed on its way out
         if one.signal in CRASHES and rank in exiting:
             one = replace(one, while_exiting=True)
@@ -83,16 +82,22 @@ def merge_deaths(
     return _with_kernels(_with_words(kept.deaths), identities)
 
 
-def _is_right_above(failed: Origin, crash: Death) -> bool:
+def is_right_above(line: Origin, death: Death, num_lines: int) -> bool:
+    """Whether a line stands at most so far above a process's end, and nothing says that it is of another process."""
+    if line.source != death.origin.source or line.line is None or death.origin.line is None:
+        return False
+    is_near = 0 < death.origin.line - line.line <= num_lines
+    return is_near and all(one == other or None in (one, other) for one, other in _ids(line, death))
+
+
+def _ids(line: Origin, death: Death) -> tuple[tuple[int | None, int | None], ...]:
+    return (line.pid, death.pid), (line.rank, death.rank)
+
+
+def _failed_above(line: Origin, crash: Death) -> bool:
     """Whether a process says that NCCL failed right before it tells of its own crash."""
-    pairs = ((failed.pid, crash.pid), (failed.rank, crash.rank))
-    if failed.source != crash.origin.source or None in (failed.line, crash.origin.line):
-        return False
-    if not all(one == other or None in (one, other) for one, other in pairs):
-        return False
-    is_known = any(one is not None and one == other for one, other in pairs)
-    distance = (crash.origin.line or 0) - (failed.line or 0)
-    return 0 < distance <= (_MAX_ABOVE if is_known else _MAX_NAMELESS_ABOVE)
+    is_known = any(one is not None and one == other for one, other in _ids(line, crash))
+    return is_right_above(line, crash, MAX_ABOVE_A_CRASH if is_known else _MAX_NAMELESS_ABOVE)
 
 
 def _first_ranks(seen: Iterable[tuple[Origin, int | None]], identities: Identities) -> dict[str, set[int]]:

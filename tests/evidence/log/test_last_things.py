@@ -113,6 +113,15 @@ NOT_GOOD = {
         *(f"eta: 1:34:{60 - n}  iter: {5200 + n}  loss: 0.7{n}" for n in range(10, 40)),
     ],
     "a bar of Julia's that is not full": JULIA,
+    "the bar of an epoch of Julia's": [one.replace("fitting", "Epoch 1:") for one in (*JULIA, JULIAS_LAST)],
+    "a bar of Julia's that came to its end before": [*JULIA, JULIAS_LAST, "round loss = 0.91", *JULIA, JULIAS_LAST],
+    "the last epoch has begun and says something new": [
+        *(line for n in range(1, 10) for line in (f"Epoch {n}/10", *(f"  batch {k}: 0.{k + 11}" for k in range(9)))),
+        "Epoch 10/10", "  batch 0 loss 0.11", "reopening shard 7 of the data set",
+    ],
+    "a rank of which something failed": [*COUNTED, "communicator failed on 0"],
+    "a rank that is named by its number": [*COUNTED, "failed on rank: 0"],
+    "the first of three steps": ["steps: 1, 2, 3", "step 1: read the books", "step 1 found 17 pages", "Finished"],
     "Slurm's killer": [*COUNTED[:30], "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0 cgroup. Some killed"],
     "some requests failed": ["served 320 of 320", "Failed requests:      3    ", "Benchmark duration (s):   454.63"],
 }  # fmt: skip

@@ -51,6 +51,16 @@ def test_a_handler_of_signals_counts_above_another_word_of_the_end() -> None:
     assert hit.values["text"] == "KeyboardInterrupt"
 
 
+def test_a_handlers_word_of_a_process_that_was_ended_before_is_not_why_the_run_ended() -> None:
+    lines = ["(Worker pid=7) *** SIGTERM received at time=1748300290 on cpu 8 ***"]
+    lines += [f"Epoch 0: {n}/200 loss=0.5" for n in range(1, 90)]
+    lines += ["Traceback (most recent call last):", '  File "train.py", line 4, in main', "KeyboardInterrupt"]
+    report = judge_readings([read_lines(lines, "job.out")], Question(), started=datetime.now(UTC))[0]
+    assert report.verdict is not None
+    assert report.verdict.code == "DTH006"
+    assert "SIGTERM" not in report.verdict.sentence
+
+
 def test_a_program_that_says_that_it_caught_an_interrupt_was_interrupted() -> None:
     lines = [f"Epoch 0: {n}/200 loss=0.5" for n in range(1, 90)]
     lines += ["call.py:54: UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown..."]

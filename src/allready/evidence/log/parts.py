@@ -166,7 +166,7 @@ def is_of_a_list(lines: Sequence[str]) -> bool:
         if match is None or (num := num + 1) > _MAX_LISTS:
             continue
         items = [one.strip(" '\"") for one in re.split(r",|->|→|=>", match["items"])]
-        if match["kind"].lower() == "step" and all(map(_NUMBER.fullmatch, items)):
+        if match["kind"].lower() == "step" and all(map(str.isdecimal, items)) and int(items[0]) > 1:
             continue  # where a learning rate falls
         later = "\n".join(lines[at + 1 :])
         seen = [_is_named(one, match["setting"] or match["kind"], later) for one in items]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from allready.evidence.log import languages
 from allready.evidence.log.bars import PERCENT, is_outermost
-from allready.evidence.log.trouble import is_bad, is_of_a_library
+from allready.evidence.log.trouble import is_of_a_library
 
 _COUNT = re.compile(
     r"(?P<label>\b(?:global[_ ]?|train(?:ing)?[_ ]?)?(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|updates?|rounds?|"
@@ -114,8 +114,9 @@ def counts(at: int, text: str) -> list[Reading]:
     if any(mark in text for mark in _FILES):
         text = _FILE.sub("", text)
     found: list[Reading] = []
-    bar = _BAR.match(text)
+    bar = _BAR.match(text) or (PERCENT.match(text) if "%|" in text else None)
     if bar is not None:
+        of = {"total": "100", "done": bar["percent"], **bar.groupdict()}
         label = _plain(bar["label"])
         epoch = _EPOCH.search(bar["label"] + " ")
         if epoch is not None:
@@ -125,13 +126,8 @@ def counts(at: int, text: str) -> list[Reading]:
             for match in _COUNT.finditer(bar["label"])
         ]
         minor = _MINOR.search(label) is not None
-        found.append(Reading(at, f"bar {label}", int(bar["done"]), int(bar["total"]), is_outer=False, is_minor=minor))
+        found.append(Reading(at, f"bar {label}", int(of["done"]), int(of["total"]), is_outer=False, is_minor=minor))
         return [one for one in found if one.total is None or 0 < one.total >= one.done]
-    percent = PERCENT.match(text) if "%|" in text else None
-    if percent is not None:
-        label = _plain(percent["label"])
-        minor = _MINOR.search(label) is not None
-        return [Reading(at, f"bar {label}", int(percent["percent"]), 100, is_outer=False, is_minor=minor)]
     inner = _INNER.search(text)
     if inner is not None:
         found.append(Reading(at, "epoch", int(inner["epoch"]), None, is_outer=True, is_minor=False))
@@ -234,6 +230,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earli
         full = full and not _came_before(main, readings, earlier)
     elif main.label.startswith("bar"):
         full = main.done == main.total and main is latest and is_outermost(lines, main.at, head) and _is_one(head)
+        full = full and not _came_before(main, readings, earlier)
     elif full and not main.is_outer:
         full = _may_be_all(main, head) and not _came_before(main, readings, earlier)
     elif full:
@@ -334,19 +331,10 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
         return True  # `epoch 50/50, batch 2501/2501`
     ends = [*begins[1:], len(lines)]
     sizes = [sum(bool(line.strip()) for line in lines[a:b]) for a, b in zip(begins, ends, strict=True)]
-    if len(sizes) > 1 and _ends_in_new_line(lines, begins[-1]):
-        return True
     if len(sizes) > 1:
         return sizes[-1] >= _ABOUT_AS_MUCH * min(sizes[-1 - _NUM_BEFORE : -1])
     inner = [one for one in readings if not one.is_outer and one.total is not None and one.at >= begins[-1]]
     return bool(inner)  # how long the epochs before were is not known
-
-
-def _ends_in_new_line(lines: Sequence[str], begins: int) -> bool:
-    """Whether the last line is of a form that the epochs before the last one, which begins here, do not have."""
-    last = next((text for text in reversed(lines) if text.strip() and not is_of_a_library(text)), "")
-    forms = {_plain(text) for text in lines[:begins]}
-    return bool(form := _plain(last)) and form not in forms and not is_bad(last)
 
 
 def _counts_to_total(one: Reading, readings: Sequence[Reading], head: str) -> bool:

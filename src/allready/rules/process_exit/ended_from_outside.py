@@ -82,7 +82,7 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     handled = [
         _Order(e.origin, e.text, e.time_s, ender_of_event(e))
         for e in run.events
-        if is_handled_order(e) and any(_is_above(e.origin, order.origin) for order in reported)
+        if is_handled_order(e) and not _went_on(e, run) and any(_is_above(e.origin, one.origin) for one in reported)
     ]
     reported = [*handled, *reported]
     if any(d.is_collective_error and not d.earlier and not follows_order(d, run) for d in run.deaths):
