@@ -122,8 +122,8 @@ def test_what_is_not_known_keeps_its_placeholder_and_a_step_says_how_to_find_it(
 
 
 def test_words_in_capitals_of_shared_commands_are_explained() -> None:
-    """But a pid, which has a step of its own, and a variable, which every rule that names the step knows."""
-    for name in NAMES - {"find_pid", "explain_variable"}:
+    """But a pid, which has a step of its own, a variable and a signal, which every rule that names the step knows."""
+    for name in NAMES - {"find_pid", "explain_variable", "note_senders", "noted_senders"}:
         for language in ("en", "zh"):
             step = written(name, language)
             for placeholder in placeholders(step.command) - {"pid"}:

@@ -1,7 +1,7 @@
 """Every sentence is one also where values are not known, in both languages.
 
 Which values may be unknown is derived: of a signature from what its patterns surely catch, of a rule from what its
-module, or a helper of its area, gives as UNKNOWN, and of all from the optional parts that they have.
+module, or a helper of its area, gives as None, and of all from the optional parts that they have.
 """
 
 import ast
@@ -82,32 +82,34 @@ def certain(source: str) -> Names:
     return frozenset(of(parsed))
 
 
-def may_be_nothing(node: ast.expr, *words: object) -> bool:
-    """Whether an expression is UNKNOWN in some case; None is the same where it is given as a value of a form."""
+def may_be_nothing(node: ast.expr) -> bool:
+    """Whether an expression is None in some case."""
     match node:
         case ast.IfExp(body=one, orelse=other):
-            return may_be_nothing(one, *words) or may_be_nothing(other, *words)
+            return may_be_nothing(one) or may_be_nothing(other)
         case ast.BoolOp(op=ast.Or(), values=[*_, last]):
-            return may_be_nothing(last, *words)
+            return may_be_nothing(last)
         case ast.Constant(value=value):
-            return value in (words or (None, UNKNOWN))
+            return value is None
         case ast.Call(func=ast.Name(id="next"), args=[_, default]):
-            return may_be_nothing(default, *words)
-        case ast.Call(func=ast.Attribute(attr="get"), args=[_, default]):
-            return may_be_nothing(default, *words)
-    return isinstance(node, ast.Name) and node.id == "UNKNOWN"
+            return may_be_nothing(default)
+        case ast.Call(func=ast.Attribute(attr="get"), args=[_, *default]):
+            return not default or may_be_nothing(default[0])
+    return False
 
 
 @cache
 def unknown_of(module: str, rule: str = "") -> Names:
-    """Names of values for which a module, or of it what a rule and its helpers are, may give UNKNOWN."""
+    """Names of values for which a module, or of it what a rule and its helpers are, may give None; not those of a form
+    of evidence, which has its own."""
     tree = part_of(trees()[module], rule) if rule else trees()[module]
     rows = [(node.keys, node.values) for node in nodes(tree, ast.Dict)]
     given = [
         (key.value, value) for row in rows for key, value in zip(*row, strict=True) if isinstance(key, ast.Constant)
     ]
-    given += [(k.arg, k.value) for node in nodes(tree, ast.Call) for k in node.keywords if k.arg is not None]
-    return frozenset(str(name) for name, value in given if may_be_nothing(value, UNKNOWN))
+    calls = [node for node in nodes(tree, ast.Call) if called(node) not in FIRST_FORM]
+    given += [(k.arg, k.value) for node in calls for k in node.keywords if k.arg is not None]
+    return frozenset(str(name) for name, value in given if may_be_nothing(value))
 
 
 def part_of(tree: ast.Module, rule: str) -> ast.Module:
@@ -264,13 +266,21 @@ def test_what_is_wrong_with_a_sentence_is_found() -> None:
     assert not problems("rank 1 failed; see gpu1", whole, 0)
 
 
+def test_code_says_which_values_a_rule_may_not_know() -> None:
+    assert {"addresses", "family"} <= unknown_of("rules/name/family_mismatch.py", "family_mismatch")
+    source = "f(a=g or None, b=1 if g else None, c=next(g, None), d=g.get(0), e=g.get(0, 1), f=g, g=g or 1)"
+    call = ast.parse(source, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert [k.arg for k in call.keywords if may_be_nothing(k.value)] == ["a", "b", "c", "d"]
+
+
 def test_patterns_say_which_values_are_certain() -> None:
     assert certain(r"(?P<a>\d{1,3})(?: (?P<b>x))?(?:(?P<c>y) 1|(?P<c2>z)|w)(?P<d>q?)") == {"a"}
     assert certain(r"(?:(?P<a>x) 1|(?=(?P<a2>y)))(?P<e>z){1,2}") == {"e"}
 
 
 def test_a_value_of_evidence_that_may_be_unknown_is_optional() -> None:
-    """Where a call gives None or UNKNOWN, the form has the value in an optional part only."""
+    """Where a call may give None, the form has the value in an optional part only."""
     wrong, num = [], 0
     for name, tree in modules():
         known = assigned(tree)

@@ -14,20 +14,17 @@ LEAVES_WITHIN_S = 5.0
 DIES_WITHIN_S = 0.5
 """A process that a signal ends is gone by then, and its agent has seen it."""
 
-SENT = ENDING_SIGNALS | {"SIGKILL", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM"}
-"""Signals that another process sends, or the kernel for it: a process that crashes gets none of these."""
+SENT = ENDING_SIGNALS | {"SIGKILL", "SIGUSR1", "SIGUSR2", "SIGQUIT"}
+"""Signals that another process sends: one that crashes, or whose own timer ends it, gets none of these."""
 
 
-def watch_senders(signal: str | None) -> str:
-    """The command by which the kernel notes who sends a signal from now on; "" for one that a crash brings about.
+def sent_number(signal: str | None) -> str:
+    """The number of a signal that another process sends; "" of any other.
 
-    Nothing has a record of one that was sent before: Python's handlers do not get the sender, and no code runs in a
-    process that a signal ends.
+    It is for the shared steps that let the kernel note who sends the next one.  Nothing has a record of one that was
+    sent before: Python's handlers do not get the sender, and no code runs in a process that a signal ends.
     """
-    if signal is None or signal not in SENT:
-        return ""
-    number = signal_number(signal)
-    return f"sudo auditctl -a always,exit -F arch=b64 -S kill -S pidfd_send_signal -F a1={number} -k signals"
+    return str(signal_number(signal)) if signal in SENT else ""
 
 
 class StopSignal(Struct, frozen=True, kw_only=True):

@@ -18,9 +18,9 @@ from typing import Any, Protocol, runtime_checkable
 from allready.model.finding import Phrase, Remedy, RemedyStep
 
 UNKNOWN = "?"
+"""How a value that is not known stands in data: those of phrases and findings.  While they are made it is None."""
 MAX_PHRASE_DEPTH = 4
 """Phrases inside of phrases; ours have two."""
-"""How a value that is not known stands in data: those of phrases and findings.  While they are made it is None."""
 WHO = "who"
 """The placeholder for ranks, hosts or processes: a sentence says something of one that is not known, too."""
 UNNAMED_PROCESS = "a process"

@@ -88,6 +88,9 @@ _OF_A_HOST = {
     "efa_devices": "fi_info -p efa",
     "outgoing_filter": "sudo nft list ruleset",
     "denials": "sudo ausearch -m avc,seccomp -ts recent",
+    "note_senders": "sudo auditctl -a always,exit -F arch=b64 -S kill -S pidfd_send_signal -F a1={signal_number} "
+    "-k signal-{signal_number}",
+    "noted_senders": "sudo ausearch -i -k signal-{signal_number}",
     "torch_version": "python -c 'import torch; print(torch.__version__)'",
     "torch_archs": "python -c 'import torch; print(torch.cuda.get_arch_list())'",
     "nccl_version": "python -c 'import torch; print(torch.version.cuda, torch.cuda.nccl.version())'",

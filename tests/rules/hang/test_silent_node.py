@@ -2,14 +2,16 @@ from typing import Any
 
 import pytest
 
+from allready.judging.engine import finding_of
 from allready.judging.loading import load
 from allready.model import Confidence, Death, FaultClass, Origin
+from allready.text.catalog import say
 from tests.rules.runs import ask, death, event, one_missing
 
 WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation to complete"
 
 
-def gave_up(rank: int = 0, node: str = "node0", **changes: Any) -> Death:
+def gave_up(rank: int | None = 0, node: str = "node0", **changes: Any) -> Death:
     known: dict[str, Any] = {"text": WAITED, "is_collective_error": True, "site": "train.py:9 step", "node": node}
     return death(rank, **(known | changes))  # at 1000 s
 
@@ -33,6 +35,13 @@ def test_names_the_node_whose_processes_had_to_be_ended_much_later() -> None:
     assert (hit.culprits.nodes, hit.culprits.ranks, hit.confidence) == ((1,), (), Confidence.LIKELY)
     assert (hit.values["silent"], hit.values["more"]) == (1, 30)
     assert load()["HNG014"].fault_class is FaultClass.CPU_STUCK
+
+
+def test_those_that_gave_up_need_no_name() -> None:
+    [hit] = hits(gave_up(rank=None), ended())
+    found = finding_of(load()["HNG014"], hit)
+    assert found.message.endswith("without output after others had timed out in train.py:9 step")
+    assert "在其他进程超时（" in say(found, "message", "zh")
 
 
 def test_which_ranks_these_are_is_told_where_it_is_known() -> None:

@@ -34,8 +34,8 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.POSITIONS, Sign.ROOT_LINE, Sign.HANG),
     title="The processes of one node ran on silently after all others had given up waiting",
-    message="the processes of node {silent} ran on for {more} s without output after {victims} had timed out[[ "
-    "in {site}]]",
+    message="the processes of node {silent} ran on for {more} s without output after [[{victims}|others]] had timed "
+    "out[[ in {site}]]",
     remedy=(
         RemedyStep(explanation="look at the ranks of node {silent} while it hangs: what did they print last?"),
         RemedyStep(shared="stack"),

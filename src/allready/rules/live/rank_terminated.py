@@ -6,7 +6,7 @@ from allready.judging.live_status import named
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.stall_live import stall_of_process
-from allready.judging.stop_signals import LEAVES_WITHIN_S, StopSignal, ended_by, stop_signal, watch_senders
+from allready.judging.stop_signals import LEAVES_WITHIN_S, StopSignal, ended_by, sent_number, stop_signal
 from allready.model import HOSTS, Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
 from allready.rules.live._hits import hit_of, visible_s
 
@@ -29,13 +29,8 @@ ALONE_S = 2.0
             where="{on}",
             command="journalctl --since '10 min ago' | tail -n 50; dmesg -T | tail -n 30",
         ),
-        RemedyStep(
-            explanation="nothing records who sent a signal, so that allready cannot tell. Where no log names the "
-            "sender, let the kernel note the next one, before the job begins; ausearch shows it by the key signals",
-            each=HOSTS,
-            where="{on}",
-            command="{watch}",
-        ),
+        RemedyStep(shared="note_senders"),
+        RemedyStep(shared="noted_senders"),
         RemedyStep(explanation="to end a job, end its launcher: it tells all ranks"),
     ),
 )
@@ -58,7 +53,7 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         return
     spared = {
         "spared": named(live, world, signal.spared) if signal.spared else None,
-        "watch": watch_senders(signal.signal),
+        "signal_number": sent_number(signal.signal),
     }
     if signal.spared and (causes := _not_awaited(case, live, signal)):
         found = HangBlame(kind=HangKind.LATE, ranks=signal.ranks, causes=causes, began_s=causes[0].began_s)

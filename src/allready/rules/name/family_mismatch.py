@@ -15,7 +15,8 @@ from allready.model.fill import words_of
     fault_class=FaultClass.START_NAME,
     layer=Layer.NAME,
     title="A node lacks the address family of MASTER_ADDR",
-    message="node {nodes} has no [[{family}|address of that family]], and MASTER_ADDR {master} resolves to {addresses}",
+    message="node {nodes} has no [[{family}|address of that family]], and MASTER_ADDR {master} has no other address"
+    "[[: it resolves to {addresses}]]",
     remedy=(
         RemedyStep(
             explanation="give an address of node 0 of a family that all nodes have (--master-addr ADDRESS); its "

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.causes import first_causes, hit_of, is_named_by_signature, left_before_others
 from allready.judging.registry import Layer, Rule
-from allready.judging.stop_signals import watch_senders
+from allready.judging.stop_signals import sent_number
 from allready.model import HOSTS, Confidence, Death, FaultClass, Hit, RemedyStep, RunEvidence, Severity
 
 MAX_WORDS = 300
@@ -33,13 +33,8 @@ MAX_LETTERS = 300
     message="{who} {who:was/were} terminated by [[{signal}|a signal]][[; {who:its/their} last output: {words}]]",
     remedy=(
         RemedyStep(each=HOSTS, where="{on}", command="{hint}", explanation="find who sent the signal, or why"),
-        RemedyStep(
-            explanation="nothing records who sent a signal, so that allready cannot tell. Where no log names the "
-            "sender, let the kernel note the next one, before the job begins; ausearch shows it by the key signals",
-            each=HOSTS,
-            where="{on}",
-            command="{watch}",
-        ),
+        RemedyStep(shared="note_senders"),
+        RemedyStep(shared="noted_senders"),
         RemedyStep(
             explanation="SIGKILL without a line of the kernel's OOM killer comes from a person, a scheduler's limit or "
             "a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS mostly from a full /dev/shm. "
@@ -70,7 +65,7 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     yield hit_of(
         deaths,
         run,
-        values={"signal": signal, "words": last or None, "hint": _hint(signal), "watch": watch_senders(signal)},
+        values={"signal": signal, "words": last or None, "hint": _hint(signal), "signal_number": sent_number(signal)},
         # Libraries abort a process that has lost another one: without its own message that may be all.
         confidence=Confidence.CERTAIN
         if deaths[0].rank is not None and (signal != "SIGABRT" or last)
