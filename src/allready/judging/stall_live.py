@@ -550,6 +550,8 @@ def _shown(
                     frames=frames[:400],
                 )
             )
+    elif status.has_lost_beacon:
+        found.append(stated(f"rank {rank}", "its beacon is gone: it has become another program, or that thread died"))
     elif seen is not None and seen.why_no_stack and not status.is_gone:
         found.append(stated(f"rank {rank}", "no stack: {why}", why=str(seen.why_no_stack)[:300]))
     found += [

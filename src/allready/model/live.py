@@ -47,13 +47,15 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
     groups), "compiling", "loading" (data), "computing", "communicating", "through" (without data, in
     DDP's `Join`), "evaluating", "saving", "ending" or "unknown".
-    `heartbeat_age_s`: age of the beacon's newest record; None without a beacon.  It grows when the process is stopped
-    or something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or
-    two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest
-    group. `site`: innermost frame of the main thread outside the libraries, `file:line function`, and
-    `site_since_s` since when (wall clock) its whole stack has been the same; `visit_since_s` since when it has been in
-    the same call of a library, which may go round in it: a poll is not progress.  `epoch`: the number of the runtime
-    library's present group, which grows with each that is formed; 0 without it.
+    `heartbeat_age_s`: age of the beacon's newest record; None without a beacon.  It grows when the process is
+    stopped or something holds the GIL.  `has_lost_beacon`: it had one, whose thread died, or it has become another
+    program (`os.execv`): what it recorded before says nothing of now.  `cpu_share`: CPU seconds per second of the
+    rank's own process over the last second or two; `children_cpu_share`: of its descendants.  `period_s`: median
+    time between the last operations of the busiest group. `site`: innermost frame of the main thread outside the
+    libraries, `file:line function`, and `site_since_s` since when (wall clock) its whole stack has been the same;
+    `visit_since_s` since when it has been in the same call of a library, which may go round in it: a poll is not
+    progress.  `epoch`: the number of the runtime library's present group, which grows with each that is formed; 0
+    without it.
     """
 
     rank: int
@@ -62,6 +64,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     process_state: ProcessState = ProcessState.NOT_STARTED
     phase: str = "unknown"
     heartbeat_age_s: float | None = None
+    has_lost_beacon: bool = False
     cpu_share: float | None = None
     children_cpu_share: float | None = None
     rss_bytes: int | None = None

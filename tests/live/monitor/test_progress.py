@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
 from allready.live.monitor.progress import progress_of, shifts_of
@@ -63,6 +65,13 @@ def test_a_member_without_any_group_has_not_joined_and_one_with_others_has_not_u
 def test_the_last_word_of_a_rank_that_ends_stays() -> None:
     [group] = progress_of(words(mark(2, 1), None), (), world_size=2, last_marks={1: (mark(1, 1),)})
     assert group.positions[1].enqueued == 1
+
+
+def test_what_a_rank_was_in_before_its_beacon_went_is_not_where_it_is() -> None:
+    [status] = words(mark(2, 1), None).values()
+    ranks = tuple(replace(one, has_lost_beacon=one.rank == 1) for one in status.ranks)
+    [group] = progress_of({0: replace(status, ranks=ranks)}, (), world_size=2, last_marks={1: (mark(2, 1),)})
+    assert (list(group.positions), group.absent) == ([0], {1: Absence.NO_DATA})
 
 
 def test_members_of_the_world_are_known_without_being_told() -> None:

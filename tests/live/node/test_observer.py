@@ -140,10 +140,15 @@ def test_what_a_beacon_said_whose_thread_is_gone_is_of_the_past(make_node: MakeN
     cell.write(encode(**seen, **words, most_bytes=4096))
     cell.set_thread(pid if is_there else 1 << 22)
     cell.heartbeat()
+    (run_paths.rank_dir(node.run_dir, 0) / names.RINGS[0]).write_bytes(b'{"entries": []}')
     until(node.look, lambda s: s.ranks[0].site == "train.py:3 step")
     time.sleep(SILENT_BEACON_S)
     rank = node.look().ranks[0]
     assert (rank.site, rank.heartbeat_age_s is not None) == (("train.py:3 step", True) if is_there else ("", False))
+    assert rank.has_lost_beacon == (not is_there)
+    evidence = node.observer.gather(1)
+    assert evidence.ranks[0].ring == ('{"entries": []}' if is_there else "")
+    assert any("from before" in problem for problem in evidence.problems) == (not is_there)
 
 
 def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:

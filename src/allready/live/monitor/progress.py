@@ -58,17 +58,20 @@ def progress_of(
     marks: dict[tuple[str, tuple[int, ...]], dict[int, tuple[GroupMark, float]]] = {}
     joined: set[int] = set()
     outside = outsiders(statuses)
+    lost = {r.rank for s in statuses.values() for r in s.ranks if r.has_lost_beacon}
     mute = {r.rank for s in statuses.values() for r in s.ranks if _is_mute(r)}
     for status in statuses.values():
         for rank in status.ranks:
-            if rank.rank in outside:
-                continue  # what it waits in is over
+            if rank.rank in outside | lost:
+                continue  # what it waited in is over
             for mark in rank.groups or (last_marks or {}).get(rank.rank, ()):
                 joined.add(rank.rank)
                 key = (mark.group, _members(mark, world_size))
                 marks.setdefault(key, {})[rank.rank] = (mark, status.by_node_0(status.time_s))
     found = [
-        _group(name, members, reported, flight, joined, {r: s.get(name, 0) for r, s in (shifts or {}).items()}, mute)
+        _group(
+            name, members, reported, flight, joined, {r: s.get(name, 0) for r, s in (shifts or {}).items()}, mute, lost
+        )
         for (name, members), reported in sorted(marks.items(), key=lambda item: item[0][0])
     ]
     known = {(g.group, g.members) for g in found}
@@ -96,6 +99,7 @@ def _group(
     joined: set[int],
     shifts: Mapping[int, int],
     mute: set[int],
+    lost: set[int],
 ) -> GroupProgress:
     ring = next((g for g in flight if _is_same(g, name, members)), None)
     names = _operations(ring)
@@ -115,7 +119,7 @@ def _group(
         elif rank in joined:  # a member that has not used the group
             positions[rank] = Position(enqueued=0, completed=0)
         else:
-            absent[rank] = Absence.NOT_JOINED
+            absent[rank] = Absence.NO_DATA if rank in lost else Absence.NOT_JOINED
     label = next((m.label for m, _ in reported.values() if m.label), "")
     return GroupProgress(
         group=name,

@@ -198,7 +198,13 @@ class Gathering(Struct):
         return stacks, why
 
     def _records(self, rank: RankWatch, kind: str, paths: Sequence[Path]) -> bytes:
-        """The rank's ring or dump, of every recorder that it has, one after the other."""
+        """The rank's ring or dump, of every recorder that it has, one after the other.
+
+        Not that of a rank without a beacon: what was under way when it was written is over, and more has been called.
+        """
+        if rank.status.has_lost_beacon:
+            self.problem(f"rank {rank.handle.rank}: its beacon is gone, and its {kind}, from before, was left out")
+            return b""
         most = MAX_RING_BYTES if kind == "ring" else MAX_DUMP_BYTES
         found = []
         for path in paths:

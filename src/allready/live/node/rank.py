@@ -158,7 +158,8 @@ class RankWatch:
         state = self._process_state(stat)
         is_alive = state not in ProcessState.GONE
         own = self.state if self.state is not None and self.state.pid == self.handle.pid else None
-        if is_alive and own is not None and own.phase != "ending" and self._has_lost_beacon():
+        has_lost_beacon = is_alive and own is not None and own.phase != "ending" and self._is_without_beacon()
+        if has_lost_beacon:
             own = None
         age_s = own.heartbeat_age_s + max(0.0, now_s - self._read_s) if own is not None else None
         end = self.end
@@ -176,6 +177,7 @@ class RankWatch:
             process_state=state,
             phase=own.phase if own is not None else "unknown",
             heartbeat_age_s=age_s if is_alive else None,
+            has_lost_beacon=has_lost_beacon,
             cpu_share=self._cpu.share() if is_alive else None,
             children_cpu_share=self.family.cpu_share() if is_alive else None,
             rss_bytes=stat.rss_bytes if stat is not None and is_alive else None,
@@ -213,11 +215,8 @@ class RankWatch:
             made=self._made or (),
         )
 
-    def _has_lost_beacon(self) -> bool:
-        """Whether the thread of heartbeats is no longer there: it died, or the process has become another program.
-
-        What its cell says is of the past then, and that it is silent says nothing of the GIL.
-        """
+    def _is_without_beacon(self) -> bool:
+        """Whether the thread of heartbeats is no longer there."""
         beat = self.cell.heartbeat()
         is_silent = beat is not None and beat[0] >= SILENT_BEACON_S and beat[1] != 0
         return is_silent and beat is not None and read_thread(self.handle.pid, beat[1]) is None
