@@ -283,6 +283,18 @@ async def test_a_node_that_stops_after_its_greeting_is_lost(monkeypatch: pytest.
             assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
             roll = hub.roll(finished=False)
             assert (roll.lost, roll.lost_silently, roll.missing) == ((1,), (1,), (2,))
+            assert roll.losses[0].reason is LossReason.AGENT_SILENT
+
+
+async def test_a_node_that_says_nothing_and_whose_kernel_acknowledges_is_answering(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("allready.messaging.hub.HEARTBEAT_S", 0.05)
+    async with open_hub() as (hub, port):
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.sendall(GREETING + encode("hello", hello(1)))
+            await until(lambda: hub.answering == {1})
+        await until(lambda: not hub.answering)
 
 
 async def test_a_lost_node_is_expected_back_for_as_long_as_its_host_knocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from allready.errors import ExchangeError
 from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
-from allready.messaging.silence import RunTime, receive, within
-from allready.messaging.sockets import BACKLOG, Delivery, listening_socket, writer_state
+from allready.messaging.silence import LATE_FACTOR, RunTime, receive, within
+from allready.messaging.sockets import BACKLOG, Delivery, TcpState, listening_socket, writer_state
 from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
     ANY_RANK,
@@ -52,6 +52,7 @@ _MAX_CLAIMS_KEPT_REFUSED = 64
 class _Peer(Struct):
     """A connection with a node rank.
 
+    `is_answering`: at our last heartbeat, its kernel had acknowledged the one before.
     `is_member`: it said something after our answer.  Before, it may have given us up: on a machine with more work
     than processors we serve connections that a node closed long ago, and it is about to try again.
     """
@@ -61,6 +62,7 @@ class _Peer(Struct):
     writer: asyncio.StreamWriter
     seal: Seal | None = None
     is_member: bool = False
+    is_answering: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     delivery: Delivery = field(default_factory=Delivery)
 
@@ -192,6 +194,11 @@ class Hub:
         if self._local is not None:
             here.append(0)
         return tuple(sorted(here))
+
+    @property
+    def answering(self) -> frozenset[int]:
+        """Connected nodes whose kernel acknowledges our heartbeats, also where their agent is silent."""
+        return frozenset(rank for rank, peer in self._peers.items() if peer.is_answering)
 
     def local_node(self) -> "LocalNode":
         """Node 0's own `NodeSide`, without a socket."""
@@ -475,7 +482,7 @@ class Hub:
             except TimeoutError:
                 if not peer.is_member:  # it did not give us up: it stopped, or its machine is gone
                     self._admit(peer)
-                raise ConnectionLostError(Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)) from None
+                raise ConnectionLostError(loss_by_silence(writer_state(peer.writer))) from None
             if not peer.is_member:
                 self._admit(peer)
             await self._inbox.room(rank)
@@ -525,7 +532,9 @@ class Hub:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             for peer in self._peers.values():
-                peer.delivery.note(writer_state(peer.writer))
+                state = writer_state(peer.writer)
+                peer.delivery.note(state)
+                peer.is_answering = state.is_answering
             await asyncio.gather(*(self._send_frame(p, frame) for p in (*self._peers.values(), *self._refused)))
 
 
@@ -547,6 +556,13 @@ class LocalNode:
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
         return await take(self._inbox, timeout_s)
+
+
+def loss_by_silence(state: TcpState) -> Loss:
+    """Of a connection that was not closed and on which nothing came."""
+    if state.is_answering:
+        return Loss(reason=LossReason.AGENT_SILENT, silent_s=SILENCE_S * LATE_FACTOR)
+    return Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)
 
 
 def plain_address(address: str) -> str:

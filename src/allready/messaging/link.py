@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of
-from allready.messaging.hub import HEARTBEAT_S, SILENCE_S
+from allready.messaging.hub import HEARTBEAT_S, SILENCE_S, loss_by_silence
 from allready.messaging.inbox import Inbox
 from allready.messaging.silence import receive
 from allready.messaging.sockets import Delivery, TcpState, writer_state
@@ -125,8 +125,8 @@ class Link:
                 elif kind not in {"beat", LOST}:
                     self._inbox.put(0, kind, body)
         except TimeoutError:
-            reason = LossReason.ONE_WAY if self._arrives_alone() else LossReason.SILENT
-            self._lose(Loss(reason=reason, silent_s=SILENCE_S))
+            loss = loss_by_silence(self._state())
+            self._lose(replace(loss, reason=LossReason.ONE_WAY) if self._arrives_alone() else loss)
         except ExchangeError as error:
             self._lose(loss_of(error))
 

@@ -644,6 +644,9 @@ class LossReason(StrEnum):
 
     SILENT = "silent"  # no heartbeat for `silent_s`, and the connection was not closed
     ONE_WAY = "one_way"  # the same, but the peer's packets arrive: it acknowledges none of ours
+    AGENT_SILENT = (
+        "agent_silent"  # the same, but the peer's kernel acknowledges all of ours: only the process is silent
+    )
     PEER_CLOSED = "peer_closed"  # the other end closed it
     CLOSED = "closed"  # something else ended it (`text`)
     BROKEN = "broken"  # with an error of the network (`text`)
@@ -662,7 +665,7 @@ class Loss(Struct, frozen=True, kw_only=True):
     @property
     def is_silent(self) -> bool:
         """Whether nothing ended it: a stopped process, a lost machine and a broken path are alike here."""
-        return self.reason in {LossReason.SILENT, LossReason.ONE_WAY}
+        return self.reason in {LossReason.SILENT, LossReason.ONE_WAY, LossReason.AGENT_SILENT}
 
     @property
     def phrase(self) -> Phrase:
@@ -678,6 +681,7 @@ class Loss(Struct, frozen=True, kw_only=True):
 _LOST = {
     LossReason.SILENT: "no heartbeat for {seconds} s",
     LossReason.ONE_WAY: "no heartbeat for {seconds} s; its packets arrive here, and it acknowledges none of ours",
+    LossReason.AGENT_SILENT: "no heartbeat for {seconds} s; its machine answers, its agent does not",
     LossReason.BROKEN: "the connection broke: {text}",
     LossReason.PEER_CLOSED: "the other side closed the connection",
 }

@@ -1,6 +1,6 @@
 """The monitor: statuses and evidence in, reports out.  Pure: the time is passed in, nothing is sent or started here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -142,6 +142,10 @@ class Monitor:
         """The connection to a node's agent broke."""
         self._board.lost[node_rank] = loss
         self._board.heard.setdefault(node_rank, now)
+
+    def take_answering(self, nodes: Collection[int]) -> None:
+        """Connected nodes whose kernel acknowledges what is sent to their agent, all of them."""
+        self._board.answering = set(nodes)
 
     def take_end(self, why: str, wall_s: float) -> None:
         """The job is asked to end: ranks that end from now on do so because of that.  The first call counts."""
