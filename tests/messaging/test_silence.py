@@ -124,3 +124,18 @@ async def test_time_in_which_the_loop_stood_still_does_not_count() -> None:
     await asyncio.sleep(0.0)
     assert served.now_s - before_s < (time.monotonic() - begun_s) / 2
     counts.cancel()
+
+
+async def test_a_long_pause_is_known_for_a_while() -> None:
+    runs = RunTime(long_s=0.2)
+    task = asyncio.ensure_future(runs.run())
+    try:
+        await asyncio.sleep(0.01)
+        assert runs.lately_paused_s(60.0) is None
+        stand_still(0.3)
+        assert (runs.lately_paused_s(60.0) or 0.0) >= 0.3  # asked before `run` goes on
+        await asyncio.sleep(0.15)
+        assert (runs.lately_paused_s(60.0) or 0.0) >= 0.3
+        assert runs.lately_paused_s(0.1) is None
+    finally:
+        task.cancel()

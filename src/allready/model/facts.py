@@ -654,11 +654,15 @@ class LossReason(StrEnum):
 
 
 class Loss(Struct, frozen=True, kw_only=True):
-    """A connection between node 0 and another node that ended before it should have."""
+    """A connection between node 0 and another node that ended before it should have.
+
+    `pause_s`: this end itself did not run for so long shortly before, longer than the other waits for a sign of life.
+    """
 
     reason: LossReason
     text: str = ""
     silent_s: float | None = None
+    pause_s: float | None = None
     num_sent: int = 0  # segments with data of this end that the other acknowledged, with those sent again
     num_resent: int = 0  # of these again, because they or their acknowledgement were lost on the way
 
@@ -671,7 +675,13 @@ class Loss(Struct, frozen=True, kw_only=True):
     def phrase(self) -> Phrase:
         """The same for every language; what the other end gave as its reason stands as it is."""
         values = {"text": self.text, "seconds": "" if self.silent_s is None else f"{self.silent_s:.0f}"}
-        return Phrase(_LOST.get(self.reason, "{text}" if self.text else "the connection was closed"), values)
+        ended = Phrase(_LOST.get(self.reason, "{text}" if self.text else "the connection was closed"), values)
+        if self.pause_s is None:
+            return ended
+        return Phrase(
+            "this node's own agent did not run for {pause} s; then {loss}",
+            {"pause": f"{self.pause_s:.0f}", "loss": ended},
+        )
 
     def __str__(self) -> str:
         """In English, for logs."""

@@ -33,6 +33,11 @@ def test_a_silence_names_the_way_that_certainly_does_not_work() -> None:
     assert hit.culprits.links == ((1, 0),)
 
 
+def test_a_node_that_was_stopped_itself_accuses_nobody() -> None:
+    given_up = Loss(reason=LossReason.BROKEN, text="Broken pipe", pause_s=15.2)
+    assert check("JOB010", worker_alone("lost", loss=given_up)).state == "clear"
+
+
 def test_an_agent_that_is_stopped_is_no_broken_path() -> None:
     stopped = Loss(reason=LossReason.AGENT_SILENT, silent_s=15.0)
     [hit] = check("JOB010", worker_alone("lost", loss=stopped)).hits
