@@ -77,14 +77,13 @@ class VerdictLatch(Struct):
             self._set(new, wall_s, visible_s or {}, is_fault=fault is not None)
 
     def with_unseen(self, findings: tuple[Finding, ...], live: Live) -> tuple[Finding, ...]:
-        """The findings, with the wait that stood where it can only not be seen: the agents of its ranks' nodes are
-        silent, nothing else is found, and all other ranks stand where they stood when these fell silent."""
+        """The findings, with the wait that stood where it can only not be seen: agents of nodes are silent, nothing
+        else is found, and all ranks of the others stand where they stood when these fell silent."""
         old = self.finding
         if old is None or not self._is_wait(old) or any(is_error(f) or self._is_wait(f) for f in findings):
             return findings
         node_of, silent = live.node_of_rank(), silent_nodes(live)
-        nodes = {node_of.get(rank) for rank in old.culprits.ranks}
-        if not nodes or not all(n is not None and n in silent and has_silent_agent(live, n) for n in nodes):
+        if not silent or not all(has_silent_agent(live, n) for n in silent):
             return findings
         silent_s = max(live.heard_s.get(n, 0.0) for n in silent)
         others = (r for r, n in node_of.items() if n not in silent and not live.ranks()[r].is_gone)

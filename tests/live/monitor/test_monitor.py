@@ -333,14 +333,17 @@ def test_a_silent_node_is_not_judged_as_a_stuck_rank() -> None:
     assert any(n.node == 1 for n in report.not_checked)
 
 
-@cases(("answering", "goes_on", "verdict_after"), [({1}, False, "LIV006"), ((), False, None), ({1}, True, None)])
+@cases(
+    ("late", "answering", "goes_on", "verdict_after"),
+    [(3, {1}, False, "LIV006"), (0, {1}, False, "LIV006"), (3, (), False, None), (3, {1}, True, None)],
+)
 def test_a_wait_that_cannot_be_seen_for_a_silent_agent_stays_the_best_explanation(
-    answering: Collection[int], goes_on: bool, verdict_after: str | None
+    late: int, answering: Collection[int], goes_on: bool, verdict_after: str | None
 ) -> None:
     job = Play()
     job.play(10)
-    job.stick(3)
-    job.seen[3] = {"syscall": SystemCall(name="clock_nanosleep")}
+    job.stick(late)
+    job.seen[late] = {"syscall": SystemCall(name="clock_nanosleep")}
     assert verdict(job.play(6)).code == "LIV006"
     job.silent = {1}
     job.judge.take_answering(answering)
