@@ -4,13 +4,14 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from allready.messaging.silence import LATE_FACTOR, RunTime, receive, within
+from allready.messaging.silence import LATE_FACTOR, RunTime, comes, receive, within
 
 LIMIT_S = 0.6
 
@@ -139,3 +140,18 @@ async def test_a_long_pause_is_known_for_a_while() -> None:
         assert runs.lately_paused_s(0.1) is None
     finally:
         task.cancel()
+
+
+def test_a_thread_that_did_not_run_meanwhile_has_its_time_still() -> None:
+    asked: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        asked.append(seconds)
+        stand_still(LIMIT_S if len(asked) == 1 else 0.0)  # as a machine does that gives this process no processor
+        return len(asked) == 3
+
+    assert comes(wait, LIMIT_S / 2)
+    assert max(asked) < LIMIT_S / 4
+    begun_s = time.monotonic()
+    assert not comes(threading.Event().wait, LIMIT_S / 4)
+    assert time.monotonic() - begun_s >= LIMIT_S / 4

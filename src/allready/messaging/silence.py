@@ -95,6 +95,19 @@ class RunTime:
         return min(time.monotonic() - self._counted_s, 2 * _STEP_S)
 
 
+def comes(wait: Callable[[float], bool], limit_s: float) -> bool:
+    """The same for a thread: whether `wait`, which gives up after so many seconds, succeeds in time in which this
+    process ran."""
+    step_s = limit_s / _STEPS
+    ran_s = 0.0
+    while ran_s < limit_s:
+        begun_s = time.monotonic()
+        if wait(min(step_s, limit_s - ran_s)):
+            return True
+        ran_s += min(time.monotonic() - begun_s, 2 * step_s)
+    return False
+
+
 async def _comes(task: "asyncio.Future[T]", limit_s: float) -> bool:
     step_s = limit_s / _STEPS
     ran_s = 0.0
