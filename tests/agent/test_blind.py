@@ -36,8 +36,9 @@ def rank(number: int, **changes: Any) -> RankStatus:
 
 def test_ranks_that_stand_on_all_nodes_are_told_after_40_s() -> None:
     found = Standstill()
-    for node in (0, 1):
-        found.take(word(rank(node, **LINE, cpu_share=1.0), node=node), now=1.0)  # it spins in its line
+    for node, phase in enumerate(("communicating", "computing")):
+        share = 1.0 if phase == "communicating" else 0.02  # the first spins in its line
+        found.take(word(rank(node, **LINE, phase=phase, cpu_share=share, gpu_busy_share=1.0), node=node), now=1.0)
     assert found.lasts(now=STILL_S) is None
     assert found.lasts(now=STILL_S + 1.0) == (STILL_S, (0, 1))
 
@@ -52,6 +53,9 @@ def test_ranks_that_stand_on_all_nodes_are_told_after_40_s() -> None:
         {"children_cpu_share": 0.5},
         {"gpu_busy_share": 0.5},
         {"cpu_share": None},
+        {**LINE, "phase": "communicating", "children_cpu_share": 0.5},  # its loader reads
+        {**LINE, "phase": "computing", "cpu_share": 0.5},
+        {**LINE, "phase": "saving", "cpu_share": 0.1},
     ],
 )
 def test_one_rank_that_moves_is_enough(change: dict[str, Any]) -> None:

@@ -12,7 +12,8 @@ from allready.agent.node_report import NodeReport
 from allready.agent.nodes import NodeTable
 from allready.agent.supervisor import FACTS_S, Supervisor
 from allready.judging.differences import Comparison
-from allready.model import NodeFacts, Report, Severity, Status, UncheckedKind
+from allready.live.monitor.monitor import Monitor
+from allready.model import NodeFacts, NodeStatus, RankStatus, Report, Severity, Status, UncheckedKind
 from tests.agent.test_interruption import CTRL_C, report
 from tests.cases import cases
 
@@ -45,7 +46,7 @@ class Hub(SimpleNamespace):
 
 
 def supervisor(monitor: object, known: Report) -> Supervisor:
-    roll = SimpleNamespace(take_own_facts=lambda: None, fleet=None, hub=Hub(nodes={}, sent=[]))
+    roll = SimpleNamespace(take_own_facts=lambda: None, fleet=None, hub=Hub(nodes={}, answering=frozenset(), sent=[]))
     return Supervisor(
         cast("Any", SimpleNamespace(ranks_of_nodes={0: (0, 1)}, num_nodes=1, attempt=0)),
         cast("Any", SimpleNamespace()),
@@ -81,6 +82,19 @@ def test_a_mistake_in_the_diagnosis_ends_the_diagnosis_and_not_the_job(
     assert found.report.status is (Status.INTERRUPTED if found._is_final else Status.UNKNOWN)
     shown = [message for kind, message in cast("Any", found)._roll.hub.sent if kind == messages.VERDICT]
     assert noted in shown[-1].report.not_checked  # `allready watch` shows it, too
+
+
+def test_the_judge_knows_whose_kernel_answers() -> None:
+    """A node whose agent is stopped is silent, and its path is not broken."""
+    monitor = Monitor(hang_after_s=None)
+    found = supervisor(monitor, report(Status.HEALTHY))
+    cast("Any", found)._roll.hub.answering = frozenset({1})
+    for node in (0, 1):
+        monitor.take_status(NodeStatus(node_rank=node, ranks=(RankStatus(rank=node),)), 1.0, 1.0)
+    asyncio.run(found._judge(1.0))
+    assert monitor.fleet is not None
+    assert monitor.fleet.live is not None
+    assert monitor.fleet.live.answering == {1}
 
 
 def test_what_was_found_before_stays() -> None:

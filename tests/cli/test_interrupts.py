@@ -3,12 +3,14 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 import weakref
 
 import pytest
 
-from allready.cli.interrupts import Interrupts
+from allready.cli.interrupts import TOGETHER_S, Interrupts
 from allready.cli.main import main
 from tests.cases import cases
 
@@ -53,6 +55,40 @@ def test_before_a_wait_an_interrupt_that_was_swallowed_is_raised() -> None:
             time.sleep(30.0)
         with pytest.raises(KeyboardInterrupt):
             interrupts.raise_caught()
+
+
+ROW = """
+import asyncio, sys
+from allready.cli.interrupts import Interrupts
+
+async def work(interrupts):
+    seen = asyncio.Event()
+    with interrupts.cancelling(lambda: (seen.set(), print("seen", flush=True))):
+        print("runs", flush=True)
+        if {is_busy}:
+            sys.stdin.readline()  # as in an import, the loop does not run
+        await seen.wait()
+        await asyncio.sleep({then_s})
+
+with Interrupts(exit_code=9) as interrupts:
+    asyncio.run(work(interrupts))
+"""
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_signals_in_a_row_that_are_seen_at_once_end_a_command_well(is_busy: bool) -> None:
+    """The third one ends it at once, where it had the time to heed the first."""
+    script = ROW.format(is_busy=is_busy, then_s=0.1 if is_busy else 30.0)
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"runs\n"
+        for number in range(3):
+            process.send_signal(signal.SIGTERM)
+            if not is_busy and number < 2:
+                assert process.stdout.readline() == b"seen\n"
+            time.sleep(2 * TOGETHER_S)
+        process.communicate(b"\n", timeout=20)
+        assert process.returncode == (0 if is_busy else 9)
 
 
 @cases("command, number, code", [

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging import wire
-from allready.messaging.channel import LOST, loss_of
+from allready.messaging.channel import LOST, ConnectionLostError, loss_of
 from allready.messaging.contact import Contact
 from allready.messaging.datagram import Caller, UdpCall
 from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.sockets import listening_socket
-from allready.messaging.wire import GREETING, Hello, encode, read_frame
+from allready.messaging.wire import GREETING, BrokenError, Hello, LastingReader, encode, read_frame
 from allready.model import GAVE_UP, Loss, LossReason, PortHolder
 from allready.text.catalog import say_phrase
 from tests.cases import cases
@@ -283,6 +283,83 @@ async def test_a_node_that_stops_after_its_greeting_is_lost(monkeypatch: pytest.
             assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
             roll = hub.roll(finished=False)
             assert (roll.lost, roll.lost_silently, roll.missing) == ((1,), (1,), (2,))
+            assert roll.losses[0].reason is LossReason.AGENT_SILENT
+
+
+async def test_a_node_that_says_nothing_and_whose_kernel_acknowledges_is_answering(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("allready.messaging.hub.HEARTBEAT_S", 0.05)
+    async with open_hub() as (hub, port):
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.sendall(GREETING + encode("hello", hello(1)))
+            await until(lambda: hub.answering == {1})
+        await until(lambda: not hub.answering)
+
+
+async def test_a_node_that_was_stopped_too_long_learns_how_all_ended_when_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("allready.messaging.hub.SILENCE_S", 0.2)
+    async with open_hub() as (hub, port):
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.sendall(GREETING + encode("hello", hello(1)) + encode("beat", None))
+            assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
+            await hub.send(None, "plan", "of an attempt without it")
+            sock.sendall(encode("status", "too late"))
+            await hub.send_last("finish", "all is over")
+            with pytest.raises(DeadlineExceeded):
+                await hub.receive(timeout_s=0.1)
+            await hub.close()
+            sock.settimeout(20)
+            words = b"".join(iter(lambda: sock.recv(65536), b""))  # to the end of the connection: it is closed in order
+        assert b"finish" in words
+        assert b"plan" not in words
+
+
+async def test_a_node_that_comes_back_has_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allready.messaging.hub.SILENCE_S", 0.2)
+    async with open_hub() as (hub, port):
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.sendall(GREETING + encode("hello", hello(1)) + encode("beat", None))
+            assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
+            monkeypatch.setattr("allready.messaging.hub.SILENCE_S", 20.0)
+            again, _ = await join(port, 1)
+            await until(lambda: hub.nodes == (1,))
+            sock.setblocking(False)
+            async with asyncio.timeout(20.0):
+                while await asyncio.get_running_loop().sock_recv(sock, 65536):
+                    pass
+            await stopped(again)
+
+
+async def test_a_link_that_breaks_behind_a_pause_of_its_own_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allready.messaging.link.SILENCE_S", 0.3)
+    for pause_s in (0.0, 0.5):
+        async with open_hub() as (hub, port):
+            link, _ = await join(port, 1)
+            assert link is not None
+            await until(lambda: hub.nodes == (1,))
+            stand_still(pause_s)
+            await hub.close()
+            with pytest.raises(ConnectionLostError) as error:
+                await link.receive(timeout_s=20)
+            assert (error.value.loss.pause_s or 0.0) >= pause_s
+            assert (error.value.loss.pause_s is None) is (pause_s == 0.0)
+            assert ("own agent did not run" in str(error.value)) is (pause_s > 0.0)
+            await link.close()
+
+
+async def test_what_had_come_is_read_before_the_error_that_broke_the_connection() -> None:
+    reader = LastingReader()
+    reader.feed_data(encode("finish", "all is over"))
+    reader.set_exception(BrokenPipeError("Broken pipe"))
+    assert await read_frame(reader) == ("finish", "all is over")
+    with pytest.raises(BrokenError, match="Broken pipe"):
+        await read_frame(reader)
+    with pytest.raises(BrokenPipeError):
+        await reader.read(1)
+    assert isinstance(reader.exception(), BrokenPipeError)
 
 
 async def test_a_lost_node_is_expected_back_for_as_long_as_its_host_knocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from allready.messaging.silence import LATE_FACTOR, RunTime, receive, within
+from allready.messaging.silence import LATE_FACTOR, RunTime, comes, receive, within
 
 LIMIT_S = 0.6
 
@@ -124,3 +125,33 @@ async def test_time_in_which_the_loop_stood_still_does_not_count() -> None:
     await asyncio.sleep(0.0)
     assert served.now_s - before_s < (time.monotonic() - begun_s) / 2
     counts.cancel()
+
+
+async def test_a_long_pause_is_known_for_a_while() -> None:
+    runs = RunTime(long_s=0.2)
+    task = asyncio.ensure_future(runs.run())
+    try:
+        await asyncio.sleep(0.01)
+        assert runs.lately_paused_s(60.0) is None
+        stand_still(0.3)
+        assert (runs.lately_paused_s(60.0) or 0.0) >= 0.3  # asked before `run` goes on
+        await asyncio.sleep(0.15)
+        assert (runs.lately_paused_s(60.0) or 0.0) >= 0.3
+        assert runs.lately_paused_s(0.1) is None
+    finally:
+        task.cancel()
+
+
+def test_a_thread_that_did_not_run_meanwhile_has_its_time_still() -> None:
+    asked: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        asked.append(seconds)
+        stand_still(LIMIT_S if len(asked) == 1 else 0.0)  # as a machine does that gives this process no processor
+        return len(asked) == 3
+
+    assert comes(wait, LIMIT_S / 2)
+    assert max(asked) < LIMIT_S / 4
+    begun_s = time.monotonic()
+    assert not comes(threading.Event().wait, LIMIT_S / 4)
+    assert time.monotonic() - begun_s >= LIMIT_S / 4

@@ -48,6 +48,10 @@ def test_only_what_arrived_in_the_end_counts_as_sent_again() -> None:
     assert after(arrived, reset) == (20, 6)
 
 
+def open_state(num_unacked: int, num_timeouts: int, num_segments: int) -> TcpState:
+    return TcpState(num_unacked, num_timeouts, num_segments, is_open=True)
+
+
 def of(info: bytes) -> TcpState:
     return tcp_state(SimpleNamespace(getsockopt=lambda *_: info))  # type: ignore[arg-type]
 
@@ -67,16 +71,18 @@ class Silent(asyncio.StreamReader):
 
 
 @pytest.mark.parametrize(
-    ("states", "is_only_heard"),
+    ("states", "reason"),
     [
-        ([TcpState(5, 3, 40 + n) for n in range(20)], True),
-        ([TcpState(5, 3, 40)] * 20, False),  # nothing comes in either
-        ([TcpState(0, 0, 40 + n) for n in range(20)], False),  # its kernel acknowledges: the process is stopped
-        ([TcpState(5, 3, 40 + min(n, 1)) for n in range(20)], False),  # what came was before
+        ([open_state(5, 3, 40 + n) for n in range(20)], LossReason.ONE_WAY),
+        ([open_state(5, 3, 40)] * 20, LossReason.SILENT),  # nothing comes in either
+        ([open_state(0, 0, 40 + n) for n in range(20)], LossReason.AGENT_SILENT),  # its kernel acknowledges
+        ([open_state(1, 0, 40 + n) for n in range(20)], LossReason.AGENT_SILENT),  # what was sent just now will be
+        ([open_state(5, 3, 40 + min(n, 1)) for n in range(20)], LossReason.SILENT),  # what came was before
+        ([TcpState()] * 20, LossReason.SILENT),  # no socket to ask
     ],
 )
 async def test_a_silence_tells_which_way_is_broken(
-    states: list[TcpState], is_only_heard: bool, monkeypatch: pytest.MonkeyPatch
+    states: list[TcpState], reason: LossReason, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SILENCE_S", 0.3)
     monkeypatch.setattr(module, "HEARTBEAT_S", 0.05)
@@ -94,7 +100,7 @@ async def test_a_silence_tells_which_way_is_broken(
     try:
         with pytest.raises(ConnectionLostError, match="no heartbeat") as error:
             await link.receive(timeout_s=5.0)
-        assert error.value.loss.reason is (LossReason.ONE_WAY if is_only_heard else LossReason.SILENT)
+        assert error.value.loss.reason is reason
     finally:
         await link.close()
     assert sent

@@ -135,7 +135,7 @@ class JobCoordinator:
         try:
             await self._gather_offers()
             end = self._without_nodes() or self._without_script() or await self._attempts(local)
-            await self._roll.hub.send(None, messages.VERDICT, messages.ReportUpdate(report=end.report, is_final=True))
+            await self._roll.hub.send_last(messages.VERDICT, messages.ReportUpdate(report=end.report, is_final=True))
             await self._finish(end.job, end.why)
             with contextlib.suppress(ExchangeError):
                 await asyncio.wait({local}, timeout=3.0)
@@ -348,7 +348,7 @@ class JobCoordinator:
     # The end
 
     async def _finish(self, job: JobOutcome, why: Phrase | None) -> None:
-        await self._roll.hub.send(None, messages.FINISH, messages.Finish(job=job, why=why))
+        await self._roll.hub.send_last(messages.FINISH, messages.Finish(job=job, why=why))
 
     async def _until_others_left(self) -> None:
         others = {n for n in self._roll.hub.nodes if n != 0}

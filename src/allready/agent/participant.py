@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 SAMPLE_EVERY_S = 0.5
 NOT_BEGUN = JobOutcome(exit_code=1, outcome=EndCause.RENDEZVOUS, attempts=0)
 
+_LOST = "node 0 was lost: {loss}"
 _INTERRUPTED = "interrupted; node 0 was lost: {loss}"
 _HAD_ENDED = "node 0 had ended the job; node 0 was lost: {loss}"
 
@@ -152,11 +153,15 @@ class JobParticipant:
             evidence = await agent.gather_now()
         local = view.judge(time.time(), silent_s=link.silent_s, evidence=evidence)
         await agent.end_ranks()
+        if local is None and loss.pause_s is not None:  # node 0 has given this node up, and rightly: it is no fault
+            report = closed(last, job)
+            reports.publish(report)
+            return JobEnd(job=job, report=report, why=said(_LOST, loss=loss.phrase))
         if local is None:
             local = await self._joiner.judge_loss(loss)
         local = concluded(local, Known(rules=load(), earlier=last))
         reports.publish(local)
-        return JobEnd(job=job, report=closed(local, job), why=said("node 0 was lost: {loss}", loss=loss.phrase))
+        return JobEnd(job=job, report=closed(local, job), why=said(_LOST, loss=loss.phrase))
 
     def _last(self) -> Report:
         reports, report_series = self._context.state.reports, self._check.report_series

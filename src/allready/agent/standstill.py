@@ -6,7 +6,10 @@ It shares nothing with the monitor, the rules or the readers of evidence, so tha
 from msgspec import Struct
 
 from allready.model import NodeStatus, RankStatus
-from allready.model.live import STILL_S
+from allready.model.live import IDLE_SHARE, STILL_S
+
+MAY_SPIN = {"communicating", "joining", "ending", "unknown"}
+"""Phases in which a rank waits for others, or what it does is not known."""
 
 
 class _Seen(Struct, frozen=True):
@@ -50,8 +53,12 @@ def _place_of(rank: RankStatus) -> object:
 
 
 def _is_awake(rank: RankStatus) -> bool:
-    """Whether a rank whose line is not known uses a processor or a GPU, itself or by a child.
+    """Whether a rank uses a processor, itself or by a child, or, where its line is not known, a GPU.
 
-    One whose line is known may spin in it.
+    One that waits for others may spin in its line, and its GPU with it: of it only children count.  What computes for
+    long in one line and what spins there for ever look alike, and are taken for the former.
     """
-    return rank.site_since_s is None and not rank.is_asleep
+    if rank.site_since_s is None:
+        return not rank.is_asleep
+    shares = (rank.children_cpu_share, None if rank.phase in MAY_SPIN else rank.cpu_share)
+    return any(share is not None and share >= IDLE_SHARE for share in shares)

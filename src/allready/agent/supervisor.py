@@ -242,6 +242,7 @@ class Supervisor:
             self._stands = not_checked("live", why)
 
     def _order(self, monitor: "Monitor", now: float) -> Gather | None:
+        monitor.take_answering(self._roll.hub.answering)
         order = monitor.wants(now)
         if self._table.is_evidence_wanted:
             self._table.is_evidence_wanted = False

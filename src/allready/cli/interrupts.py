@@ -19,6 +19,8 @@ _ALWAYS = (signal.SIGINT, signal.SIGTERM)
 AGAIN_S = 0.01
 PATIENCE = 2
 """So many signals are taken as a wish to end well; with one more the process ends at once."""
+TOGETHER_S = 0.05
+"""Signals that this process sees so close to each other count as one: it had no time to heed the first."""
 
 
 _program = False
@@ -61,6 +63,15 @@ def noted_signals(
             signal.signal(number, handler)
 
 
+def _wishes(times_s: Sequence[float]) -> int:
+    """How many of the signals that came then are wishes of their own."""
+    number, last_s = 0, float("-inf")
+    for time_s in times_s:
+        if time_s - last_s >= TOGETHER_S:
+            number, last_s = number + 1, time_s
+    return number
+
+
 def _drop(_number: int, _frame: FrameType | None) -> None:
     """There is no process (yet, or any more) to pass it on to."""
 
@@ -81,6 +92,7 @@ class Interrupts:
         self._before: dict[int, Any] = {}
         self._unraisable = sys.unraisablehook
         self.caught: list[str] = []
+        self._caught_s: list[float] = []
 
     def __enter__(self) -> "Self":
         for number in (*self._stops, *self._passed):
@@ -156,6 +168,7 @@ class Interrupts:
         """Python drops what a destructor or a weak reference's callback raises, of which an import has some."""
         if unraisable.exc_type is KeyboardInterrupt and self.caught:
             number, thread = signal.Signals[self.caught.pop()], _thread.get_ident()
+            self._caught_s.pop()
 
             def come_again() -> None:  # from another thread: what is raised in here would be dropped as well
                 time.sleep(AGAIN_S)
@@ -171,5 +184,6 @@ class Interrupts:
 
     def _note(self, number: int, _frame: FrameType | None = None) -> None:
         self.caught.append(signal.Signals(number).name)
-        if len(self.caught) > PATIENCE:
+        self._caught_s.append(time.monotonic())
+        if _wishes(self._caught_s) > PATIENCE:
             os._exit(self.exit_code)  # the ranks die with us (parent-death signal)

@@ -13,8 +13,10 @@ from msgspec.structs import replace
 
 from allready.judging.arbiter import Change, Rules, is_error
 from allready.judging.layers import Layer
+from allready.judging.link_ends import has_silent_agent, silent_nodes
+from allready.judging.live_status import same_place_s
 from allready.judging.report_builder import verdict_from
-from allready.model import Confidence, Finding, Severity, Verdict
+from allready.model import Confidence, Finding, Live, Severity, Verdict
 
 WAITING = Layer.STALL
 """The layer whose warnings say who is only waited for, or that all ranks stand."""
@@ -73,6 +75,19 @@ class VerdictLatch(Struct):
             self.change = Change("verdict", *what, why)
         if gives_way:
             self._set(new, wall_s, visible_s or {}, is_fault=fault is not None)
+
+    def with_unseen(self, findings: tuple[Finding, ...], live: Live) -> tuple[Finding, ...]:
+        """The findings, with the wait that stood where it can only not be seen: agents of nodes are silent, nothing
+        else is found, and all ranks of the others stand where they stood when these fell silent."""
+        old = self.finding
+        if old is None or not self._is_wait(old) or any(is_error(f) or self._is_wait(f) for f in findings):
+            return findings
+        node_of, silent = live.node_of_rank(), silent_nodes(live)
+        if not silent or not all(has_silent_agent(live, n) for n in silent):
+            return findings
+        silent_s = max(live.heard_s.get(n, 0.0) for n in silent)
+        others = (r for r, n in node_of.items() if n not in silent and not live.ranks()[r].is_gone)
+        return (*findings, old) if all(same_place_s(live, r) >= silent_s for r in others) else findings
 
     def _set(self, new: Finding, wall_s: float, visible_s: Mapping[Layer | None, float], *, is_fault: bool) -> None:
         is_same = key_of(self.finding) == key_of(new) and self.is_fault == is_fault and not self.is_lapsed

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from allready.judging.addresses import is_loopback, parse
 from allready.judging.live_status import SILENT_S
-from allready.model import Live, NodeStatus, SocketRow
+from allready.model import Live, LossReason, NodeStatus, SocketRow
 
 UNANSWERED = 2
 """Time-outs in a row without an answer.  On a path that loses one packet of twenty, this and the packet itself and the
@@ -126,6 +126,14 @@ def mirror(name: Key) -> Key:
 def silent_nodes(live: Live) -> frozenset[int]:
     """Nodes whose agents do not speak any more, though their connection was not closed in order."""
     return frozenset(n for n in live.statuses if n in live.lost or live.heard_s.get(n, 0.0) > SILENT_S)
+
+
+def has_silent_agent(live: Live, node: int) -> bool:
+    """Whether a silent node's kernel answers on the very connection on which its agent says nothing: the agent does not
+    run, and no path is broken."""
+    if node in live.lost:
+        return live.lost[node].reason is LossReason.AGENT_SILENT
+    return node in live.answering
 
 
 def closed(live: Live, node: int) -> bool:

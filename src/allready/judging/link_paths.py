@@ -13,6 +13,7 @@ from allready.judging.link_ends import (
     Way,
     address_book,
     closed,
+    has_silent_agent,
     newest_sockets,
     plain,
     reached,
@@ -184,6 +185,10 @@ def _unreached(live: Live) -> Broken | None:
     tries = {(a, b): ok for (a, b), ok in reach.items() if a in heard and b in silent}
     if any(tries.values()):
         return None  # its kernel answers: the agent is slow, or cut off from node 0 only
+    asked = {b for _, b in tries}
+    silent = frozenset(n for n in silent if n in asked or not has_silent_agent(live, n))
+    if not silent:
+        return None
     since_s = min(live.heard_s.get(n, 0.0) for n in silent)
     moved = [
         live.statuses[n].by_node_0(g.moved_s)

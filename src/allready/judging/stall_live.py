@@ -111,6 +111,7 @@ class _Rank:
         self.is_shared = call is not None and call.is_shared
         self.is_select = call is not None and call.has_descriptors
         self.stay_s = same_place_s(live, status.rank)
+        self.has_word_since = _has_word_since(live, self.node)
         threads = self.stack.threads if self.stack is not None else ()
         self.has_frames = any(t.is_main and t.frames for t in threads)
         children = self.seen.children if self.seen is not None else ()
@@ -294,6 +295,7 @@ def _elsewhere(rank: _Rank) -> StallCause | None:
     """In another call that waits for others, or on its way out."""
     is_joined = rank.doing in WAITING and (rank.doing == "in_collective" or rank.status.framework == "jax")
     stays = rank.stay_s >= STAYS_S and not _is_of_another_line(rank.status, rank.stack)
+    stays = stays and (is_joined or rank.has_word_since)  # the next word may say that a signal makes it leave
     if not (is_joined or rank.doing in LEAVING) or (not stays and _has_left_its_groups(rank)):
         return None
     return rank.cause(StallKind.ELSEWHERE if is_joined else StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=stays)
@@ -410,6 +412,12 @@ def _is_of_now(live: Live, status: RankStatus) -> bool:
     if answer is None or since_s is None or status.is_gone:
         return True
     return answer.status.time_s >= since_s  # the sample before the stacks were asked for
+
+
+def _has_word_since(live: Live, node: int | None) -> bool:
+    """Whether the node has said something of its ranks after it answered with their stacks; both by its clock."""
+    answer, word = (None, None) if node is None else (live.evidence.get(node), live.statuses.get(node))
+    return answer is None or word is None or word.time_s >= answer.time_s
 
 
 def _is_of_another_line(status: RankStatus, stack: ProcessStack | None) -> bool:

@@ -35,6 +35,7 @@ from allready.messaging.wire import (
     encode,
     is_sealed,
     keep_segments_small,
+    open_stream,
     plain,
     read_frame,
     read_payload,
@@ -341,7 +342,7 @@ async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, async
         except OSError as error:
             raise _as_rejected(sock, address, error) from error
         want_errors(sock, False)
-        return await asyncio.open_connection(sock=sock)
+        return await open_stream(sock)
     except BaseException:
         sock.close()
         raise

@@ -16,8 +16,8 @@ from allready.errors import ExchangeError
 from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
-from allready.messaging.silence import RunTime, receive, within
-from allready.messaging.sockets import BACKLOG, Delivery, listening_socket, writer_state
+from allready.messaging.silence import LATE_FACTOR, RunTime, receive, within
+from allready.messaging.sockets import BACKLOG, Delivery, TcpState, listening_socket, writer_state
 from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
     ANY_RANK,
@@ -44,6 +44,7 @@ SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process,
 RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive; counted while we serve
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
 _SEND_S = 10.0
+_READ_BYTES = 65536
 _MAX_CALLERS = 32
 _ACCEPT_AT_ONCE = 64  # asyncio takes so many before any of them is served, and before the limit below can be raised
 _MAX_CLAIMS_KEPT_REFUSED = 64
@@ -52,6 +53,7 @@ _MAX_CLAIMS_KEPT_REFUSED = 64
 class _Peer(Struct):
     """A connection with a node rank.
 
+    `is_answering`: at our last heartbeat, its kernel had acknowledged the one before.
     `is_member`: it said something after our answer.  Before, it may have given us up: on a machine with more work
     than processors we serve connections that a node closed long ago, and it is about to try again.
     """
@@ -61,6 +63,7 @@ class _Peer(Struct):
     writer: asyncio.StreamWriter
     seal: Seal | None = None
     is_member: bool = False
+    is_answering: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     delivery: Delivery = field(default_factory=Delivery)
 
@@ -79,6 +82,8 @@ class Hub:
         self._started = time.monotonic()
         self._peers: dict[int, _Peer] = {}
         self._refused: list[_Peer] = []
+        self._silent: dict[int, _Peer] = {}
+        """Lost by silence, their connections still open: who wakes learns by them how all ended."""
         self._claims: list[Claim] = [self._claim_of(me, "")]
         self._callers: dict[tuple[str, str, int | None], Caller] = {}
         self._lost: dict[int, Loss] = {}
@@ -117,7 +122,7 @@ class Hub:
             server.close()
         if self._udp is not None:
             self._udp.close()
-        for peer in (*self._peers.values(), *self._refused):
+        for peer in (*self._peers.values(), *self._refused, *self._silent.values()):
             peer.writer.close()
         for task in self._tasks:
             task.cancel()
@@ -193,6 +198,11 @@ class Hub:
             here.append(0)
         return tuple(sorted(here))
 
+    @property
+    def answering(self) -> frozenset[int]:
+        """Connected nodes whose kernel acknowledges our heartbeats, also where their agent is silent."""
+        return frozenset(rank for rank, peer in self._peers.items() if peer.is_answering)
+
     def local_node(self) -> "LocalNode":
         """Node 0's own `NodeSide`, without a socket."""
         if self._local is None:
@@ -206,6 +216,17 @@ class Hub:
             self._local.deliver(kind, body)
         peers = [self._peers[r] for r in targets if r in self._peers]
         await asyncio.gather(*(self._send_frame(peer, frame) for peer in peers))
+
+    async def send_last(self, kind: str, body: Any) -> None:
+        """Send to all nodes how all ended, also to those that fell silent: a process that was stopped may go on.
+
+        Nothing waits for these, which may never read it.
+        """
+        frame = encode(kind, body)
+        for peer in self._silent.values():
+            if not peer.writer.is_closing():
+                peer.writer.write(sealed(frame, peer.seal))
+        await self.send(None, kind, body)
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
         return await self._inbox.take(timeout_s)
@@ -291,8 +312,10 @@ class Hub:
             await self._send_frame(peer, encode("joined", {"node_rank": claim.node_rank}))
             await self._read(peer, reader)
         except ExchangeError as error:
-            if peer is not None and peer.claim.refused is None:
-                self._lose(peer, loss_of(error))
+            loss = loss_of(error)
+            if peer is not None and peer.claim.refused is None and self._lose(peer, loss) and loss.is_silent:
+                self._silent[peer.claim.node_rank] = peer
+                self._spawn(self._hold(peer, reader))
         except OSError as error:
             if peer is not None and peer.claim.refused is None:
                 self._lose(peer, Loss(reason=LossReason.BROKEN, text=str(error)))
@@ -300,11 +323,29 @@ class Hub:
             # Only `close` cancels.  The task ends well, because asyncio's own callback of it would log a traceback.
             log.debug("connection of %s ended by close", address)
         finally:
-            writer.close()
+            if peer is None or self._silent.get(peer.claim.node_rank) is not peer:
+                writer.close()
+
+    async def _hold(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
+        """Keep a lost node's connection open until it leaves, comes back, or all is over; what it says is too late."""
+        try:
+            while await reader.read(_READ_BYTES):
+                pass
+        except OSError as error:
+            log.debug("node %s, which was silent: %s", peer.claim.node_rank, error)
+        finally:
+            self._let_go(peer)
+
+    def _let_go(self, peer: _Peer) -> None:
+        if self._silent.get(peer.claim.node_rank) is peer:
+            del self._silent[peer.claim.node_rank]
+        peer.writer.close()
 
     def _admit(self, peer: _Peer) -> None:
         """From now on it belongs to the roll, and its loss is one."""
         claim, peer.is_member = peer.claim, True
+        if claim.node_rank in self._silent:
+            self._let_go(self._silent[claim.node_rank])
         self._claims = [c for c in self._claims if c.refused or c.node_rank != claim.node_rank] + [claim]
         self._lost.pop(claim.node_rank, None)
         for key in [k for k in self._callers if k[2] == claim.node_rank or k[:2] == ("half_open", claim.address)]:
@@ -475,7 +516,7 @@ class Hub:
             except TimeoutError:
                 if not peer.is_member:  # it did not give us up: it stopped, or its machine is gone
                     self._admit(peer)
-                raise ConnectionLostError(Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)) from None
+                raise ConnectionLostError(loss_by_silence(writer_state(peer.writer))) from None
             if not peer.is_member:
                 self._admit(peer)
             await self._inbox.room(rank)
@@ -487,7 +528,8 @@ class Hub:
             elif kind not in {"beat", LOST}:  # that the connection is lost is not for the other side to say
                 self._inbox.put(rank, kind, body)
 
-    def _lose(self, peer: _Peer, loss: Loss) -> None:
+    def _lose(self, peer: _Peer, loss: Loss) -> bool:
+        """Whether it was a node of the roll, which has now lost it."""
         rank = peer.claim.node_rank
         if self._peers.get(rank) is peer:
             peer.delivery.note(writer_state(peer.writer))
@@ -495,11 +537,13 @@ class Hub:
             del self._peers[rank]
             if not peer.is_member:
                 self._note_given_up(peer.claim, loss)
-                return
+                return False
             self._lost[rank] = loss
             self._sign_of_lost_s = self._served.now_s
             self._inbox.put(rank, LOST, loss)
             self.changed.set()
+            return True
+        return False
 
     def _note_given_up(self, claim: Claim, loss: Loss) -> None:
         words = said("its connection ended before it had node 0's answer: {loss}", loss=loss.phrase)
@@ -525,7 +569,9 @@ class Hub:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             for peer in self._peers.values():
-                peer.delivery.note(writer_state(peer.writer))
+                state = writer_state(peer.writer)
+                peer.delivery.note(state)
+                peer.is_answering = state.is_answering
             await asyncio.gather(*(self._send_frame(p, frame) for p in (*self._peers.values(), *self._refused)))
 
 
@@ -547,6 +593,13 @@ class LocalNode:
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
         return await take(self._inbox, timeout_s)
+
+
+def loss_by_silence(state: TcpState) -> Loss:
+    """Of a connection that was not closed and on which nothing came."""
+    if state.is_answering:
+        return Loss(reason=LossReason.AGENT_SILENT, silent_s=SILENCE_S * LATE_FACTOR)
+    return Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)
 
 
 def plain_address(address: str) -> str:

@@ -1,7 +1,8 @@
 """The job's store, and this process's connection to it, of which every request ends in time.
 
 torch gives a request to its store no limit where the store's process is stopped, or its machine gone silently:
-the client's thread stays in the kernel.  So a second thread ends the connection then, and the request raises.
+the client's thread stays in the kernel.  So a second thread ends the connection then, and the request raises.  Only
+time in which this process ran counts: a machine that gives it no processor gives the store none either.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from allready.messaging.silence import comes
 from allready.proc.own_sockets import Sockets, ends, sockets, tap
 
 ANSWER_S = 5.0
@@ -134,7 +136,8 @@ def own(store: Any, limit_s: float) -> JobStore:
         return JobStore(store, {})  # a file would be removed once so many copies of it have gone as there are ranks
     usual = store.timeout
     try:
-        store.set_timeout(timedelta(seconds=limit_s / 2))  # a copy takes up to twice as long where nothing listens
+        connect_s = min(limit_s, ANSWER_S) / 2  # a copy takes up to twice as long where nothing listens
+        store.set_timeout(timedelta(seconds=connect_s))
         found = connected(store.clone, inner.port, limit_s)
     except dist.DistNetworkError as error:
         raise TimeoutError(f"the store did not answer: {error}") from error
@@ -165,7 +168,7 @@ def _ended_after(limit_s: float, found: Callable[[], Sockets], told: Callable[[]
     has_ended, is_late = threading.Event(), threading.Event()
 
     def watch() -> None:
-        if has_ended.wait(limit_s):
+        if comes(has_ended.wait, limit_s):
             return
         while not has_ended.wait(_AGAIN_S):  # a process that was itself stopped meanwhile has its answer by now
             is_late.set()

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of
-from allready.messaging.hub import HEARTBEAT_S, SILENCE_S
+from allready.messaging.hub import HEARTBEAT_S, SILENCE_S, loss_by_silence
 from allready.messaging.inbox import Inbox
-from allready.messaging.silence import receive
+from allready.messaging.silence import LATE_FACTOR, RunTime, receive
 from allready.messaging.sockets import Delivery, TcpState, writer_state
 from allready.messaging.token import Seal
 from allready.messaging.wire import decode, encode, plain, read_payload, sealed
@@ -22,6 +22,8 @@ from allready.model import ClockFacts, Loss, LossReason
 
 log = logging.getLogger(__name__)
 
+GIVEN_UP_S = 2 * LATE_FACTOR * SILENCE_S
+"""Behind a pause of our own, in which node 0 may have given us up: by then its silence or its end has been noticed."""
 _CLOCK_SAMPLES = 7
 _SAMPLES = 3
 """Heartbeats ago: what came in since then came long after node 0's last message, and is no answer to an older one."""
@@ -44,8 +46,11 @@ class Link:
         self._received_s = time.monotonic()
         self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
         self._delivery = Delivery()
+        self._runs = RunTime(long_s=SILENCE_S)
         writer.write(sealed(encode("beat", None), seal))  # node 0 knows by it that its answer came
-        self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._send_heartbeats()))
+        self._tasks = tuple(
+            asyncio.ensure_future(work) for work in (self._read(), self._send_heartbeats(), self._runs.run())
+        )
 
     @property
     def node_rank(self) -> int:
@@ -125,14 +130,15 @@ class Link:
                 elif kind not in {"beat", LOST}:
                     self._inbox.put(0, kind, body)
         except TimeoutError:
-            reason = LossReason.ONE_WAY if self._arrives_alone() else LossReason.SILENT
-            self._lose(Loss(reason=reason, silent_s=SILENCE_S))
+            loss = loss_by_silence(self._state())
+            self._lose(replace(loss, reason=LossReason.ONE_WAY) if self._arrives_alone() else loss)
         except ExchangeError as error:
             self._lose(loss_of(error))
 
     def _lose(self, loss: Loss) -> None:
         self._delivery.note(self._state())
-        self._inbox.put(0, LOST, replace(loss, num_sent=self._delivery.num_sent, num_resent=self._delivery.num_resent))
+        loss = replace(loss, num_sent=self._delivery.num_sent, num_resent=self._delivery.num_resent)
+        self._inbox.put(0, LOST, replace(loss, pause_s=self._runs.lately_paused_s(GIVEN_UP_S)))
 
     def _state(self) -> TcpState:
         return writer_state(self._writer)

@@ -59,24 +59,53 @@ async def within(limit_s: float, work: Coroutine[Any, Any, T]) -> T:
 class RunTime:
     """Seconds in which the loop of `run` served others; what held it up for longer does not count."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, long_s: float = float("inf")) -> None:
+        """`long_s`: a pause of this length or more is kept for `lately_paused_s`."""
         self._ran_s = 0.0
         self._counted_s = time.monotonic()
+        self._long_s = long_s
+        self._pause: tuple[float, float] | None = None  # when it ended, and how long it was
 
     @property
     def now_s(self) -> float:
         """Not more than two steps beyond what `run` has counted."""
         return self._ran_s + self._since_counted_s()
 
+    def lately_paused_s(self, within_s: float) -> float | None:
+        """Length of the last long pause, if it ended so many seconds ago or less; None: there was none."""
+        self._note_pause()  # it may have ended just now, with others woken before `run`
+        if self._pause is None or time.monotonic() - self._pause[0] > within_s:
+            return None
+        return self._pause[1]
+
     async def run(self) -> None:
         """Count until cancelled."""
         while True:
             await asyncio.sleep(_STEP_S)
+            self._note_pause()
             self._ran_s += self._since_counted_s()
             self._counted_s = time.monotonic()
 
+    def _note_pause(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._counted_s >= self._long_s:
+            self._pause = (now_s, now_s - self._counted_s)
+
     def _since_counted_s(self) -> float:
         return min(time.monotonic() - self._counted_s, 2 * _STEP_S)
+
+
+def comes(wait: Callable[[float], bool], limit_s: float) -> bool:
+    """The same for a thread: whether `wait`, which gives up after so many seconds, succeeds in time in which this
+    process ran."""
+    step_s = limit_s / _STEPS
+    ran_s = 0.0
+    while ran_s < limit_s:
+        begun_s = time.monotonic()
+        if wait(min(step_s, limit_s - ran_s)):
+            return True
+        ran_s += min(time.monotonic() - begun_s, 2 * step_s)
+    return False
 
 
 async def _comes(task: "asyncio.Future[T]", limit_s: float) -> bool:

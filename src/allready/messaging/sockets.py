@@ -188,6 +188,11 @@ class TcpState(Struct, frozen=True):
         """Whether the peer's kernel has everything that was sent to it."""
         return self.num_segments > 0 and self.num_unacked == 0 and self.num_timeouts == 0
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether nothing of ours is unacknowledged for as long as the kernel waits; the newest may be."""
+        return self.is_open and self.num_segments > 0 and self.num_timeouts == 0
+
 
 _PROBES = 2
 """The kernel repeats the last segment so often before the first time-out and besides."""

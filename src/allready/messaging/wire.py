@@ -149,6 +149,50 @@ class PeerClosedError(ExchangeError):
     """The other end closed the connection."""
 
 
+class LastingReader(asyncio.StreamReader):
+    """Gives out all that has come before it raises what broke the connection.
+
+    A process that was stopped for long writes into a connection that the other end has closed meanwhile, after what it
+    had to say last; that write fails before all of it is read.
+    """
+
+    _broke: Exception | None = None
+
+    def set_exception(self, exc: Exception) -> None:
+        """Called by the transport: nothing comes any more."""
+        self._broke = exc
+        self.feed_eof()
+
+    def exception(self) -> Exception | None:
+        """What broke the connection: nothing can be written any more."""
+        return self._broke
+
+    async def read(self, n: int = -1) -> bytes:
+        """What has come; raises what broke the connection where there is nothing more."""
+        found = await super().read(n)
+        if not found and n != 0 and self._broke is not None:
+            raise self._broke
+        return found
+
+    async def readexactly(self, n: int) -> bytes:
+        """So many bytes; raises what broke the connection where fewer came before."""
+        try:
+            return await super().readexactly(n)
+        except asyncio.IncompleteReadError:
+            if self._broke is not None:
+                raise self._broke from None
+            raise
+
+
+async def open_stream(sock: socket.socket) -> tuple[LastingReader, asyncio.StreamWriter]:
+    """As `asyncio.open_connection` does, with such a reader."""
+    loop = asyncio.get_running_loop()
+    reader = LastingReader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await loop.create_connection(lambda: protocol, sock=sock)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
 async def read_payload(
     reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES, seal: Seal | None = None
 ) -> tuple[bytes, int]:

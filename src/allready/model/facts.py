@@ -644,6 +644,9 @@ class LossReason(StrEnum):
 
     SILENT = "silent"  # no heartbeat for `silent_s`, and the connection was not closed
     ONE_WAY = "one_way"  # the same, but the peer's packets arrive: it acknowledges none of ours
+    AGENT_SILENT = (
+        "agent_silent"  # the same, but the peer's kernel acknowledges all of ours: only the process is silent
+    )
     PEER_CLOSED = "peer_closed"  # the other end closed it
     CLOSED = "closed"  # something else ended it (`text`)
     BROKEN = "broken"  # with an error of the network (`text`)
@@ -651,24 +654,34 @@ class LossReason(StrEnum):
 
 
 class Loss(Struct, frozen=True, kw_only=True):
-    """A connection between node 0 and another node that ended before it should have."""
+    """A connection between node 0 and another node that ended before it should have.
+
+    `pause_s`: this end itself did not run for so long shortly before, longer than the other waits for a sign of life.
+    """
 
     reason: LossReason
     text: str = ""
     silent_s: float | None = None
+    pause_s: float | None = None
     num_sent: int = 0  # segments with data of this end that the other acknowledged, with those sent again
     num_resent: int = 0  # of these again, because they or their acknowledgement were lost on the way
 
     @property
     def is_silent(self) -> bool:
         """Whether nothing ended it: a stopped process, a lost machine and a broken path are alike here."""
-        return self.reason in {LossReason.SILENT, LossReason.ONE_WAY}
+        return self.reason in {LossReason.SILENT, LossReason.ONE_WAY, LossReason.AGENT_SILENT}
 
     @property
     def phrase(self) -> Phrase:
         """The same for every language; what the other end gave as its reason stands as it is."""
         values = {"text": self.text, "seconds": "" if self.silent_s is None else f"{self.silent_s:.0f}"}
-        return Phrase(_LOST.get(self.reason, "{text}" if self.text else "the connection was closed"), values)
+        ended = Phrase(_LOST.get(self.reason, "{text}" if self.text else "the connection was closed"), values)
+        if self.pause_s is None:
+            return ended
+        return Phrase(
+            "this node's own agent did not run for {pause} s; then {loss}",
+            {"pause": f"{self.pause_s:.0f}", "loss": ended},
+        )
 
     def __str__(self) -> str:
         """In English, for logs."""
@@ -678,6 +691,7 @@ class Loss(Struct, frozen=True, kw_only=True):
 _LOST = {
     LossReason.SILENT: "no heartbeat for {seconds} s",
     LossReason.ONE_WAY: "no heartbeat for {seconds} s; its packets arrive here, and it acknowledges none of ours",
+    LossReason.AGENT_SILENT: "no heartbeat for {seconds} s; its machine answers, its agent does not",
     LossReason.BROKEN: "the connection broke: {text}",
     LossReason.PEER_CLOSED: "the other side closed the connection",
 }

@@ -334,6 +334,7 @@ class Live(Struct, frozen=True, kw_only=True):
     """What the judge knows of a running job; the part of a fleet that live rules ask for.
 
     `statuses`: the newest of each node.  `heard_s`: node -> seconds since its last heartbeat (monotonic on node 0).
+    `answering`: connected nodes whose kernel acknowledges what node 0 sends to their agent.
     `evidence`: the newest answers, only while something is suspected.  `since_s`: since when (node 0's wall clock) the
     present suspicion has held; None without one.  `history`: node -> its statuses of the last 30 s or so, oldest first,
     for rules about pace.  `rested_s`: rank -> since when its main thread has used next to no processor time, on its
@@ -346,6 +347,7 @@ class Live(Struct, frozen=True, kw_only=True):
     statuses: Mapping[int, NodeStatus] = {}
     heard_s: Mapping[int, float] = {}
     lost: Mapping[int, Loss] = {}  # node -> how the connection of its agent ended
+    answering: frozenset[int] = frozenset()
     evidence: Mapping[int, NodeEvidence] = {}
     history: Mapping[int, tuple[NodeStatus, ...]] = {}
     rested_s: Mapping[int, float] = {}

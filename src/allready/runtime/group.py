@@ -325,7 +325,7 @@ class WorldGroup:
         if not isinstance(self._torchs, tuple) or len(self._torchs) != 2:
             return  # a torch that has them elsewhere: it waits as without this
         backend, store = self._torchs
-        lent = own(store, 2 * _CONNECT.total_seconds())
+        lent = own(store, FORM.total_seconds())  # on a busy machine its process may be slow to take a connection
         groups[dist.group.WORLD] = backend, lent.store
         with self._lock:
             self._lent = lent

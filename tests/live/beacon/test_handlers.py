@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from allready.live.beacon.handlers import handled
+from allready.live.beacon.handlers import handled, raised_by
 from allready.live.beacon.payload import encode
 from allready.live.beacon.state import decode
 from tests.cases import cases
@@ -143,6 +143,42 @@ def test_an_object_that_raises_where_it_is_looked_at_spoils_no_sample() -> None:
     signal.raise_signal(signal.SIGHUP)
     signal.raise_signal(signal.SIGTERM)
     assert FOUND == ["", "SIGTERM"]
+
+
+def leave_at_once(_number: int, _frame: object) -> None:
+    sys.exit(0)
+
+
+def clean_up_and_leave() -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        sys.exit(3)
+
+
+def fail() -> None:
+    raise OSError("quota exceeded")
+
+
+@cases(
+    ("number", "handler", "leave", "expected"),
+    [
+        (signal.SIGINT, signal.default_int_handler, None, "SIGINT"),
+        (signal.SIGINT, signal.default_int_handler, clean_up_and_leave, "SIGINT"),
+        (signal.SIGTERM, leave_at_once, None, "SIGTERM"),
+        (signal.SIGTERM, signal.default_int_handler, None, "SIGINT"),  # what Python cannot tell
+        (signal.SIGTERM, leave_at_once, fail, ""),
+        (signal.SIGINT, signal.default_int_handler, fail, ""),
+        (signal.SIGTERM, save_now_and_then, save_now_and_then, ""),
+    ],
+)
+def test_what_leaves_the_script_because_of_a_signal(
+    number: signal.Signals, handler: Callable[..., Any], leave: Callable[[], None] | None, expected: str
+) -> None:
+    signal.signal(number, handler)
+    with pytest.raises((KeyboardInterrupt, SystemExit, OSError)) as left:
+        (leave or functools.partial(signal.raise_signal, number))()
+    assert raised_by(left.value) == expected
 
 
 def test_the_cell_says_it_and_nothing_else_is_taken_for_a_signal() -> None:

@@ -447,6 +447,20 @@ def test_the_stack_of_a_crash_is_kept(call: str, killed_by: signal.Signals, tmp_
         assert rank.end() == b""  # and nothing in its own output
 
 
+@pytest.mark.parametrize(
+    ("how", "number"), [("", signal.SIGINT), ("signal.signal(15, lambda *_: sys.exit(0))", signal.SIGTERM)]
+)
+def test_a_rank_that_a_signal_makes_leave_says_so_while_its_exit_handlers_wait(
+    how: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """As those of JAX, which wait for the other ranks."""
+    text = f"import atexit, signal, sys, time\natexit.register(time.sleep, 60)\n{how}\ntime.sleep(60)\n"
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        rank.until(lambda s: "train.py:4" in s.site)
+        os.kill(rank.pid, number)
+        assert rank.until(lambda s: s.phase == "ending").handling == number.name
+
+
 def test_the_last_word_is_ending(tmp_path: Path) -> None:
     text = "import atexit, time\ntime.sleep(0.5)\natexit.register(time.sleep, 0.5)\nraise ValueError"
     with running(tmp_path, write(tmp_path, text)) as rank:

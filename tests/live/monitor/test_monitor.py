@@ -1,5 +1,6 @@
 """The judge with made-up jobs: who is accused, when, and when no rank is."""
 
+from collections.abc import Collection
 from itertools import groupby
 from typing import Any
 
@@ -330,6 +331,29 @@ def test_a_silent_node_is_not_judged_as_a_stuck_rank() -> None:
     assert report is not None
     assert not any(f.code.startswith("LIV") for f in report.findings)
     assert any(n.node == 1 for n in report.not_checked)
+
+
+@cases(
+    ("late", "answering", "goes_on", "verdict_after"),
+    [(3, {1}, False, "LIV006"), (0, {1}, False, "LIV006"), (3, (), False, None), (3, {1}, True, None)],
+)
+def test_a_wait_that_cannot_be_seen_for_a_silent_agent_stays_the_best_explanation(
+    late: int, answering: Collection[int], goes_on: bool, verdict_after: str | None
+) -> None:
+    job = Play()
+    job.play(10)
+    job.stick(late)
+    job.seen[late] = {"syscall": SystemCall(name="clock_nanosleep")}
+    assert verdict(job.play(6)).code == "LIV006"
+    job.silent = {1}
+    job.judge.take_answering(answering)
+    if goes_on:
+        job.go_on()
+    report = job.play(3.6)
+    assert report is not None
+    assert (report.verdict.code if report.verdict is not None else None) == verdict_after
+    assert any(n.node == 1 for n in report.not_checked)
+    assert report.status is (Status.UNKNOWN if verdict_after is None else Status.WAITING)
 
 
 def test_a_lost_connection_is_told() -> None:

@@ -1,4 +1,4 @@
-from allready.model import Confidence, FactMissing, Loss, LossReason
+from allready.model import Confidence, FactMissing, FaultClass, Loss, LossReason
 from tests.fleets import check, fleet
 from tests.rules.port.fleets import worker_alone
 
@@ -31,3 +31,15 @@ def test_a_silence_names_the_way_that_certainly_does_not_work() -> None:
     one_way = Loss(reason=LossReason.ONE_WAY, silent_s=10.0)
     [hit] = check("JOB010", worker_alone("lost", loss=one_way)).hits
     assert hit.culprits.links == ((1, 0),)
+
+
+def test_a_node_that_was_stopped_itself_accuses_nobody() -> None:
+    given_up = Loss(reason=LossReason.BROKEN, text="Broken pipe", pause_s=15.2)
+    assert check("JOB010", worker_alone("lost", loss=given_up)).state == "clear"
+
+
+def test_an_agent_that_is_stopped_is_no_broken_path() -> None:
+    stopped = Loss(reason=LossReason.AGENT_SILENT, silent_s=15.0)
+    [hit] = check("JOB010", worker_alone("lost", loss=stopped)).hits
+    assert (hit.culprits.nodes, hit.culprits.links, hit.fault_class) == ((0,), (), FaultClass.CPU_STUCK)
+    assert hit.evidence[0].text == "no heartbeat for 15 s; its machine answers, its agent does not"

@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from allready.model import FaultClass
+from allready.model import Confidence, FaultClass, Loss, LossReason
 from tests.fleets import check, fleet, healthy_roll
 from tests.rules.port.fleets import contact
 
@@ -28,6 +28,17 @@ def test_names_the_path_when_the_node_is_alive_and_lost_node_0() -> None:
     assert (hit.culprits.nodes, hit.culprits.links) == ((), ((2, 0),))
     assert hit.fault_class is FaultClass.NET_BROKEN
     assert check("JOB010", lost).state == "clear"
+
+
+def test_a_stopped_agent_is_no_broken_path() -> None:
+    def class_of(reason: LossReason) -> object:
+        loss = Loss(reason=reason, silent_s=15.0)
+        roll = replace(healthy_roll(4), lost=(2,), lost_silently=(2,), losses=(loss,))
+        [hit] = check("JOB009", fleet(4, roll=roll)).hits
+        return hit.fault_class, hit.confidence, hit.culprits.nodes
+
+    assert class_of(LossReason.AGENT_SILENT) == (FaultClass.CPU_STUCK, Confidence.LIKELY, (2,))
+    assert class_of(LossReason.SILENT) == (FaultClass.NET_BROKEN, Confidence.POSSIBLE, (2,))
 
 
 def test_is_clear_when_nobody_left() -> None:

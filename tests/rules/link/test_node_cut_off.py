@@ -95,6 +95,29 @@ def test_an_agent_that_closed_its_connection_has_ended_and_the_network_works() -
     assert ask("LNK001", **(closed | {"lost": {2: Loss(reason=LossReason.SILENT, silent_s=10.0)}})).state == "hit"
 
 
+def test_an_agent_that_is_stopped_is_no_broken_path() -> None:
+    silent: dict[str, Any] = {"heard_s": {2: 5.0}, "now_s": NOW + 5.0}
+    assert ask("LNK001", **silent, answering=frozenset({0, 1, 3})).state == "hit"
+    assert ask("LNK001", **silent, answering=frozenset({0, 1, 2, 3})).state == "clear"
+    stopped = Loss(reason=LossReason.AGENT_SILENT, silent_s=15.0)
+    assert ask("LNK001", **silent, lost={2: stopped}).state == "clear"
+    two: dict[str, Any] = {"heard_s": {1: 5.0}, "now_s": NOW + 5.0}
+    assert ask("LNK003", 2, **two).state == "hit"
+    assert ask("LNK003", 2, **two, answering=frozenset({1})).state == "clear"
+
+
+def test_of_a_silent_node_and_a_stopped_agent_the_node_is_named() -> None:
+    silent: dict[str, Any] = {"heard_s": {1: 5.0, 2: 5.0, 3: 5.0}, "now_s": NOW + 5.0}
+    [hit] = ask("LNK001", **silent, answering=frozenset({1, 3})).hits
+    assert hit.culprits.nodes == (2,)
+
+
+def test_a_node_that_others_try_to_reach_in_vain_is_cut_off_from_them_though_it_answers_node_0() -> None:
+    unreached = {1: {2: False}, 3: {2: False}}
+    silent: dict[str, Any] = {"heard_s": {2: 5.0}, "now_s": NOW + 5.0, "reached": unreached}
+    assert ask("LNK001", **silent, answering=frozenset({1, 2, 3})).state == "hit"
+
+
 def test_a_stopped_process_still_acknowledges() -> None:
     full = {"unacked": 0, "unsent_bytes": 90_000, "send_queue_bytes": 90_000, "last_received_s": 20.0, "backoff": 0}
     assert ask("LNK001", rows={(1, 2): full, (3, 2): full}).state == "clear"

@@ -55,6 +55,16 @@ def test_blames_nobody_on_a_tie() -> None:
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
 
 
+def test_a_stack_that_is_newer_than_the_word_of_its_rank_waits_for_the_next_word() -> None:
+    """Which may say that a signal made it leave: its exit handlers wait for the other ranks."""
+    leaves = behind(1, groups=(mark(63, pending=False),), framework="jax")
+    fleet = job(leaves, stacks=(stack(1, "exit"),))
+    assert check("LIV007", fleet).state == "hit"
+    assert fleet.live is not None
+    newer = {n: replace(answer, time_s=NOW + 0.2) for n, answer in fleet.live.evidence.items()}
+    assert check("LIV007", replace(fleet, live=replace(fleet.live, evidence=newer))).state == "clear"
+
+
 def two(left: RankStatus, **changes: Any) -> Fleet:
     """A job of two ranks, of which one left and the other waits."""
     members: dict[str, Any] = {"members": (0, 1)}

@@ -9,19 +9,50 @@ if TYPE_CHECKING:
 
 SIGNALS = ((int(_signal.SIGTERM), "SIGTERM"), (int(_signal.SIGINT), "SIGINT"), (int(_signal.SIGHUP), "SIGHUP"))
 
+_MOST_CHAINED = 20
+
 
 def handled(frame: FrameType | None) -> str:
     """The signal in whose handler, a function of Python, a thread is that stands in this frame; "" for none.
 
     Of a function that handles several of them the first.
     """
-    known = [(code, name) for number, name in SIGNALS if (code := _code_of(_signal.getsignal(number))) is not None]
+    known = _known()
     while known and frame is not None:
         for code, name in known:
             if frame.f_code is code and _has_frame(frame):
                 return name
         frame = frame.f_back
     return ""
+
+
+def raised_by(error: BaseException) -> str:
+    """The signal because of which an exception leaves the script: it, or one that was being handled when it was
+    raised, came out of that one's handler; "" for none.
+
+    Python's own handler of SIGINT, which raises KeyboardInterrupt, is no function of Python and has no frame.
+    """
+    known = _known()
+    is_default = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+    one: BaseException | None = error
+    for _ in range(_MOST_CHAINED):
+        if one is None:
+            return ""
+        at = one.__traceback__
+        while known and at is not None:
+            for code, name in known:
+                if at.tb_frame.f_code is code and _has_frame(at.tb_frame):
+                    return name
+            at = at.tb_next
+        if is_default and isinstance(one, KeyboardInterrupt):
+            return "SIGINT"
+        one = one.__context__
+    return ""
+
+
+def _known() -> "list[tuple[CodeType, str]]":
+    """Code of the handlers that are functions of Python."""
+    return [(code, name) for number, name in SIGNALS if (code := _code_of(_signal.getsignal(number))) is not None]
 
 
 def _has_frame(called: FrameType) -> bool:

@@ -28,6 +28,7 @@ def run(
     import builtins
 
     module = _fresh_main(builtins)
+    signal = ""
     sys.argv[:] = ["-m" if is_module else target, *arguments]
     sys.orig_argv[:] = [*_interpreter_options(), *(["-m"] if is_module else []), target, *arguments]
     try:
@@ -44,14 +45,16 @@ def run(
             _put_first(os.path.dirname(os.path.realpath(target)))  # noqa: PTH120
             _forget_shadowed(known)
             _execute(_code(target, module), module)
-    except SystemExit:
+    except SystemExit as error:
+        signal = "" if beacon is None else beacon.signal_of(error)
         raise
     except BaseException as error:
+        signal = "" if beacon is None else beacon.signal_of(error)
         _show_only_its_own(error)
         raise
     finally:
         if beacon is not None:
-            beacon.script_is_through()
+            beacon.script_is_through(signal)
 
 
 def _fresh_main(builtins: "ModuleType") -> "ModuleType":

@@ -16,7 +16,7 @@ from allready.live.beacon.calls import Calls
 from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
 from allready.live.beacon.faults import FaultFiles, append, dump
 from allready.live.beacon.group import GroupCounters
-from allready.live.beacon.handlers import handled
+from allready.live.beacon.handlers import handled, raised_by
 from allready.live.beacon.joining import joins_as, joins_at
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
@@ -237,11 +237,22 @@ class Beacon:
         except (OSError, RuntimeError) as error:  # then it writes what it writes
             self._note(f"stacks of a child: {error}")
 
-    def script_is_through(self) -> None:
-        """The script's last line has been run, or it was left by an exception."""
+    def signal_of(self, error: BaseException) -> str:
+        """The signal because of which an exception leaves the script, "" for none."""
+        try:
+            return raised_by(error)
+        except Exception as failed:  # noqa: BLE001 - the exception's own words count more
+            self._note(f"{type(failed).__name__}: {failed}")
+            return ""
+
+    def script_is_through(self, signal: str = "") -> None:
+        """The script's last line has been run, or it was left by an exception, because of `signal` if there is one."""
         if os.getpid() != self._pid:
             return
         self._is_ending = True
+        self._handling = signal or self._handling
+        self._next_sample = 0.0  # what follows may wait for other ranks: how the script was left is to be known by then
+        self._heartbeats.wake()
         if not self._recorder.find_sources():
             return
         # What it did last explains why it left, and the ring on disk is seconds old.  Only a dump has program lines.
@@ -356,8 +367,9 @@ class Beacon:
         if not self._can_read_stacks:
             return None
         stack = sys._current_frames().get(self._main)  # noqa: SLF001 - the documented way
+        handling = handled(stack)
         if not self._is_ending:  # who leaves the script out of a handler leaves because of that signal
-            self._handling = handled(stack)
+            self._handling = handling
         sight = self._frames.classify(stack, has_groups=self._recorder.has_groups)
         is_joining = sight.phase == "joining"
         self._joins_as = joins_as(stack) if is_joining else None

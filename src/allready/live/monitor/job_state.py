@@ -29,6 +29,7 @@ class JobState:
     answered: dict[int, float] = field(default_factory=dict)
     readings: dict[int, list[Reading]] = field(default_factory=dict)
     lost: dict[int, Loss] = field(default_factory=dict)
+    answering: set[int] = field(default_factory=set)
     ended_at: dict[int, float] = field(default_factory=dict)  # rank -> when it was first reported
     last_marks: dict[int, tuple[GroupMark, ...]] = field(default_factory=dict)  # an ending process forgets its groups
     shifts: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -230,6 +231,7 @@ class JobState:
             statuses=dict(self.statuses),
             heard_s=self.ages(now),
             lost=dict(self.lost),
+            answering=frozenset(self.answering),
             evidence=dict(self.answers) if since_s is not None else {},
             history={n: tuple(h) for n, h in self.history.items()},
             rested_s={rank: time_s for rank, (_, time_s, _) in self.rested.items()},

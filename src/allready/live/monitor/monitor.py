@@ -1,6 +1,6 @@
 """The monitor: statuses and evidence in, reports out.  Pure: the time is passed in, nothing is sent or started here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -55,6 +55,7 @@ HANG_GAPS = 3.0
 REPEAT_S = 5.0
 """A verdict whose words changed, and nothing else, is reported again after this."""
 SILENT_S = 2.5
+SILENCES = {model.UncheckedKind.NODE_SILENT, model.UncheckedKind.NODE_LOST}
 MAX_NOTES = 20
 _OVER = {
     "recovered": "from {began} to {ended}: {what} -- then the job recovered",
@@ -142,6 +143,10 @@ class Monitor:
         """The connection to a node's agent broke."""
         self._board.lost[node_rank] = loss
         self._board.heard.setdefault(node_rank, now)
+
+    def take_answering(self, nodes: Collection[int]) -> None:
+        """Connected nodes whose kernel acknowledges what is sent to their agent, all of them."""
+        self._board.answering = set(nodes)
 
     def take_end(self, why: str, wall_s: float) -> None:
         """The job is asked to end: ranks that end from now on do so because of that.  The first call counts."""
@@ -329,7 +334,10 @@ class Monitor:
     @staticmethod
     def _key(report: model.Report) -> object:
         v = report.verdict
-        return report.status, None if v is None else (v.code, v.fault_class, v.culprits, v.confidence, v.detected_time)
+        is_open = report.status is not model.Status.FAULT
+        silent = tuple(item.node for item in report.not_checked if item.kind in SILENCES) if is_open else ()
+        known = None if v is None else (v.code, v.fault_class, v.culprits, v.confidence, v.detected_time)
+        return report.status, silent, known
 
     def _judge(self, now: float, wall_s: float, *, is_over: bool = False, with_ends: bool = False) -> model.Report:
         self._judged, self._judged_wall_s = now, wall_s
@@ -352,6 +360,7 @@ class Monitor:
         agreed = run.runtime[-1] if run.runtime else None
         self.fleet = model.Fleet(world=world, run_evidence=run, live=live, runtime=agreed, inapplicable=INAPPLICABLE)
         findings, unchecked = ask(self.fleet)
+        findings = self._standing.with_unseen(findings, live) if not is_over else findings
         self._keep_mismatches(run, findings)
         done = self._settle(findings, run, wall_s, is_over=is_over, is_moving=not live.is_starting)
         standing = self._standing

@@ -117,8 +117,10 @@ def master_lost(contact: model.PerNode[model.MasterContactFacts], case: Analysis
     ## What it checks
     Nodes whose connection to node 0 ended before the check did, as these nodes saw it. Where it was not closed but fell
     silent, the path between them is named and not node 0: a cable, a stopped process or a lost machine are
-    indistinguishable. Silence counts while this node's own process runs, and for half as long again where node 0's
-    kernel acknowledges what is sent to it: a machine with more work than processors is no fault.
+    indistinguishable. Where node 0's machine acknowledges all along what its agent does not answer, the path works, and
+    node 0 is named, as stopped. Silence counts while this node's own process runs, and for half as long again where
+    node 0's kernel acknowledges what is sent to it: a machine with more work than processors is no fault.
+    A node whose own agent did not run for that long accuses nobody: node 0 gave it up.
     ## Why it matters
     Node 0 holds the store. Without it no rank can continue, and in a training job every other rank would print a
     network error while the cause lies in node 0's output.
@@ -128,16 +130,22 @@ def master_lost(contact: model.PerNode[model.MasterContactFacts], case: Analysis
     When the command was ended on node 0 on purpose.
     """
     known_lost = {*(case.roll.lost if case.roll is not None else ()), *case.of(losing_master_paths)}
-    lost = {r: c for r, c in contact.items() if c.outcome == "lost" and r not in known_lost}
+    lost = {
+        r: c
+        for r, c in contact.items()
+        if c.outcome == "lost" and r not in known_lost and not (c.loss is not None and c.loss.pause_s is not None)
+    }
     if not lost:
         return
     # Silence without a closed connection may as well be this node's own cable: then only the path is named.
     silent = all(c.loss is not None and c.loss.is_silent for c in lost.values())
+    is_agent = all(c.loss is not None and c.loss.reason is model.LossReason.AGENT_SILENT for c in lost.values())
+    is_path = silent and not is_agent
     links = tuple(_lost_direction(c, r) for r, c in lost.items())
     yield model.Hit(
-        culprits=model.Culprits(links=links) if silent else model.Culprits(nodes=(0,)),
-        fault_class=model.FaultClass.NET_BROKEN if silent else None,
-        confidence=model.Confidence.POSSIBLE if silent else model.Confidence.LIKELY,
+        culprits=model.Culprits(links=links) if is_path else model.Culprits(nodes=(0,)),
+        fault_class=model.FaultClass.NET_BROKEN if is_path else model.FaultClass.CPU_STUCK if is_agent else None,
+        confidence=model.Confidence.POSSIBLE if is_path else model.Confidence.LIKELY,
         values={"nodes": case.world.labels(tuple(lost)), "address": master_endpoint(next(iter(lost.values())))},
         evidence=seen(
             "connection to node 0",

@@ -233,7 +233,8 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     ## Check by hand
     `pgrep -af allready` on that machine; `dmesg -T | grep -i -E 'killed process|oom'`; `uptime`. A node that fell
     silent without closing its connection may be stopped, its machine may be down, or the network: then the class is
-    NET-BROKEN and only possible.
+    NET-BROKEN and only possible. Where its machine acknowledges all along what its agent does not answer, the agent is
+    stopped or gets no processor: CPU-STUCK.
     ## When it is harmless
     When the command was ended there on purpose.
     """
@@ -243,13 +244,23 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     apart = cut | case.of(losing_master_paths).keys()
     alive = tuple(r for r in alive if r not in apart)
     gone = tuple(r for r in roll.lost if r not in alive and r not in apart)
+    agents = {
+        n for n, loss in zip(roll.lost, roll.losses, strict=False) if loss.reason is model.LossReason.AGENT_SILENT
+    }
     for nodes, broken in ((gone, False), (alive, True)):
         silent = set(nodes) <= set(roll.lost_silently)
+        is_agent = silent and not broken and set(nodes) <= agents
         if nodes:
             yield model.Hit(
                 culprits=model.Culprits(links=tuple((r, 0) for r in nodes)) if broken else model.Culprits(nodes=nodes),
-                fault_class=model.FaultClass.NET_BROKEN if broken or silent else None,
-                confidence=model.Confidence.POSSIBLE if silent and not broken else model.Confidence.LIKELY,
+                fault_class=model.FaultClass.CPU_STUCK
+                if is_agent
+                else model.FaultClass.NET_BROKEN
+                if broken or silent
+                else None,
+                confidence=model.Confidence.POSSIBLE
+                if silent and not (broken or is_agent)
+                else model.Confidence.LIKELY,
                 values={"nodes": case.world.labels(nodes), "why": _why(roll, nodes)},
                 evidence=evidence(c for c in roll.claims if c.node_rank in nodes and c.refused is None),
             )
