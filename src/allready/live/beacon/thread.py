@@ -27,6 +27,7 @@ from allready.live.beacon.unsearched import Unsearched
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
 HEARTBEAT_S = 0.2
 SAMPLE_SHARE = 0.001
@@ -50,7 +51,20 @@ def start(rank_dir: str) -> "Beacon":
     names.RANK_FOLDER[:] = [rank_dir]
     os.register_at_fork(before=beacon.halt, after_in_parent=beacon.resume, after_in_child=beacon.forget)
     atexit.register(beacon.end)  # the first one registered is the last one called
+    os._exit = _reporting(os._exit, beacon)  # type: ignore[assignment]  # it calls nothing that is registered
     return beacon
+
+
+def _reporting(leave: "Callable[[int], NoReturn]", beacon: "Beacon") -> "Callable[[int], NoReturn]":
+    """`os._exit` that reports before it leaves; in forked children it only leaves."""
+
+    def _exit(status: int) -> "NoReturn":
+        beacon.script_is_through()
+        beacon.end()
+        leave(status)
+
+    _exit.__doc__ = leave.__doc__
+    return _exit
 
 
 def _until_next(every_s: float) -> float:
@@ -238,8 +252,8 @@ class Beacon:
             self._note(f"stacks of a child: {error}")
 
     def script_is_through(self) -> None:
-        """The script's last line has been run, or it was left by an exception."""
-        if os.getpid() != self._pid:
+        """The script's last line has been run, or it was left by an exception or by `os._exit`."""
+        if self._is_over or os.getpid() != self._pid:
             return
         self._is_ending = True
         if not self._recorder.find_sources():
@@ -256,7 +270,7 @@ class Beacon:
                 self._note(f"the last records: {error}")
 
     def end(self) -> None:
-        """At exit, after everything that the script registered: report it for the last time."""
+        """At exit, after everything that the script registered, or by `os._exit`: report it for the last time."""
         if self._is_over or os.getpid() != self._pid:
             return
         self._is_over = self._is_ending = True
