@@ -273,6 +273,15 @@ def test_loader_workers_have_no_beacon_and_leave_the_ranks_alone(context: str, t
         assert rank.process.wait(PATIENCE_S) == 0
 
 
+def test_a_rank_that_ends_no_longer_stands_where_it_was_seen_last(tmp_path: Path) -> None:
+    """Seen: it had waited for long, came through, left at once, and was taken for one that still waits there."""
+    with running(tmp_path, write(tmp_path, "import time\ntime.sleep(1.5)")) as rank:
+        rank.until(lambda s: stood_s(s) > 0.5)
+        rank.process.wait(PATIENCE_S)
+        state = rank.until(lambda s: s.phase == "ending")
+        assert state.site_since_s == pytest.approx(state.written_s, abs=0.4)
+
+
 def test_a_child_never_writes_into_the_cell(tmp_path: Path) -> None:
     text = """
         import os, time
