@@ -155,4 +155,4 @@ def test_where_most_wait_for_a_key_those_that_went_on_without_setting_it_are_nam
     [hit] = ask("LIV006", *late, stacks=tuple(stack(r, "network_wait") for r in (1, 2, 3))).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((0,), "DESYNC-FLOW")
     said = fill(load()["LIV006"].message, {**hit.values, "doing": in_english(hit.values["doing"])})
-    assert said.endswith("; rank 0 (gpu0, pid 100) has not set that key")
+    assert said.startswith("rank 0 (gpu0, pid 100) has not set the key of a store that others wait for: rank 1 (gpu0")

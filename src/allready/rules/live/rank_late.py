@@ -22,9 +22,10 @@ MIN_WAIT_S = 2.0
     fault_class=FaultClass.CPU_BUSY,
     layer=Layer.STALL,
     title="All other ranks wait for one rank that has not reached the collective",
-    message="{who} {who:has/have} been [[at {site} ({doing})|at {site}|elsewhere ({doing})|elsewhere]] since "
-    "{since}[[; {waiting} waited {waited} s for {who:it/them} in {operation}|; {waiting} waited {waited} s for "
-    "{who:it/them}|; {waiting} waited for {who:it/them}]][[; {setters} {setters:has/have} not set that key]]",
+    message="[[{setters} {setters:has/have} not set the key of a store that others wait for: ]]{who} {who:has/have} "
+    "been [[at {site} ({doing})|at {site}|elsewhere ({doing})|elsewhere]] since {since}[[; {waiting} waited {waited} s "
+    "for {who:it/them} in {operation}|; {waiting} waited {waited} s for {who:it/them}|; {waiting} waited for "
+    "{who:it/them}]]",
     remedy=(
         RemedyStep(
             explanation="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs "
