@@ -56,11 +56,12 @@ def start(rank_dir: str) -> "Beacon":
 
 
 def _reporting(leave: "Callable[[int], NoReturn]", beacon: "Beacon") -> "Callable[[int], NoReturn]":
-    """`os._exit` that reports before it leaves; in forked children it only leaves."""
+    """`os._exit` that reports before it leaves with 0; with an error, and in forked children, it leaves at once."""
 
     def _exit(status: int) -> "NoReturn":
-        beacon.script_is_through()
-        beacon.end()
+        if status == 0:
+            beacon.script_is_through()
+            beacon.end()
         leave(status)
 
     _exit.__doc__ = leave.__doc__
