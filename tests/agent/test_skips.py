@@ -183,8 +183,9 @@ for i in range(30):
 
 
 @pytest.mark.slow
-def test_a_call_that_is_left_out_behind_a_caught_error_is_no_healthy_job(job: Job) -> None:
-    node = job.start("--nproc-per-node", "3", job.script(CAUGHT))
+@cases("end", ["", "import os; os._exit(0)", "import os; dist.get_rank() == 1 and os._exit(0)"])
+def test_a_call_that_is_left_out_behind_a_caught_error_is_no_healthy_job(job: Job, end: str) -> None:
+    node = job.start("--nproc-per-node", "3", job.script(CAUGHT + end))
     assert node.wait(100) == 0
     report = node.report()
     assert (report["status"], report["verdict"]["code"], report["verdict"]["culprits"]["ranks"]) == (

@@ -42,6 +42,22 @@ def test_the_rank_from_which_all_others_differ_is_the_odd_one() -> None:
     assert (hit.culprits.ranks, hit.confidence) == ((2,), Confidence.LIKELY)
 
 
+def test_whose_model_differs_from_two_others_is_the_odd_one() -> None:
+    """Each rank reports the first one whose parameters differ from its own, or process 0."""
+
+    def line(writer: int, a: int, b: int) -> Event:
+        values = {"rank_a": str(a), "rank_b": str(b)}
+        return event("torch.ddp_model_differs", writer, role=Role.ROOT, values=values)
+
+    for lines, odd in (
+        ([line(0, 0, 1), line(1, 1, 0), line(2, 2, 1)], (1,)),
+        ([line(1, 0, 1), line(2, 0, 2)], (0,)),
+        ([line(0, 0, 1), line(1, 1, 0)], ()),
+    ):
+        [hit] = ask("TCH024", events=tuple(lines)).hits
+        assert hit.culprits.ranks == odd
+
+
 def test_two_ranks_that_differ_are_a_tie() -> None:
     [hit] = ask("TCH016", events=(fingerprint(0, 2), fingerprint(2, 0))).hits
     assert not hit.culprits.ranks

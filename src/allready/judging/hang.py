@@ -169,13 +169,23 @@ def _out_of_turn(case: Analysis, found: HangBlame) -> HangBlame:
     return replace(found, kind=HangKind.TURN, ranks=odd, waiting=found.ranks)
 
 
-def left_its_loop(run: RunEvidence, parties: Iterable[int]) -> tuple[int, ...]:
-    """Those that called another operation of their loop than the next, where all others kept to it, half at least."""
+def left_its_loop(run: RunEvidence, parties: Iterable[int], waits: Sequence[Wait] = ()) -> tuple[int, ...]:
+    """Those that called another operation of their loop than the next, where all others kept to it: half at least, or
+    fewer where those that left it are at odds with each other in these waits."""
     everybody = set(parties)
     left = tuple(sorted(r for r in everybody if run.turns.get(r) is False))
-    if is_majority(len(left), len(everybody)):
+    if is_majority(len(left), len(everybody)) and not _are_at_odds(left, waits):
         return ()  # most have left the loop: then it is over, and the others may have missed it
     return left if all(run.turns.get(r) for r in everybody - set(left)) else ()
+
+
+def _are_at_odds(left: Sequence[int], waits: Sequence[Wait]) -> bool:
+    """Whether one of these waits for another, and none waits beside a rank that is not among them."""
+    sides = [set(w.waiting) for w in waits]
+    are_pure = all(side <= set(left) or side.isdisjoint(left) for side in sides)
+    return are_pure and any(
+        side <= set(left) and set(w.behind) & set(left) for side, w in zip(sides, waits, strict=True)
+    )
 
 
 def _is_no_wait(case: Analysis) -> bool:

@@ -89,7 +89,7 @@ def _odd_of_pairs(events: Sequence[Event]) -> set[int]:
     pairs: set[frozenset[int]] = set()
     for event in events:
         a, b = event.values.get("rank_a", ""), event.values.get("rank_b", "")
-        if not (a.isdecimal() and b.isdecimal()) or event.origin.rank != int(a):
+        if not (a.isdecimal() and b.isdecimal()) or event.origin.rank not in {int(a), int(b)}:
             continue  # not the ranks of the job: a smaller group counts for itself
         pairs.add(frozenset((int(a), int(b))))
     common = frozenset.intersection(*pairs) if pairs else frozenset()
@@ -97,6 +97,7 @@ def _odd_of_pairs(events: Sequence[Event]) -> set[int]:
 
 
 CULPRITS: Mapping[str, Callable[[Sequence[Event]], set[int]]] = {
+    "torch.ddp_model_differs": _odd_of_pairs,
     "torch.fingerprint_mismatch": _odd_of_pairs,
     "jax.leader_silent": lambda _: {0},
 }

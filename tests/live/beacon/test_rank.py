@@ -104,6 +104,7 @@ while not os.path.exists(os.environ["ASKED"]):
     step += 1
     time.sleep(0.005)
 print("imported", "torch._inductor" in sys.modules, type(torch._lazy_modules).__name__, hasattr(torch, "_inductor"))
+print("made", step, flush=True)
 os._exit(0)
 """,
     )
@@ -138,7 +139,11 @@ os._exit(0)
         asked.touch()
         until(lambda: first.process.poll() is not None or second.process.poll() is not None)
         ended = first if first.process.poll() is not None else second
-        assert b"imported False set True" in ended.end()
+        said = ended.end()
+        assert b"imported False set True" in said
+        # os._exit calls nothing that is registered, and what was made up to then is told all the same.
+        made = {m.group: m.enqueued for m in ended.until(lambda s: bool(s.made)).made}
+        assert made["0"] == int(said.partition(b"made ")[2].split()[0])
 
 
 def test_who_waits_and_who_does_not_come_is_seen_within_a_second(tmp_path: Path) -> None:
@@ -266,6 +271,15 @@ def test_loader_workers_have_no_beacon_and_leave_the_ranks_alone(context: str, t
         (tmp_path / "end").touch()  # by itself, so that no semaphore is left behind
         assert set(rank.process.stdout.read().split()) == {b"."}
         assert rank.process.wait(PATIENCE_S) == 0
+
+
+def test_a_rank_that_ends_no_longer_stands_where_it_was_seen_last(tmp_path: Path) -> None:
+    """Seen: it had waited for long, came through, left at once, and was taken for one that still waits there."""
+    with running(tmp_path, write(tmp_path, "import time\ntime.sleep(1.5)")) as rank:
+        rank.until(lambda s: stood_s(s) > 0.5)
+        rank.process.wait(PATIENCE_S)
+        state = rank.until(lambda s: s.phase == "ending")
+        assert state.site_since_s == pytest.approx(state.written_s, abs=0.4)
 
 
 def test_a_child_never_writes_into_the_cell(tmp_path: Path) -> None:

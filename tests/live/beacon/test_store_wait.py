@@ -1,10 +1,10 @@
-"""Which key of a store a call waits for, by its source and its variables."""
+"""What a call waits for by its source and its variables: which key of a store, or a handle of torch's."""
 
 import linecache
 import sys
 from typing import Any
 
-from allready.live.beacon.store_wait import awaited_key
+from allready.live.beacon.store_wait import awaited_key, awaits_handle
 from tests.cases import cases
 
 Store = type("Store", (), {"__module__": "torch._C._distributed_c10d"})
@@ -86,3 +86,44 @@ def test_no_frame_and_no_source_is_no_key() -> None:
     space: dict[str, Any] = {"store": Quiet()}
     exec(compile("store.get('best')", "<no source>", "exec"), space)
     assert TCPStore.found is None
+
+
+class Work:
+    """A handle as torch's; its wait is where it is looked at."""
+
+    found: Any = None
+    __module__ = "torch.distributed.distributed_c10d"
+
+    def wait(self) -> None:
+        """A call into C in torch."""
+        Work.found = awaits_handle(sys._getframe(1))
+
+
+class Future:
+    """No handle of an operation."""
+
+    wait = Work.wait
+
+
+@cases(
+    ("call", "is_handle"),
+    [
+        ("work.wait()", True),
+        ("[w.wait() for w in works]", True),
+        ("works[-1].wait()", True),
+        ("trainer.work.wait()", True),
+        ("dist.irecv(8, src=1).wait()", True),
+        ("future.wait()", False),
+        ("make().wait()", False),
+        ("works[number].wait()", False),
+    ],
+)
+def test_a_handle_is_known_by_its_class_or_by_the_call_that_gave_it(call: str, is_handle: bool) -> None:
+    file = f"/home/u/handles{abs(hash(call))}.py"
+    linecache.cache[file] = (len(call), None, [call + "\n"], file)
+    trainer = Trainer()
+    trainer.work = Work()  # type: ignore[attr-defined]
+    dist = type("Module", (), {"irecv": staticmethod(lambda *_, **__: Work())})
+    space: dict[str, Any] = {"works": [Work(), Work()], "make": Work, "number": 0, "dist": dist, "trainer": trainer}
+    exec(compile(call, file, "exec"), {"work": Work(), "future": Future(), **space})
+    assert Work.found is is_handle

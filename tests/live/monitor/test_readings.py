@@ -191,6 +191,23 @@ def test_what_a_library_wrote_right_before_its_end_names_the_cause_and_what_the_
         assert {e.values["ranks"] for e in reading.events if e.values.get("ranks")} == expected, minute
 
 
+def test_a_process_that_a_library_aborts_after_its_collective_failed_has_the_place_of_the_call() -> None:
+    """JAX ends all processes at once when one is gone; some have raised by then."""
+    raised = (
+        'Traceback (most recent call last):\n  File "/home/u/train.py", line 10, in metric\n    small(x)\n'
+        "ValueError: UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed "
+        "by peer [127.0.0.1]:2741\n"
+    )
+    end = (
+        "F1120 17:02:06.191887    4022 client.h:80] Terminating process because the JAX distributed service detected "
+        "fatal errors. This most likely indicates that another task died; see the other task logs for more details.\n"
+    )
+    aborted = replace(DEAD, exit_code=None, signal="SIGABRT")
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=aborted, log_tail=raised + end)))
+    [death] = reading.deaths
+    assert (death.kind, str(death.site)) == ("abort", "/home/u/train.py:10 metric")
+
+
 def test_the_output_of_a_rank_that_left_without_a_traceback_has_its_last_line() -> None:
     [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail="starting\nbad config\n\n")))
     assert not reading.deaths

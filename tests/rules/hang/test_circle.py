@@ -1,6 +1,7 @@
 from typing import Any
 
-from allready.model.fill import in_english
+from allready.judging.loading import load
+from allready.model.fill import fill, in_english
 from tests.fleets import check
 from tests.rules.live.made import job, stack
 from tests.rules.runs import ask, at, group, one_missing
@@ -26,6 +27,9 @@ def test_three_in_a_ring() -> None:
     [hit] = ask("HNG004", progress=ring).hits
     assert not hit.culprits  # at most one of them left the order, and no rank can tell which
     assert hit.values["who"] == "rank 0-2 (node 0, 1)"
+    assert " in 3 different operations, and no order of calls has a majority: " in fill(
+        load()["HNG004"].message, hit.values
+    )
 
 
 def test_who_only_waits_for_the_circle_is_not_in_it() -> None:

@@ -68,6 +68,16 @@ def test_where_most_have_left_their_loop_they_are_not_odd() -> None:
     assert ask("HNG010", progress=narrow_and_wide(), turns={0: False, 1: False, 2: True}).state == "clear"
 
 
+def test_two_of_three_that_left_their_loop_are_named_where_they_are_at_odds_with_each_other() -> None:
+    """They took no new order together, so that the loop is not over."""
+    pairs = (of_six("A", (0, 1), {0}), of_six("B", (1, 2), {1}), of_six("C", (0, 2), {2}))
+    [hit] = ask("HNG010", progress=pairs, turns={0: True, 1: False, 2: False}).hits
+    assert hit.culprits.ranks == (1, 2)
+    assert "B: #1" in str(hit.values["its"])
+    assert "C: #1" in str(hit.values["its"])
+    assert "A: #1" in str(hit.values["theirs"])
+
+
 def test_those_that_meet_in_both_groups_vote() -> None:
     wide = group({r: at(5, 5) if r in (2, 3) else at(4) for r in EVERYBODY}, group="A", label="A", members=EVERYBODY)
     narrow = group({0: at(5, 5), 1: at(5, 5), 2: at(4)}, group="B", label="B", members=(0, 1, 2))

@@ -31,7 +31,8 @@ def test_two_ranks_that_both_receive_first_are_shown_with_their_peers_and_nobody
     halves = hit.values["halves"]
     assert isinstance(halves, tuple)
     said = fill(load()["LIV018"].message, {**hit.values, "halves": in_english(halves)})
-    assert "rank 0 in recv with rank 1, rank 1 in recv with rank 0" in said.replace("; ", ", ")
+    line = " at /home/u/train.py:7 exchange"
+    assert f"rank 0 in recv with rank 1{line}, rank 1 in recv with rank 0{line}" in said.replace("; ", ", ")
 
 
 def test_a_circle_of_three_sends_is_one() -> None:

@@ -32,7 +32,7 @@ def test_of_two_halves_no_rank_is_named_and_both_numbers_are_shown() -> None:
 
 
 def test_a_group_that_some_member_says_nothing_of_accuses_no_rank() -> None:
-    """A rank that ends by os._exit writes no count."""
+    """A rank that C code ends (`_exit`), or that has no beacon, writes no count."""
     silent = through(1, 29, made=())
     assert ask("LIV016", *(silent if r == 1 else through(r, 30) for r in range(4))).state == "clear"
 

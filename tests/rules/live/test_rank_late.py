@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
+from allready.judging.loading import load
 from allready.model import Confidence, FaultClass, Frame, ProcessState, Severity
-from allready.model.fill import in_english
+from allready.model.fill import fill, in_english
 from allready.model.process import SystemCall
 from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, mark, stack, waiting
@@ -146,3 +147,12 @@ def test_who_waits_for_a_key_of_a_store_is_told_with_the_key_and_the_line_that_s
     [hit] = ask("LIV006", late, stacks=(stack(2, "network_wait"),)).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), "DESYNC-FLOW")
     assert in_english(hit.values["doing"]) == doing
+
+
+def test_where_most_wait_for_a_key_those_that_went_on_without_setting_it_are_named() -> None:
+    """Seen: rank 0 left the `store.set` out, and the others were named, who did what their program says."""
+    late = [behind(r, awaits=("best", "train.py:12")) for r in (1, 2, 3)]
+    [hit] = ask("LIV006", *late, stacks=tuple(stack(r, "network_wait") for r in (1, 2, 3))).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((0,), "DESYNC-FLOW")
+    said = fill(load()["LIV006"].message, {**hit.values, "doing": in_english(hit.values["doing"])})
+    assert said.startswith("rank 0 (gpu0, pid 100) has not set the key of a store that others wait for: rank 1 (gpu0")

@@ -1,4 +1,6 @@
-"""Which key of a store the main thread waits for, as its call stands in the source: torch's store reports none.
+"""What a call into C waits for by its source: a key of a store, or an operation's handle (`work.wait()`).
+
+torch's store reports no key, and Gloo's recorder no send or receive.
 
 Nothing is called and nothing of the program is run: the call's arguments are constants, or variables of the frame.
 """
@@ -18,6 +20,28 @@ _MAX_LINES = 20_000
 def awaited_key(frame: "FrameType | None") -> "tuple[str, str] | None":
     """The key that the call in which this frame stands waits for, and the line that sets it (`train.py:12`; "" where
     none of the frame's file does); None where the call is no wait for a key of a store."""
+    call = _call_at(frame)
+    if call is None or frame is None or call.func.attr not in WAITS or not _is_store(call.func.value, frame):  # type: ignore[attr-defined]
+        return None
+    key = ", ".join(_keys(call, frame))[:MAX_KEY]
+    return (key, _set_at(key, frame.f_code.co_filename, frame)) if key else None
+
+
+def awaits_handle(frame: "FrameType | None") -> bool:
+    """Whether the call in which this frame stands waits for a handle of torch's: then other ranks have to come."""
+    import ast
+
+    call = _call_at(frame)
+    if call is None or frame is None or call.func.attr != "wait":  # type: ignore[attr-defined]
+        return False
+    owner = call.func.value  # type: ignore[attr-defined]
+    if isinstance(owner, ast.Call):
+        return ast.unparse(owner.func).rpartition(".")[2] in {"isend", "irecv"}
+    return _is_of_torch("Work", _value(owner, frame))
+
+
+def _call_at(frame: "FrameType | None") -> "ast.Call | None":
+    """The call of a method in which the frame stands."""
     if frame is None:
         return None
     import linecache
@@ -32,11 +56,7 @@ def awaited_key(frame: "FrameType | None") -> "tuple[str, str] | None":
         return None
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][begin:]
-    call = _call(b"".join(lines).decode("utf-8", "replace"))
-    if call is None or not _is_store(call.func.value, frame):  # type: ignore[attr-defined]
-        return None
-    key = ", ".join(_keys(call, frame))[:MAX_KEY]
-    return (key, _set_at(key, code.co_filename, frame)) if key else None
+    return _call(b"".join(lines).decode("utf-8", "replace"))
 
 
 def _call(text: str) -> "ast.Call | None":
@@ -46,8 +66,8 @@ def _call(text: str) -> "ast.Call | None":
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError):
         return None
-    is_wait = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WAITS
-    return node if is_wait else None  # type: ignore[return-value]
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return node if is_method else None  # type: ignore[return-value]
 
 
 def _is_store(node: "ast.expr", frame: "FrameType") -> bool:
@@ -55,12 +75,16 @@ def _is_store(node: "ast.expr", frame: "FrameType") -> bool:
 
     if isinstance(node, ast.Call):
         return ast.unparse(node.func).rpartition(".")[2] == "_get_default_store"
-    found = _value(node, frame)
-    return any(kind.__name__ == "Store" and kind.__module__.startswith("torch.") for kind in type(found).__mro__)
+    return _is_of_torch("Store", _value(node, frame))
+
+
+def _is_of_torch(name: str, value: object) -> bool:
+    return any(kind.__name__ == name and kind.__module__.startswith("torch.") for kind in type(value).__mro__)
 
 
 def _value(node: "ast.expr", frame: "FrameType") -> object:
-    """What a constant, a variable, or an attribute in an object's own dictionary holds; None for all else."""
+    """What a constant, a variable, an attribute in an object's own dictionary or an item of a list holds; None for all
+    else."""
     import ast
 
     if isinstance(node, ast.Constant):
@@ -73,7 +97,20 @@ def _value(node: "ast.expr", frame: "FrameType") -> object:
             return object.__getattribute__(owner, "__dict__").get(node.attr)
         except AttributeError:
             return None
+    if isinstance(node, ast.Subscript):
+        owner, at = _value(node.value, frame), _index(node.slice)
+        return owner[at] if type(owner) in {list, tuple} and at is not None and -len(owner) <= at < len(owner) else None  # type: ignore[arg-type,index]
     return None
+
+
+def _index(node: "ast.expr") -> int | None:
+    import ast
+
+    try:
+        found = ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return None
+    return found if type(found) is int else None
 
 
 def _keys(call: "ast.Call", frame: "FrameType") -> "Iterator[str]":

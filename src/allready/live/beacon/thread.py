@@ -27,6 +27,7 @@ from allready.live.beacon.unsearched import Unsearched
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
 HEARTBEAT_S = 0.2
 SAMPLE_SHARE = 0.001
@@ -50,7 +51,21 @@ def start(rank_dir: str) -> "Beacon":
     names.RANK_FOLDER[:] = [rank_dir]
     os.register_at_fork(before=beacon.halt, after_in_parent=beacon.resume, after_in_child=beacon.forget)
     atexit.register(beacon.end)  # the first one registered is the last one called
+    os._exit = _reporting(os._exit, beacon)  # type: ignore[assignment]  # it calls nothing that is registered
     return beacon
+
+
+def _reporting(leave: "Callable[[int], NoReturn]", beacon: "Beacon") -> "Callable[[int], NoReturn]":
+    """`os._exit` that reports before it leaves with 0; with an error, and in forked children, it leaves at once."""
+
+    def _exit(status: int) -> "NoReturn":
+        if status == 0:
+            beacon.script_is_through()
+            beacon.end()
+        leave(status)
+
+    _exit.__doc__ = leave.__doc__
+    return _exit
 
 
 def _until_next(every_s: float) -> float:
@@ -163,7 +178,8 @@ class Beacon:
         self._joins_as: tuple[int, int] | None = None
         self._joins_at: tuple[str, int, bool] | None = None
         self._awaits: tuple[str, str] | None = None
-        self._awaits_id = 0  # of the stack that was searched for it
+        self._awaits_handle = False
+        self._awaits_id = 0  # of the stack that was searched for both
         self._given = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
         self._waits_otherwise = False
         self._since_s = self._visit_since_s = time.time()
@@ -246,8 +262,9 @@ class Beacon:
             return ""
 
     def script_is_through(self, signal: str = "") -> None:
-        """The script's last line has been run, or it was left by an exception, because of `signal` if there is one."""
-        if os.getpid() != self._pid:
+        """The script's last line has been run, or it was left by an exception, because of `signal` if there is one, or
+        by `os._exit`."""
+        if self._is_over or os.getpid() != self._pid:
             return
         self._is_ending = True
         self._handling = signal or self._handling
@@ -267,13 +284,14 @@ class Beacon:
                 self._note(f"the last records: {error}")
 
     def end(self) -> None:
-        """At exit, after everything that the script registered: report it for the last time."""
+        """At exit, after everything that the script registered, or by `os._exit`: report it for the last time."""
         if self._is_over or os.getpid() != self._pid:
             return
         self._is_over = self._is_ending = True
         self._heartbeats.halt(_END_WAIT_S)
         self._fetches.halt(_END_WAIT_S)
         self._cell.set_thread(0)
+        self._since_s = self._visit_since_s = time.time()  # it no longer stands where it was seen last
         try:
             # Only now: its threads and what it registered may have made collectives after its last line.
             if not names.NEWEST_EPOCH[0]:  # else the numbers began anew at different calls
@@ -360,6 +378,8 @@ class Beacon:
             else:
                 # The CPU spins while it waits for a GPU.
                 is_waiting = is_pending and (blocking == "gpu" or (blocking == "torch" and main_share < IDLE_SHARE))
+                # Sends and receives are in no record of Gloo.
+                is_waiting = is_waiting or (self._awaits_handle and main_share < IDLE_SHARE)
             phase = "communicating" if is_waiting else phase
         self._write(phase, sight.site, groups)
 
@@ -378,16 +398,17 @@ class Beacon:
         return sight
 
     def _look_for_key(self, sight: Sight, now_s: float) -> None:
-        """Once for each place at which the script stands: what it waits for, if it waits in a store."""
+        """Once for each place at which the script stands: what it waits for, if it waits in a store or for a handle."""
         if self._awaits_id != sight.stack_id:
-            self._awaits, self._awaits_id = None, 0
+            self._awaits, self._awaits_handle, self._awaits_id = None, False, 0
         if sight.call is None or self._awaits_id or now_s - self._since_s < KEY_S:
             return
         self._awaits_id = sight.stack_id
-        from allready.live.beacon.store_wait import awaited_key  # no start needs it
+        from allready.live.beacon.store_wait import awaited_key, awaits_handle  # no start needs it
 
         with Unsearched():
-            self._awaits = awaited_key(sys._current_frames().get(self._main))  # noqa: SLF001 - as above
+            frame = sys._current_frames().get(self._main)  # noqa: SLF001 - as above
+            self._awaits, self._awaits_handle = awaited_key(frame), awaits_handle(frame)
 
     def _ask(self, ring: int, dump: int) -> None:
         """Have the other thread fetch what is wanted, or what is due by itself."""

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -177,7 +177,7 @@ def _last_words(one: RankEvidence, source: str, whose: SourceOwner, time_s: floa
         (line[:MAX_LINE] for line in _cut(one.log_tail).splitlines()), source, mtime_s=time_s, file_hints=False
     )
     own = [_owned(d, one, whose) for d in reading.deaths if d.rank in {None, one.rank}]
-    own = own[-1:] or []
+    own = [_with_place(own)] if own else []
     if own and not one.status.is_gone and not _is_at_the_end(own[0], one.log_tail):
         own = []  # an exception that it got over
     from_line = math.inf if own or any(e.role is Role.CASCADE for e in reading.events) else _first_of_last(one)
@@ -198,6 +198,16 @@ def _last_words(one: RankEvidence, source: str, whose: SourceOwner, time_s: floa
     ]
     record = replace(reading.source, rank=one.rank, last_line=last_line_of(_cut(one.log_tail)))
     return replace(reading, source=record, deaths=own, events=events, processes=[], op_streams=[])
+
+
+def _with_place(deaths: Sequence[Death]) -> Death:
+    """The last one.  Where a library aborted a process that had just raised that a collective failed (JAX's service
+    does), with the place in the program at which that was."""
+    last = deaths[-1]
+    raised = next((d for d in reversed(deaths) if d.is_collective_error and d.site), None)
+    if raised is None or last.site or not last.is_collective_error:
+        return last
+    return replace(last, site=raised.site, call=raised.call)
 
 
 def _first_of_last(one: RankEvidence) -> float:

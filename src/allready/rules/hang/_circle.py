@@ -82,7 +82,7 @@ def circle_of(case: Analysis) -> Circle | None:
     waits = [w for w in found.snapshot.waits if set(w.waiting) & set(found.ranks)]
     if case.live is not None and found.for_s < RECORD_S and not all(w.operation.name for w in waits):
         return None  # in a moment it is known what they wait in, and who left the order
-    odd = left_its_loop(case.run, {*found.halves, *(r for w in waits for r in w.waiting)})
+    odd = left_its_loop(case.run, {*found.halves, *(r for w in waits for r in w.waiting)}, waits)
     if not found.halves:  # else not all that is waited for is an operation of a group
         odd = odd or _outvoted(waits) or _only_key(waits) or out_of_order(case.run, waits)
     elsewhere = [w for w in waits if odd and not set(odd) & set(w.waiting)]

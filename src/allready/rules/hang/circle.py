@@ -17,7 +17,8 @@ BOTH = 2
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     title="Ranks wait for each other in a circle of groups",
-    message="{who} wait for each other: {chain}",
+    message="{who} wait for each other[[ in {sides} different operations, and no order of calls has a majority]]: "
+    "{chain}",
     remedy="ranks must use their groups in one order: put the calls in the same order on every rank, or finish one "
     "group's operation before the next begins",
 )
@@ -39,7 +40,11 @@ def circle(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         return
     yield Hit(
         culprits=Culprits(ranks=found.ranks if found.num_sides <= BOTH else ()),
-        values={"who": who(run, found.ranks), "chain": found.sides(run)},
+        values={
+            "who": who(run, found.ranks),
+            "sides": found.num_sides if found.num_sides > BOTH else None,
+            "chain": found.sides(run),
+        },
         confidence=Confidence.LIKELY if found.blame.is_final or case.live is not None else Confidence.POSSIBLE,
         evidence=positions(found.snapshot, found.ranks),
         fault_time=clock_time(found.blame.began_s or onset(run)),

@@ -59,7 +59,14 @@ def all_receive(live: Live, run: RunEvidence, world: World) -> Iterator[Hit]:
         return
     began_s = live.now_s - min(same_place_s(live, r) for r in circle)
     phrases = tuple(
-        said("rank {rank} in {call} with rank {peer}", rank=r, call=halves[r].call, peer=halves[r].peer) for r in circle
+        said(
+            "rank {rank} in {call} with rank {peer}[[ at {site}]]",
+            rank=r,
+            call=halves[r].call,
+            peer=halves[r].peer,
+            site=halves[r].site,
+        )
+        for r in circle
     )
     yield Hit(
         culprits=Culprits(),

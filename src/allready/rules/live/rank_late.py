@@ -2,11 +2,12 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.live_status import since_operation_s, status_of
+from allready.judging.live_status import named, since_operation_s, status_of
+from allready.judging.majority import is_majority
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.judging.values import shared
-from allready.model import PROCESSES, Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.model import PROCESSES, Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.live._hits import hit_of, key_phrase
 
 SURE_AFTER_S = 5.0
@@ -21,9 +22,10 @@ MIN_WAIT_S = 2.0
     fault_class=FaultClass.CPU_BUSY,
     layer=Layer.STALL,
     title="All other ranks wait for one rank that has not reached the collective",
-    message="{who} {who:has/have} been [[at {site} ({doing})|at {site}|elsewhere ({doing})|elsewhere]] since "
-    "{since}[[; {waiting} waited {waited} s for {who:it/them} in {operation}|; {waiting} waited {waited} s for "
-    "{who:it/them}|; {waiting} waited for {who:it/them}]]",
+    message="[[{setters} {setters:has/have} not set the key of a store that others wait for: ]]{who} {who:has/have} "
+    "been [[at {site} ({doing})|at {site}|elsewhere ({doing})|elsewhere]] since {since}[[; {waiting} waited {waited} s "
+    "for {who:it/them} in {operation}|; {waiting} waited {waited} s for {who:it/them}|; {waiting} waited for "
+    "{who:it/them}]]",
     remedy=(
         RemedyStep(
             explanation="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs "
@@ -51,7 +53,8 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     ## Check by hand
     `py-spy dump --pid PID` twice: frames that change are work.
     ## When it is harmless
-    As long as the work is intended and every timeout of the job is longer.
+    As long as the work is intended and every timeout of the job is longer.  Of ranks that wait for a key of a store
+    those that did not set it are named where they are fewer.
     """
     found = case.of(blame_hang)
     if found.kind != HangKind.LATE or found.for_s < MIN_WAIT_S:
@@ -62,21 +65,23 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     # Who goes on in another group works for as long as that goes on: only its standing counts as a hang.
     for_s = min(found.for_s, *(_stands_s(live, c.rank, found.for_s) for c in causes))
     too_long = for_s >= live.hang_after_s or all(c.kind == StallKind.ENDLESS for c in causes)
+    phrase = key_phrase(live, [c.rank for c in causes])
+    late, both = len(causes), len(causes) + len(found.waiting)
+    setters = found.waiting if phrase is not None and is_majority(late, both) else ()
     yield hit_of(
         case,
         found,
         causes,
+        culprits=Culprits(ranks=setters or tuple(sorted(c.rank for c in causes))),
         severity=Severity.ERROR if too_long else None,
         fault_class=shared(c.fault_class for c in causes) or FaultClass.CPU_BUSY,
         confidence=_confidence(causes, for_s, too_long=too_long),
-        values={"kind": " ".join(sorted({c.kind for c in causes})), **_awaited_key(live, causes)},
+        values={
+            "kind": " ".join(sorted({c.kind for c in causes})),
+            "setters": named(live, case.world, setters) if setters else None,
+            **({} if phrase is None else {"doing": phrase}),
+        },
     )
-
-
-def _awaited_key(live: Live, causes: tuple[StallCause, ...]) -> dict[str, object]:
-    """What they do, where they wait for a key of a store: which one, and who would set it."""
-    phrase = key_phrase(live, [c.rank for c in causes])
-    return {} if phrase is None else {"doing": phrase}
 
 
 def _stands_s(live: Live, rank: int, for_s: float) -> float:
