@@ -118,7 +118,7 @@ def test_a_table_that_cannot_be_read_is_one_error_with_its_file(checkout: Path) 
     [
         ("stores", "a_name", LINE, "no family 'stores'; there are: nccl, "),
         ("store", "ARule", LINE, "like connection_lost"),
-        ("store", "connection_lost", LINE, "a new name"),
+        ("store", "connection_lost", LINE, "signatures/store.toml has a signature connection_lost already"),
         ("store", "a_name", "1 2 3", "no words that tell it from others"),
         ("store", "a_name", "foobarbaz quux went away\nand so on", r"'\n' cannot stand in it"),
         ("store", "a_name", "foobarbaz \x07 quux went away", r"'\x07' cannot stand in it"),

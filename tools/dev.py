@@ -104,8 +104,10 @@ def new_signature(root: Path, family: str, name: str, line: str) -> tuple[str, P
     if family not in FAMILIES or not path.is_file():
         raise UsageError("no family {family!r}; there are: {all}", family=family, all=", ".join(FAMILIES))
     text = path.read_text(encoding="utf-8")
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or f'\nname = "{name}"\n' in text:
-        raise UsageError("{name!r}: a new name in lower case with underscores, like connection_lost", name=name)
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        raise UsageError("{name!r}: write the name in lower case with underscores, like connection_lost", name=name)
+    if f'\nname = "{name}"\n' in text:
+        raise UsageError("{path} has a signature {name} already", path=path.relative_to(root), name=name)
     shown = decode(line.strip().encode("utf-8", "surrogateescape"))  # as a log's lines are read: without colours
     wrong = next((c for c in shown if c == "\ufffd" or (unicodedata.category(c) == "Cc" and c != "\t")), None)
     if wrong is not None:
@@ -177,6 +179,9 @@ def main(argv: Sequence[str] | None = None, root: Path = CHECKOUT) -> int:
         else:
             code, file = new_signature(root, arguments.family, arguments.name, arguments.line)
             files, tests = [file], "tests/signatures"
+            print(
+                "leave in `anchor` and `pattern` what the library writes itself; names, paths and addresses are groups"
+            )
     except AllreadyError as error:
         sys.stderr.write(f"{error}\n")
         return 2

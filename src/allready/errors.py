@@ -6,7 +6,8 @@ AllreadyError
 ├── FactUnavailable     one fact of one machine cannot be read; the message says why (stays below `facts`)
 ├── ExchangeError       talking to the other nodes failed
 ├── DeadlineExceeded    a wait ended at its deadline (also a builtin TimeoutError)
-└── LabError            the fault laboratory cannot do what was asked on this machine
+├── LabError            the fault laboratory cannot do what was asked on this machine
+└── TableError          an entry of a signature table is wrong; the message names it and what is valid (of developers)
 """
 
 from collections.abc import Iterable
@@ -51,6 +52,11 @@ class DeadlineExceeded(AllreadyError, TimeoutError):  # noqa: N818
 
 class LabError(StatedError):
     """The fault laboratory cannot do what was asked on this machine."""
+
+
+class TableError(AllreadyError):
+    """An entry of a signature table is wrong, as a new one may be in a checkout; the message names it and what is
+    valid."""
 
 
 UNFORESEEN = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, AssertionError, MemoryError)

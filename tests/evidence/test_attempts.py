@@ -84,3 +84,15 @@ def test_an_exception_in_the_files_contradicts_the_record(tmp_path: Path) -> Non
     trace = 'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\nValueError: bad batch\n'
     (folder / "rank1.log").write_text("".join(f"[rank1]: {line}\n" for line in trace.splitlines()))
     assert diagnosed(folder).verdict is not None
+
+
+@pytest.mark.parametrize(("crash", "is_the_cause"), [("11:51:02", True), ("03:51:02", True), ("11:12:02", False)])
+def test_a_crash_in_no_zone_within_the_recorded_time_explains_nothing(
+    crash: str, is_the_cause: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "attempts.jsonl").write_bytes(attempt(0, EndCause.CRASHED, 139) + b"\n")
+    (folder / "kernel.log").write_text(CRASH.replace("11:51:02", crash))
+    verdict = diagnosed(folder).verdict
+    assert (verdict is not None and verdict.code == "KRN009") is is_the_cause

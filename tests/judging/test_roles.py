@@ -41,6 +41,33 @@ def test_a_kernel_line_from_before_the_job_is_somebody_elses() -> None:
     assert role(xid, started_s=90.0) is Role.ROOT
 
 
+SHORT_JOB = (400_000.0, 400_060.0)
+
+
+@cases(
+    "times, count, expected",
+    [
+        ((397_700.0, None), 1, Role.HARMLESS),  # 38 minutes before
+        ((400_030.0, None), 1, Role.ROOT),
+        ((400_030.0 - 8 * 3600, None), 1, Role.ROOT),  # in the clock of another zone
+        ((400_030.0 + 5.75 * 3600, None), 1, Role.ROOT),
+        ((400_030.0 - 27 * 3600, None), 1, Role.HARMLESS),
+        ((397_700.0, 397_800.0), 2, Role.HARMLESS),
+        ((397_700.0, 400_030.0), 2, Role.ROOT),
+        ((397_700.0, 397_800.0), 3, Role.ROOT),
+    ],
+)
+def test_a_kernel_line_that_no_zone_brings_into_the_recorded_time_is_somebody_elses(
+    times: tuple[float, float | None], count: int, expected: Role
+) -> None:
+    xid = replace(event("kernel.xid_off_the_bus", time_s=times[0]), last_time_s=times[1], count=count)
+    assert role(xid, recorded=SHORT_JOB) is expected
+
+
+def test_lines_of_the_job_need_not_be_within_the_recorded_time() -> None:
+    assert role(event(SIZE, time_s=100.0), recorded=SHORT_JOB) is Role.ROOT
+
+
 HOUR_S = 3600.0
 RUN = (1_000 * HOUR_S, 1_002 * HOUR_S)
 

@@ -1,8 +1,8 @@
 """Conditions that one signature alone needs."""
 
 import pytest
-from msgspec import ValidationError
 
+from allready.errors import TableError
 from allready.model import Event, FaultClass, Origin, Role, Severity
 from allready.model.fill import placeholders_of
 from allready.signatures import load
@@ -88,7 +88,7 @@ def test_a_key_that_does_not_exist_is_a_mistake() -> None:
     from allready.signatures import table
 
     entry = tables()["nccl"]["finding"][0]
-    with pytest.raises(ValidationError, match="unknown field `colour`"):
+    with pytest.raises(TableError, match="unknown field `colour`"):
         table._signature("nccl", entry | {"colour": "red"})
 
 

@@ -2,9 +2,11 @@
 
 import re
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
+from allready.errors import TableError
+from allready.judging import signature_rules
 from allready.signatures import load, table
 from allready.signatures.table import LinePattern
 from tests.cases import cases
@@ -38,5 +40,26 @@ def test_blind_expressions_know_their_examples_with_any_digits() -> None:
 def test_a_wrong_entry_is_named() -> None:
     """Of four hundred, to whom has added one."""
     for wrong in ({"culprit": "nobody"}, {"remedies": [{"comand": "ls"}]}, {"remedies": [{"command": "ls"}]}):
-        with pytest.raises((msgspec.ValidationError, TypeError), match=r"launcher\.mine: "):
+        with pytest.raises(TableError, match=r"launcher\.mine: "):
             table._signature("launcher", {"name": "mine", "role": "root", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "valid"),
+    [
+        ({"end_cause": "out_of_threads"}, "end_cause is one of: .*, out_of_memory"),
+        ({"culprit": "nobody"}, "culprit is one of: .*, none"),
+        ({"when": [{"severity": "fatal"}]}, "severity is one of: .*, blocker"),
+    ],
+)
+def test_the_words_that_a_key_takes_are_listed(wrong: dict[str, object], valid: str) -> None:
+    with pytest.raises(TableError, match=rf"^signatures/launcher\.toml: launcher\.mine: .*; {valid}"):
+        table._signature("launcher", {"name": "mine", "role": "root", "line": [], **wrong})
+
+
+def test_the_layers_are_listed_where_an_entry_has_none() -> None:
+    entry = replace(next(iter(load().values())), layer="enviroment", code="NLG999")
+    with pytest.raises(
+        TableError, match=r"^signatures/nccl\.toml: nccl\.\w+: layer is one of: machine, .*, environment"
+    ):
+        signature_rules._layer(entry)

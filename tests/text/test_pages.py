@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from allready import __version__
 from allready.docs import index, main, markdown, page_of
 from allready.judging.loading import load
 from allready.judging.registry import Rule
 from tests.cases import cases
 
 RULES = load()
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
 
 
 @cases("rule", RULES.values(), ids=lambda rule: rule.code)
@@ -23,6 +28,7 @@ def test_every_code_has_a_whole_page_in_both_languages(rule: Rule) -> None:
         assert page.message
         assert page.remedy
         assert re.fullmatch(r"\d+\.\d+", page.since), "since is a version: MAJOR.MINOR"
+        assert _version(page.since) <= _version(__version__), f"{rule.code} is newer than this version"
         assert "[[" not in page.message + page.remedy, "marks of optional parts are for the program"
         table = [line for line in markdown(page, language).splitlines() if line.startswith("| ")]
         assert all(line.replace("\\|", "").count("|") == 3 for line in table), "a bar breaks the table"

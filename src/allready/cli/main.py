@@ -24,7 +24,7 @@ COMMANDS = {
     "diagnose": ("allready.cli.diagnose", "find the cause of a failed run from its logs, dumps and stacks"),
     "explain": ("allready.cli.explain", "print the page of a finding, by its code"),
     "env": ("allready.cli.env", "explain, check and propose environment variables"),
-    "bundle": ("allready.cli.bundle", "one file for a helper: facts, findings, logs, without secrets"),
+    "bundle": ("allready.cli.bundle", "pack facts, findings and logs for support into one file, without secrets"),
     "mcp": ("allready.cli.mcp", "serve an agent over the Model Context Protocol: read-only tools"),
     "completion": ("allready.cli.completion", "print the completion of a shell: bash, zsh or fish"),
     "man": ("allready.cli.man", "print the manual page, in roff"),

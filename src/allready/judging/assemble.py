@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from allready.evidence.attempts import KIND as ATTEMPTS
 from allready.evidence.flight.join import join_dumps
 from allready.evidence.inspector import inspector_lags
 from allready.evidence.join.clocks import clock_offsets
@@ -96,6 +97,7 @@ def assemble(
         healthy=healthy,
         started_s=min(times, default=None),
         span=_span(readings),
+        recorded=_recorded(readings),
         victims=victims,
     )
     spoken = watchdog_progress(_of_now(settled, attempts), identities)
@@ -147,6 +149,14 @@ def _span(readings: Sequence[Reading]) -> tuple[float, float] | None:
     own = [r.source for r in readings if r.source.kind != "log" or _is_of_the_job(r)]
     times = [t for s in own for t in (s.first_time_s, s.last_time_s) if t is not None]
     return (min(times), max(times)) if times else None
+
+
+def _recorded(readings: Sequence[Reading]) -> tuple[float, float] | None:
+    """First and last time of the job by its launcher's record; None where there is none, or one of several jobs."""
+    records = [r.source for r in readings if r.source.kind == ATTEMPTS]
+    if len(records) != 1 or records[0].first_time_s is None or records[0].last_time_s is None:
+        return None
+    return records[0].first_time_s, records[0].last_time_s
 
 
 def _is_of_the_job(reading: Reading) -> bool:

@@ -1,18 +1,22 @@
 """What each line is in this run: a signature says what it may be, the neighbourhood what it is."""
 
 import functools
+import math
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
-from allready.evidence.join.zones import MAX_SHIFT_S
+from allready.evidence.join.zones import MAX_SHIFT_S, QUARTER_S
 from allready.judging.ends import Victims
 from allready.model import Death, Event, Role, Severity
 from allready.signatures import load
 
 BEFORE_THE_JOB_S = 5.0
 """A kernel's line this long before the first line of the job belongs to another program."""
+
+DRIFT_S = 120.0
+"""The clock behind a kernel's log is not corrected while the machine runs: in months it is off by minutes."""
 
 ANOTHER_DAY_S = MAX_SHIFT_S
 """So far outside of all that is known of the run no zone brings a kernel's line into it."""
@@ -40,6 +44,7 @@ def settle(
     healthy: bool,
     started_s: float | None,
     span: tuple[float, float] | None = None,
+    recorded: tuple[float, float] | None = None,
     victims: Victims = frozenset(),
 ) -> tuple[Event, ...]:
     """The events with their roles in this run.
@@ -49,6 +54,7 @@ def settle(
         healthy: every rank ended well.
         started_s: first time of any line that is not the kernel's.
         span: first and last time of all that the job left.
+        recorded: when the job began and ended, by its launcher's record, which is in UTC.
         victims: processes of this job that a kernel log speaks of.
     """
     signatures = load()
@@ -62,7 +68,10 @@ def settle(
         if signature is not None and role is Role.ROOT and event.signature not in grave:
             role = Role.RECORD  # states how something is set, and explains no end
         if (role is Role.ROOT or role is Role.RECORD) and signature is not None and event.signature in grave:
-            if healthy or _is_of_another_time(event, signature.family, started_s, span):
+            if healthy or (
+                signature.family == "kernel"
+                and (_is_of_another_time(event, started_s, span) or _is_outside(event, recorded))
+            ):
                 role = Role.HARMLESS
             elif event.signature in OF_A_PROCESS:
                 role = _of_process(event, identities, victims)
@@ -119,9 +128,9 @@ def _is_after(event: Event, onset: tuple[float, str] | None) -> bool:
     )
 
 
-def _is_of_another_time(event: Event, family: str, started_s: float | None, span: tuple[float, float] | None) -> bool:
+def _is_of_another_time(event: Event, started_s: float | None, span: tuple[float, float] | None) -> bool:
     """Whether the kernel wrote it, the first and the last time, when the job did not run."""
-    if family != "kernel" or event.time_s is None:
+    if event.time_s is None:
         return False
     last_s = event.last_time_s or event.time_s
     if started_s is not None and last_s < started_s - BEFORE_THE_JOB_S:
@@ -132,3 +141,17 @@ def _is_of_another_time(event: Event, family: str, started_s: float | None, span
     if event.time_s < begin_s < end_s < last_s:
         return event.count == 2
     return last_s < begin_s or event.time_s > end_s
+
+
+def _is_outside(event: Event, recorded: tuple[float, float] | None) -> bool:
+    """Whether no zone, of which a kernel's log names none, brings the line into the time in which the job ran."""
+    if recorded is None or event.time_s is None or event.count > 2:
+        return False  # of more lines that became one event, only the first and the last time are known
+    begin_s, end_s = recorded[0] - DRIFT_S, recorded[1] + DRIFT_S
+    for time_s in (event.time_s, event.last_time_s or event.time_s):
+        first = math.ceil((begin_s - time_s) / QUARTER_S)
+        last = math.floor((end_s - time_s) / QUARTER_S)
+        most = int(MAX_SHIFT_S // QUARTER_S)
+        if max(first, -most) <= min(last, most):
+            return False
+    return True

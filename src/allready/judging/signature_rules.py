@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from allready import model
+from allready.errors import TableError
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
@@ -47,7 +48,7 @@ def register() -> None:
             message=signature.message,
             remedy=signature.steps,
             since=signature.since,
-            layer=Layer(signature.layer),
+            layer=_layer(signature),
             is_launcher_summary=signature.is_launcher_summary,
             raised=signature.raised,
             body=_body(signature),
@@ -56,6 +57,13 @@ def register() -> None:
             area=f"log_{signature.family}",
             signature=signature.id,
         )
+
+
+def _layer(signature: Signature) -> Layer:
+    if signature.layer not in set(Layer):
+        valid = ", ".join(Layer)
+        raise TableError(f"signatures/{signature.family}.toml: {signature.id}: layer is one of: {valid}")
+    return Layer(signature.layer)
 
 
 def _body(signature: Signature) -> Callable[..., Iterator[model.Hit]]:

@@ -19,8 +19,9 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert, field
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
+from allready.errors import TableError
 from allready.model import Confidence, EndCause, Event, FaultClass, Raised, RemedyStep, Role, Severity
 from allready.model.fill import steps_of
 from allready.patterns import compiled
@@ -160,7 +161,7 @@ def _parsed(family: str, text: bytes) -> dict[str, Any]:
     try:
         return tomllib.loads(text.decode())
     except ValueError as error:
-        raise ValueError(f"signatures/{family}.toml: {error} (patterns stand between single quotes)") from None
+        raise TableError(f"signatures/{family}.toml: {error} (patterns stand between single quotes)") from None
 
 
 def sources() -> dict[str, bytes]:
@@ -179,7 +180,7 @@ def _signature(family: str, entry: Mapping[str, Any]) -> Signature:
     """One entry of a table.
 
     Raises:
-        msgspec.ValidationError: a key or a value is none that a signature has.
+        TableError: a key or a value is none that a signature has.
     """
     name = f"{family}.{entry['name']}"
     row = {key: value for key, value in entry.items() if key not in {"name", "remedy", "remedies"}}
@@ -187,7 +188,27 @@ def _signature(family: str, entry: Mapping[str, Any]) -> Signature:
     try:
         return replace(convert({**row, **texts, "id": name, "family": family}, Signature), steps=steps_of(entry))
     except (ValidationError, TypeError) as error:
-        raise type(error)(f"{name}: {error}") from None
+        valid = "".join(f"; {key} is one of: {', '.join(words)}" for key, words in _unfit(entry, Signature))
+        raise TableError(f"signatures/{family}.toml: {name}: {error}{valid}") from None
+
+
+def _unfit(entry: Mapping[str, Any], struct: type[Struct]) -> Iterator[tuple[str, list[str]]]:
+    """Keys whose value is none of the words that they take, and those words."""
+    from msgspec import inspect  # loaded to explain a mistake only
+
+    for key in fields(struct):
+        if key.encode_name not in entry:
+            continue
+        value, kind = entry[key.encode_name], inspect.type_info(key.type)
+        kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+        for one in kinds:
+            if isinstance(one, inspect.VarTupleType) and isinstance(one.item_type, inspect.StructType):
+                for part in value if isinstance(value, list) else ():
+                    yield from _unfit(part, one.item_type.cls)
+            words = [word.value for word in one.cls] if isinstance(one, inspect.EnumType) else []
+            words = [*one.values] if isinstance(one, inspect.LiteralType) else words
+            if words and value not in words:
+                yield key.encode_name, words
 
 
 @functools.cache

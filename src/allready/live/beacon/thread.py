@@ -59,10 +59,12 @@ def _reporting(leave: "Callable[[int], NoReturn]", beacon: "Beacon") -> "Callabl
     """`os._exit` that reports before it leaves with 0; with an error, and in forked children, it leaves at once."""
 
     def _exit(status: int) -> "NoReturn":
-        if status == 0:
-            beacon.script_is_through()
-            beacon.end()
-        leave(status)
+        try:
+            if status == 0:
+                beacon.script_is_through()
+                beacon.end()
+        finally:
+            leave(status)  # a handler of signals may raise meanwhile
 
     _exit.__doc__ = leave.__doc__
     return _exit

@@ -226,7 +226,7 @@ def nvlink_not_used(
     a quarter of what NVLink carries the data go over PCIe or through host memory.  Needs no published value for this
     number of GPUs.
     ## Why it matters
-    Every collective takes five to twenty times as long, and no error says so.
+    Every collective takes far longer, and no error says so.
     ## Check by hand
     `NCCL_DEBUG=INFO` and `grep "via P2P" ` in the output; `nvidia-smi topo -m`.
     ## When it is harmless

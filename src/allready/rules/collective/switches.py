@@ -54,12 +54,12 @@ _CLASSES = {
     fault_class=model.FaultClass.HW_HANG,
     layer=Layer.STAGE,
     title="One transport of NCCL makes the stage fail",
-    message="stage {stage} fails as asked for and passes with {passes}: the transport {transports} matters",
+    message="NCCL's transport {transports}: stage {stage} fails with it and passes with {passes}",
     remedy=(
         model.RemedyStep(
             explanation="P2P: switch ACS and the IOMMU off for the GPUs' bridges; SHM: enlarge /dev/shm (docker "
             "--shm-size=1g); IB: port state, locked memory, GID index. {passes} lets the job run "
-            "meanwhile, several times slower"
+            "meanwhile, with less bandwidth"
         ),
         model.RemedyStep(shared="acs"),
         model.RemedyStep(shared="iommu_log"),
@@ -80,7 +80,7 @@ def isolate_names_transport(collectives: model.Collectives, world: model.World) 
     ## Check by hand
     The same: `NCCL_P2P_DISABLE=1`, `NCCL_SHM_DISABLE=1`, `NCCL_IB_DISABLE=1`, each alone, with NCCL_DEBUG=INFO.
     ## When it is harmless
-    The variable is a means of searching, not a repair: left set, it costs several times the bandwidth.
+    The variable is a means of searching, not a repair: left set, it costs bandwidth.
     """
     if not collectives.runs or (stage := collectives.runs[0].bad) is None:
         return

@@ -86,7 +86,6 @@ def clock_offset(clock: PerNode[ClockFacts], world: World) -> Iterator[Hit]:
     code="ENV019",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     applies=Applies.FACTS,
     title="Nothing keeps this machine's clock",

@@ -14,7 +14,6 @@ PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
     code="ENV017",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.ENVIRONMENT,
     applies=Applies.FACTS,
     title="JAX's CUDA plugin does not fit jaxlib",

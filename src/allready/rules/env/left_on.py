@@ -33,7 +33,7 @@ def launch_blocking_left_on(env: PerNode[EnvFacts], case: Analysis) -> Iterator[
     ## What it checks
     Whether CUDA_LAUNCH_BLOCKING is set on a node with GPUs.
     ## Why it matters
-    It is a debugging aid. Training with it is commonly ten per cent to several times slower, and with several NCCL
+    It is a debugging aid. Training with it is slower, often by far, and with several NCCL
     communicators in one process it can deadlock: a collective waits for another that cannot be launched.
     ## Check by hand
     `echo "$CUDA_LAUNCH_BLOCKING"`
@@ -115,7 +115,7 @@ def transport_left_off(env: PerNode[EnvFacts], case: Analysis) -> Iterator[Hit]:
     ## Why it matters
     These are set to work around a fault and then stay. Without P2P, GPUs of one node communicate through host memory (a
     tenth of NVLink's bandwidth or less); without SHM too, through the network card; without InfiniBand, NCCL uses TCP,
-    ten to twenty times slower.
+    far slower.
     ## Check by hand
     `env | grep -E "NCCL_(P2P|SHM|IB)_DISABLE"`, /etc/nccl.conf and ~/.nccl.conf; then `nvidia-smi topo -m`.
     ## When it is harmless

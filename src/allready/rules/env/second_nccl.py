@@ -11,7 +11,6 @@ from allready.model import Culprits, FaultClass, Hit, ImportFacts, PerNode, Reme
     code="ENV014",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.ENVIRONMENT,
     applies=Applies.FACTS,
     title="torch loads another NCCL than it was built with",

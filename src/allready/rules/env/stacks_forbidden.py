@@ -13,7 +13,6 @@ NO_ATTACH, ADMIN_ONLY = 3, 2
     code="ENV018",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.2",
     layer=Layer.READINESS,
     applies=Applies.FACTS,
     title="Stacks of running ranks cannot be read",

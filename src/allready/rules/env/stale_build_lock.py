@@ -15,7 +15,6 @@ OLD_S, VERY_OLD_S = 600.0, 3600.0
     code="ENV015",
     severity=Severity.WARNING,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.2",
     layer=Layer.ENVIRONMENT,
     applies=Applies.FACTS,
     title="A lock of an interrupted build of a torch extension",

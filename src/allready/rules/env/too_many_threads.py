@@ -25,7 +25,6 @@ TOO_MANY = 2
     code="ENV016",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.2",
     layer=Layer.READINESS,
     applies=Applies.FACTS,
     title="More OpenMP threads than CPUs",

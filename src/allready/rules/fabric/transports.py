@@ -154,7 +154,7 @@ def sockets_beside_rdma(run: RunEvidence) -> Iterator[Hit]:
     ## What it checks
     NCCL's "Using network" line of every rank: ranks with Socket beside ranks with anything else.
     ## Why it matters
-    A wrong NCCL_IB_HCA or a port that is down causes no error: NCCL falls back to sockets, ten to twenty times slower,
+    A wrong NCCL_IB_HCA or a port that is down causes no error: NCCL falls back to sockets, far slower,
     and the whole job runs at that pace.
     ## Check by hand
     `grep -h "Using network" nccl.*.log | sort | uniq -c`

@@ -127,7 +127,6 @@ def too_few_gpus(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: Wo
     code="GPU017",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.MACHINE,
     title="MIG is on and the GPU has no instance",
     message="node {node}: GPU {gpu} is in MIG mode and has no instance, so no process can use it",

@@ -13,7 +13,6 @@ from allready.model import BusFacts, Culprits, FaultClass, GpuFacts, Hit, PerNod
     code="GPU021",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.READINESS,
     title="No CPU that the job may use is beside its GPU",
     message="node {node}: GPU {gpus} is beside the CPUs {near}, and this process may use {usable} only",

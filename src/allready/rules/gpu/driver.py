@@ -192,7 +192,6 @@ LIMITS = ("CUDA_VISIBLE_DEVICES", "JAX_CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS")
     code="GPU023",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="torch or JAX sees fewer GPUs than the driver lists",
     message="node {node}: the driver lists {listed} GPUs, {module} sees {seen}[[: {error}]]",

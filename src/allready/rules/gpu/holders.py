@@ -29,7 +29,6 @@ from allready.units import GIB, MIB, size
     code="GPU009",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.2",
     layer=Layer.READINESS,
     title="Ranks whose launcher is gone still run",
     message="node {node}: ranks of an earlier job still run although their launcher is gone: {processes}"
@@ -87,7 +86,6 @@ def _line_of(one: Leftover) -> str:
     code="GPU020",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.2",
     layer=Layer.MACHINE,
     title="A process that has ended still holds a GPU",
     message="node {node}: GPU {gpus} is still held by processes that have ended: {processes}[[; {taken} of memory]]",
@@ -243,7 +241,6 @@ EXCLUSIVE = {"exclusive_process", "exclusive_thread"}
     code="GPU011",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.2",
     layer=Layer.ENVIRONMENT,
     title="The compute mode of a GPU keeps the job out",
     message="node {node}: GPU {gpu} is in [[compute mode {mode}|an exclusive compute mode]][[ and belongs to "

@@ -12,7 +12,6 @@ from allready.model import Culprits, FaultClass, Gpu, GpuFacts, Hit, PerNode, Ph
     code="GPU014",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.MACHINE,
     title="A GPU has fewer PCIe lanes than the others of its kind",
     message="node {node}: GPU {gpu} is connected by {width} PCIe lanes of {most}; another {name} of this node has"
@@ -48,7 +47,6 @@ def pcie_narrow(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
     code="GPU022",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.MACHINE,
     title="A GPU is limited to an older PCIe generation than the others of its kind",
     message="node {node}: GPU {gpu} reaches PCIe generation {most} of {own}; another {name} here reaches {other}",

@@ -66,7 +66,6 @@ def few_cpus(host: PerNode[HostFacts], launch: PerNode[LaunchFacts], world: Worl
     code="LIM012",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.2",
     layer=Layer.READINESS,
     applies=Applies.FACTS,
     title="More DataLoader workers than CPUs",

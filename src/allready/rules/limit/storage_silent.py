@@ -11,7 +11,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, PerNode, Remed
     code="LIM009",
     severity=Severity.WARNING,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.2",
     layer=Layer.ENVIRONMENT,
     applies=Applies.FACTS,
     title="A file system that jobs use does not answer",

@@ -34,7 +34,7 @@ PATIENCE = 2.0
 def rank_not_joining(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    Ranks whose process runs and that have not come to the meeting in which all others wait, and what they do instead.
+    Ranks whose process runs and that have not come to the rendezvous where all others wait, and what they do instead.
     ## Why it matters
     Joining waits for all ranks, for minutes, and at best logs how many came.
     ## Check by hand

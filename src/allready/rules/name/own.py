@@ -139,7 +139,6 @@ def _interface(transport: model.TransportFacts) -> str:
     code="NAM008",
     severity=Severity.INFO,
     fault_class=FaultClass.START_NAME,
-    since="0.2",
     layer=Layer.READINESS,
     title="A node's own name also resolves to an address that it does not have",
     message="node {node}: its host name {name} resolves to {own}, and to {others}, which none of its interfaces has",

@@ -30,7 +30,6 @@ DEFAULT = "0.0.0.0/0"
     code="NET028",
     severity=Severity.INFO,
     fault_class=FaultClass.START_PATH,
-    since="0.2",
     layer=Layer.READINESS,
     title="A library chose another interface than the one by which packets leave",
     message="node {node}: {library} will publish {address} of {interface}, and packets [[to {peer} leave by "

@@ -30,7 +30,6 @@ RESERVE = "active-backup"
     code="NET029",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.MACHINE,
     title="A bond works with fewer links than it has",
     message="node {node}: {num_left} of the {num_links} links of {bond} are in use[[ ({mode})]][[; down: {down}]]"

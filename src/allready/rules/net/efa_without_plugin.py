@@ -25,7 +25,6 @@ EFA = "efa"
     code="NET032",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.READINESS,
     title="EFA is there, and NCCL has no plugin for it",
     message="node {node}: {count} EFA ports are ACTIVE ({ports}), and the loader finds no libnccl-net.so here: NCCL "
@@ -49,7 +48,7 @@ def efa_without_plugin(rdma: PerNode[RdmaFacts], gpu: PerNode[GpuFacts], world: 
     For a job of several nodes with GPUs: whether the loader finds libnccl-net.so (the plugin aws-ofi-nccl) in its
     cache, in LD_LIBRARY_PATH or in the usual folders, where EFA ports are ACTIVE. NCCL itself cannot use them.
     ## Why it matters
-    Without the plugin NCCL takes TCP sockets without a warning, ten to twenty times slower; where only some nodes have
+    Without the plugin NCCL takes TCP sockets without a warning, far slower; where only some nodes have
     it, they do not connect.
     ## Check by hand
     `ldconfig -p | grep nccl-net`; `NCCL_DEBUG=INFO` prints `NET/OFI` where the plugin is in use.

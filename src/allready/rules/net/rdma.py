@@ -133,7 +133,7 @@ def rdma_differs(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     the others are left to NET016.
     ## Why it matters
     NCCL accepts nodes with unequal ports, and every collective runs at the pace of the node with the least. A node
-    without any falls back to TCP, ten to twenty times slower, without a warning.
+    without any falls back to TCP, far slower, without a warning.
     ## Check by hand
     `ibstat | grep -E "State|Rate"` on two nodes, side by side.
     ## When it is harmless
@@ -174,7 +174,6 @@ VERBS = frozenset({"InfiniBand", "Ethernet"})
     code="NET025",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.READINESS,
     title="InfiniBand or RoCE is there, but processes here cannot use it",
     message="node {node}: {ports} is ACTIVE, but {lacking} is missing here: NCCL takes TCP sockets",
@@ -198,7 +197,7 @@ def rdma_unusable(rdma: PerNode[RdmaFacts], gpu: PerNode[GpuFacts], world: World
     is there. A warning for a node with GPUs in a job of several nodes, else information.
     ## Why it matters
     A container sees the host's ports in /sys also when it cannot use them. NCCL then takes TCP sockets without a
-    warning: ten to twenty times slower between nodes; and where only some nodes lack it, they do not connect at all.
+    warning: far slower between nodes; and where only some nodes lack it, they do not connect at all.
     ## Check by hand
     `ldconfig -p | grep libibverbs`; `ls /dev/infiniband`; `ibv_devinfo`.
     ## When it is harmless
@@ -239,7 +238,6 @@ LONGEST_S = 2.0
     code="NET026",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.MACHINE,
     title="Errors of an InfiniBand link grow",
     message="node {node}: {port} counted {errors} within {watched_s} s: a cable, a transceiver or a port fails",
@@ -296,7 +294,6 @@ def _grown(port: RdmaPort) -> dict[str, int]:
     code="NET021",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.READINESS,
     title="An InfiniBand port has a link, and no subnet manager made it active",
     message="node {node}: {ports}: the cable has a link, and the state stays {state}: no subnet manager has set it up",
@@ -318,7 +315,7 @@ def no_subnet_manager(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     ## What it checks
     Ports with link layer InfiniBand whose physical state is LinkUp and whose state is INIT or ARMED.
     ## Why it matters
-    NCCL uses ACTIVE ports only and passes over the others without a warning: the job runs over TCP, ten times slower,
+    NCCL uses ACTIVE ports only and passes over the others without a warning: the job runs over TCP, far slower,
     or one node has a rail less than the others.
     ## Check by hand
     `ibstat`: "State: Initializing" beside "Physical state: LinkUp".
@@ -356,7 +353,6 @@ LINK_LOCAL = "fe80:"
     code="NET030",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.READINESS,
     title="A RoCE port has no address that leads to other machines",
     message="node {node}: {ports} is ACTIVE, and its GID table has link-local entries of RoCE v2 only[[: {interface} "
@@ -428,7 +424,6 @@ SHARE = 0.25
     code="NET031",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
     layer=Layer.MACHINE,
     title="An InfiniBand port runs far below the others of its machine",
     message="node {node}: {port} runs at {rate} Gbit/s[[ over {lanes} lanes]]; {count} other ports of this machine "

@@ -32,7 +32,6 @@ address of a network."""
     code="NET020",
     severity=Severity.INFO,
     fault_class=FaultClass.START_PATH,
-    since="0.2",
     layer=Layer.READINESS,
     title="Two interfaces lead to the same network with the same metric",
     message="node {node}: {interfaces} all lead to {destination} with metric {metric}, and the kernel [[uses {only} "

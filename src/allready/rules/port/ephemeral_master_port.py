@@ -11,7 +11,6 @@ from allready.model import Culprits, FaultClass, Hit, LaunchFacts, NetFacts, Per
     code="PRT012",
     severity=Severity.INFO,
     fault_class=FaultClass.START_PATH,
-    since="0.2",
     layer=Layer.READINESS,
     title="The master port is one that the kernel gives to outgoing connections",
     message="node {node}: the master port[[ {port}]] is within the range {range} of which the kernel takes ports for "

@@ -29,7 +29,6 @@ BESIDE = 32
     code="PRT014",
     severity=Severity.WARNING,
     fault_class=FaultClass.START_PATH,
-    since="0.2",
     layer=Layer.ENVIRONMENT,
     title="The kernel has few ports to give away",
     message="node {node}: the kernel gives out {count} ports only ({range}), and {ranks} ranks with what else runs "

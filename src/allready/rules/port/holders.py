@@ -118,7 +118,6 @@ def port_taken(master_port: PerNode[MasterPortFacts], world: World) -> Iterator[
     code="PRT011",
     severity=Severity.WARNING,
     fault_class=FaultClass.START_PATH,
-    since="0.2",
     layer=Layer.PORT,
     title="A port that the job wants is in use",
     message="node {node}: port[[ {port}]] is in use by {holder}",

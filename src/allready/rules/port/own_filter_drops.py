@@ -48,7 +48,6 @@ class _Shut(Struct, frozen=True):
     code="PRT013",
     severity=Severity.ERROR,
     fault_class=FaultClass.START_PATH,
-    since="0.2",
     layer=Layer.PATH,
     title="This machine's packet filter drops connections of the job",
     message="node {node}: the packet filter[[ ({tool})]] drops new TCP connections ({direction}, ports {ports}[[, "

@@ -20,7 +20,6 @@ _SLOW = frozenset({
     code="VAR022",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="A setting for debugging",
     message="{name}={value} is for debugging and costs time or disk space in production",

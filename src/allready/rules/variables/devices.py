@@ -13,7 +13,6 @@ from allready.variables.versions import found_of, is_before
     code="VAR031",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="The NCCL back-end chooses the GPU by itself, and may choose a wrong one",
     message="{name}={value}: torch's back-end nccl2 opens its communicator in init_process_group, on the GPU of "
@@ -76,7 +75,6 @@ FIRST, FIXED = (2, 6, 0), (2, 7, 1)
     code="VAR032",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="device_id can hang with this version of torch",
     message="init_process_group with device_id can hang at random with torch {found}",

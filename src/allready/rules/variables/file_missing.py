@@ -11,7 +11,6 @@ from allready.rules.variables._settings import hit, known, remedy
     code="VAR029",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="A file that a variable names is not there",
     message="{name}={value}: there is no such file here",

@@ -13,7 +13,6 @@ from allready.variables.values import number
     code="VAR020",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="The GID index is not one of RoCE v2 here",
     message="{name}={value}: on {device} there is no GID of RoCE v2 at this index[[, but one of {type}]]",

@@ -10,7 +10,6 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, RemedyStep, Sett
     code="VAR034",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.2",
     layer=Layer.READINESS,
     title="More DataLoader workers than CPUs asked for",
     message="{option} for {ranks} ranks of a task makes {workers} workers; "

@@ -13,7 +13,6 @@ _NO_FILES = ("/dev/", "/proc/self/fd/")
     code="VAR030",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="All ranks write one log file",
     message="{name}={value}: all processes of a node write this one file, each over what the others wrote",

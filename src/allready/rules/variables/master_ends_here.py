@@ -11,9 +11,8 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reme
     code="VAR036",
     severity=Severity.ERROR,
     fault_class=FaultClass.START_NAME,
-    since="0.2",
     layer=Layer.READINESS,
-    title="A job of several nodes meets at a loopback address",
+    title="The rendezvous of a multi-node job is a loopback address",
     message="{text}: each node connects to itself there; {nodes_text} (line {nodes_line}) asks for {nodes} nodes",
     remedy=(
         RemedyStep(

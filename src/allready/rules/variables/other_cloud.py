@@ -28,7 +28,6 @@ _ENDS_JOB = {"FI_PROVIDER", "NCCL_NET"}
     code="VAR028",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="A setting for another cloud",
     message="{name}={value} is for {cloud}, and this machine is at {here}",

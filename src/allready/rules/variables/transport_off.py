@@ -16,7 +16,6 @@ _INSIDE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
     code="VAR021",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="A fast transport is off that this machine has",
     message="{name}={value} switches off a transport of NCCL that is here: {hardware}",

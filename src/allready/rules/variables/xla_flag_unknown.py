@@ -18,7 +18,6 @@ HAS_FLAGS = "XLA_FLAGS"
     code="VAR033",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
     layer=Layer.READINESS,
     title="A flag that XLA does not know",
     message="{name} has {flag}, a flag that XLA[[ of {owner} {version}]] does not have",
