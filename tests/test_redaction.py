@@ -356,7 +356,7 @@ def sought(text: str) -> str:
     """`masked` without a look at the hints first."""
     text = compiled(secrets._NAMED).sub(secrets._without_value, text)
     for family in secrets._FAMILIES:
-        text = compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
+        text = compiled(family.shapes).sub(secrets._without_shape, text)
     text = without_placed(text, text.lower(), lambda encoded: masked(encoded) != encoded)
     return without_pairs(without_spoken(text, text.lower()))
 

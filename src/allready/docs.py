@@ -5,7 +5,6 @@ The English text is the rule's, the Chinese is in `allready/text/zh_CN`; nothing
 
 import argparse
 import functools
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from allready.judging.registry import Rule
 from allready.judging.values import ALL_PIDS
 from allready.model import HOSTS, PROCESSES, Remedy, RemedyStep
 from allready.model.fill import fill_steps, plain, steps_of
+from allready.patterns import compiled
 from allready.text import catalog
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, areas, entries, table, ui
@@ -26,7 +26,7 @@ from allready.text.ui import FOLDERS, areas, entries, table, ui
 SLOTS = ("title", "message", "page")
 INDEX = "README.md"
 
-_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_HEADING = r"(?m)^## (.+)$"
 MAX_EXAMPLES = 3
 
 
@@ -55,7 +55,7 @@ def page_of(rule: Rule, language: str) -> CodePage:
     def text(slot: str) -> str:
         return catalog.in_language(str(getattr(rule, slot)), language, rule.area, rule.code, slot)
 
-    parts = _HEADING.split(text("page"))[1:]
+    parts = compiled(_HEADING).split(text("page"))[1:]
     return CodePage(
         code=rule.code,
         name=rule.name,

@@ -1,7 +1,6 @@
 """What an earlier job left in the report folder is put aside, so that this job's logs and report have none of it."""
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,10 +8,11 @@ from pathlib import Path
 from allready.evidence.inputs.find import EARLIER
 from allready.launch.attempts import RECORD
 from allready.live.run_paths import node_log_dir
+from allready.patterns import compiled
 
-_ATTEMPT = re.compile(r"attempt\d{1,6}")
-_NODE = re.compile(r"node\d{1,6}")
-_REPORT = re.compile(r"report(-node\d*)?\.(json|html)")
+_ATTEMPT = r"attempt\d{1,6}"
+_NODE = r"node\d{1,6}"
+_REPORT = r"report(-node\d*)?\.(json|html)"
 MAX_SAME_SECOND = 100
 
 
@@ -26,7 +26,7 @@ def put_aside_job(report_dir: Path, *, with_reports: bool) -> Path | None:
     ranks_left = [name for name in names if name == RECORD or _is_attempt(report_dir / name)]
     if not ranks_left:
         return None
-    reports = [name for name in names if with_reports and _REPORT.fullmatch(name)]
+    reports = [name for name in names if with_reports and compiled(_REPORT).fullmatch(name)]
     return _put_aside(report_dir, [Path(name) for name in (*ranks_left, *reports)])
 
 
@@ -40,9 +40,9 @@ def put_aside_node(report_dir: Path, attempt: int, node_rank: int) -> Path | Non
 
 def _is_attempt(path: Path) -> bool:
     """A folder of logs as an agent makes it; one that a user calls `attempt1` holds no node's folder."""
-    if path.is_symlink() or not _ATTEMPT.fullmatch(path.name):
+    if path.is_symlink() or not compiled(_ATTEMPT).fullmatch(path.name):
         return False
-    return any(_NODE.fullmatch(name) for name in _names(path))
+    return any(compiled(_NODE).fullmatch(name) for name in _names(path))
 
 
 def _names(report_dir: Path) -> list[str]:

@@ -4,15 +4,14 @@ It chooses numbers and where the nodes meet.  What is run, with which variables,
 node's own.
 """
 
-import re
-
 from allready.agent.messages import Plan
 from allready.errors import ExchangeError
 from allready.launch.request import RunRequest
 from allready.messaging.wire import MAX_NODES, MAX_RANKS_PER_NODE
+from allready.patterns import compiled
 
-_HOST = re.compile(r"[A-Za-z0-9._:%\[\]-]{1,255}")
-_WORD = re.compile(r"[A-Za-z0-9]{1,64}")  # part of a folder's name
+_HOST = r"[A-Za-z0-9._:%\[\]-]{1,255}"
+_WORD = r"[A-Za-z0-9]{1,64}"  # part of a folder's name
 _MAX_ATTEMPT = 1_000_000
 
 
@@ -38,10 +37,10 @@ def refuse_nonsense(plan: Plan, request: RunRequest) -> None:
     ):
         raise ExchangeError("node 0's plan has a number that is out of all bounds")
     if not (
-        _HOST.fullmatch(plan.master_addr)
-        and (not plan.coordinator or _HOST.fullmatch(plan.coordinator))
-        and _WORD.fullmatch(plan.instance)
-        and (not plan.token or _WORD.fullmatch(plan.token))
+        compiled(_HOST).fullmatch(plan.master_addr)
+        and (not plan.coordinator or compiled(_HOST).fullmatch(plan.coordinator))
+        and compiled(_WORD).fullmatch(plan.instance)
+        and (not plan.token or compiled(_WORD).fullmatch(plan.token))
     ):
         raise ExchangeError("node 0's plan names an address or an instance that is none")
     if request.framework == "jax" and not (plan.coordinator and plan.coordinator_ports):

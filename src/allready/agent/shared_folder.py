@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct, field
 
 from allready.errors import DeadlineExceeded, ExchangeError, UsageError
+from allready.patterns import compiled
 from allready.preflight.check.waits import in_daemon_thread
 from allready.proc.process import read_regular
 
@@ -37,7 +38,7 @@ FORGOTTEN_S = 3600.0
 IO_S = 30.0
 _MAX_BYTES = 256 * 1024
 _MAX_FILES = 20_000
-_NODE_FILE = re.compile(r"node-([0-9a-f]{16})\.json")
+_NODE_FILE = r"node-([0-9a-f]{16})\.json"
 
 OnMissing = Callable[[int, Sequence[str]], None]
 
@@ -236,7 +237,7 @@ class SharedFolder:
         except FileNotFoundError:  # this node's file went with it, and who writes that reports it
             return
         for name in names:
-            match = _NODE_FILE.fullmatch(name)
+            match = compiled(_NODE_FILE).fullmatch(name)
             entry = _read(self._folder / name) if match and match[1] != self._own.instance else None
             if entry is None or match is None or entry.node.instance != match[1]:
                 continue
@@ -257,7 +258,7 @@ class SharedFolder:
         with contextlib.suppress(OSError):
             now = self._path.stat().st_mtime
             for path in self._folder.iterdir():
-                if _NODE_FILE.search(path.name) and now - path.stat().st_mtime > FORGOTTEN_S:
+                if compiled(_NODE_FILE).search(path.name) and now - path.stat().st_mtime > FORGOTTEN_S:
                     path.unlink()
         for path in (self._path, self._path.with_name(f".{self._path.name}.{os.getpid()}")):
             with contextlib.suppress(OSError):

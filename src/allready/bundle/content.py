@@ -1,7 +1,6 @@
 """One source as it goes into a bundle: read up to a size, without secrets; or why it stays out."""
 
 import io
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
@@ -10,6 +9,7 @@ from msgspec import Struct
 
 from allready.errors import StatedError
 from allready.evidence import sniff
+from allready.patterns import compiled_bytes
 from allready.redaction import REDACTED, masked
 
 LARGEST_BYTES = 64 << 20
@@ -20,7 +20,7 @@ _PIECE_CHARS = 1 << 22
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _PICKLE = b"\x80"
 _LONGEST_WORD = 4096
-_KEY_MARK = re.compile(rb"----(?:-| )(BEGIN|END)[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?(?:-| )----")
+_KEY_MARK = rb"----(?:-| )(BEGIN|END)[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?(?:-| )----"
 
 Hide = Callable[[str], str]
 
@@ -117,7 +117,7 @@ def _to_line_ends(head: bytes, tail: bytes) -> tuple[bytes, bytes]:
     end, begin = head.rfind(b"\n") + 1, tail.find(b"\n") + 1
     head = head[: end or max(0, len(head) - _LONGEST_WORD)]
     tail = tail[begin or _LONGEST_WORD :]
-    if match := _KEY_MARK.search(tail):
+    if match := compiled_bytes(_KEY_MARK).search(tail):
         tail = tail[match.end() if match[1] == b"END" else 0 :]
     return head, tail
 

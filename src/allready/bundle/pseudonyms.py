@@ -4,6 +4,8 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
+from allready.patterns import compiled
+
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?"
 _SLURM = r"\bSLURM(?:D_NODENAME|_NODELIST|_JOB_NODELIST|_SUBMIT_HOST|_LAUNCH_NODE_HOSTNAME)"
 _USER = r"[A-Za-z_](?:[A-Za-z0-9_.-]{0,30}[A-Za-z0-9_])?"
@@ -25,20 +27,20 @@ _HOSTS = (
     rf"(?m:^)\d{{4}}-\d\d-\d\dT\S{{8,30}} ({_NAME}) (?:kernel|systemd|slurm\w*|sshd)\b",
 )
 """Where logs name a host."""
-_LIST = re.compile(
+_LIST = (
     rf"(?:{_SLURM}|(?i:\bnodelist)|--nodelist|"
     rf"(?:\b(?:srun|sbatch|salloc|squeue|sinfo)|#SBATCH)\b[^\n]{{0,400}}?\s-w)[= ][\"']?([\w.,\[\]-]{{1,4096}})"
 )
 """gpu[01-08],login1, as Slurm writes them."""
-_RANGE = re.compile(r"\b([A-Za-z][A-Za-z0-9_-]{0,60}?)(\d*)\[(\d{1,8}(?:[-,]\d{1,8}){0,64})\]")
+_RANGE = r"\b([A-Za-z][A-Za-z0-9_-]{0,60}?)(\d*)\[(\d{1,8}(?:[-,]\d{1,8}){0,64})\]"
 """gpu[01-08], as Slurm writes them."""
-_HOST = re.compile("|".join(f"(?:{pattern})" for pattern in _HOSTS))
+_HOST = "|".join(f"(?:{pattern})" for pattern in _HOSTS)
 _OF_USER = (
     r"/(?:home|Users)/|(?i:\b(?:user(?:name|id)?|logname|sudo_user|login|owner))[\"']?[ \t]{0,3}[=: ][ \t]{0,3}[\"']?"
     r"|\b(?:uid|gid)=\d{1,9}\("
 )
 """What stands in front of a user's name."""
-_USERS = re.compile(
+_USERS = (
     rf"/(?:home|Users)/({_USER})(?=[/\s\"':,]|$)|\b(?:USER|LOGNAME|SUDO_USER|USERNAME|SLURM_JOB_USER)=[\"']?({_USER})"
     rf"|\b(?:UserId=|uid=\d{{1,9}}\()({_USER})|(?i:\bfor (?:invalid )?user )({_USER})"
     rf"|(?<![\w.%+/-])({_USER})@(?=[A-Za-z])"
@@ -53,11 +55,9 @@ _NOT_HOSTS = frozenset({
     "nvcr.io", "gmail.com", "and", "the", "not", "with", "from", "all", "any",
 })  # fmt: skip
 
-_IPV4 = re.compile(r"(?<![\d.])((?:\d{1,3}\.){3}\d{1,3})(?![\d.]*\d)(?:/(\d{1,2})(?!\d))?")
-_IPV6 = re.compile(
-    r"(?<![0-9A-Za-z:.])((?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4})(?![0-9A-Za-z:])(?:/(\d{1,3})(?!\d))?"
-)
-_MAC = re.compile(r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:])")
+_IPV4 = r"(?<![\d.])((?:\d{1,3}\.){3}\d{1,3})(?![\d.]*\d)(?:/(\d{1,2})(?!\d))?"
+_IPV6 = r"(?<![0-9A-Za-z:.])((?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4})(?![0-9A-Za-z:])(?:/(\d{1,3})(?!\d))?"
+_MAC = r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:])"
 _KEPT_V4 = tuple(map(ipaddress.IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3")))
 _NETS_V4 = int(ipaddress.IPv4Address("198.18.0.0"))  # for tests of networks: no machine has these
 _NETS_V6 = int(ipaddress.IPv6Address("2001:db8::"))  # for documents
@@ -84,19 +84,19 @@ class Pseudonyms:
 
     def learn_hosts(self, text: str) -> None:
         """Take the host names that a text has, before anything is replaced."""
-        for match in _HOST.finditer(text):
+        for match in compiled(_HOST).finditer(text):
             self._add_host(match[match.lastindex or 0])
-        for match in _LIST.finditer(text):
+        for match in compiled(_LIST).finditer(text):
             for name in re.split(r",(?![^\[]*\])", match[1]):
                 if "[" not in name:
                     self._add_host(name)
-        for match in _USERS.finditer(text):
+        for match in compiled(_USERS).finditer(text):
             user = match[match.lastindex or 0]
             is_new = user not in self._names and user not in self._logged
             if is_new and _is_name(user) and len(self._logged) < _MANY:
                 self._logged[user] = self._next_user()
                 self._of_user = None
-        for match in _RANGE.finditer(text):
+        for match in compiled(_RANGE).finditer(text):
             if any(re.fullmatch(re.escape(match[1] + match[2]) + r"\d+(?:\..*)?", name) for name in self._names):
                 for number in _numbers(match[3]):
                     self._add_host(f"{match[1]}{match[2]}{number}")
@@ -132,9 +132,9 @@ class Pseudonyms:
             text = self._pattern.sub(lambda match: self._names[match[0]], text)
         if not self._with_addresses:
             return text
-        text = _MAC.sub(self._mac, text)
-        text = _IPV4.sub(self._ipv4, text)
-        return _IPV6.sub(self._ipv6, text)
+        text = compiled(_MAC).sub(self._mac, text)
+        text = compiled(_IPV4).sub(self._ipv4, text)
+        return compiled(_IPV6).sub(self._ipv6, text)
 
     def _mac(self, match: re.Match[str]) -> str:
         mac = match[0].lower()

@@ -1,7 +1,6 @@
 """Reads a bundle from any source: members are streamed, and nothing is written to the disk but by `extract`."""
 
 import os
-import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from allready.evidence.inputs import Found, Limits, Source, unpack
 from allready.json_bounds import TooLargeError, decode_within
 from allready.model import Phrase
 from allready.model.fill import in_english, said
+from allready.patterns import compiled
 
 GZIP = b"\x1f\x8b\x08"
 MAX_MEMBER_BYTES = 64 << 20
@@ -24,7 +24,7 @@ MAX_MEMBERS = 50_000
 LIMITS = Limits(
     ratio=500.0, free_bytes=256 << 20, total_bytes=MAX_EXTRACTED_BYTES, num_members=MAX_MEMBERS, num_layers=1
 )
-_DRIVE = re.compile(r"[A-Za-z]:")
+_DRIVE = r"[A-Za-z]:"
 
 
 class BundleError(StatedError):
@@ -124,7 +124,7 @@ def _parts(name: str) -> tuple[str, ...]:
     """
     parts = tuple(name.replace("\\", "/").split("/"))
     is_bad = any(part in {"", ".", ".."} or len(part.encode(errors="replace")) > 255 for part in parts)
-    if is_bad or len(parts) > 32 or _DRIVE.match(name) or not name.isprintable():
+    if is_bad or len(parts) > 32 or compiled(_DRIVE).match(name) or not name.isprintable():
         raise BundleError("a member is called {name}, which is no place below a folder", name=repr(name)[:200])
     return parts
 

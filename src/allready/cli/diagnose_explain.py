@@ -22,6 +22,7 @@ from allready.judging.registry import Rule
 from allready.judging.values import process_row
 from allready.model import HOSTS, PROCESSES, Confidence, Finding, Hit, ProcessStack, clock_time
 from allready.model.fill import in_english, placeholders, placeholders_of
+from allready.patterns import compiled
 from allready.signatures import Signature, of_line
 from allready.signatures.conditions import hint_of
 from allready.text.catalog import choose_language, say, say_phrase
@@ -32,7 +33,7 @@ SCHEMA = "allready.explain/1"
 MAX_LINES = 1_000
 MAX_BYTES = 1 << 20
 
-_WATCHDOG = re.compile(
+_WATCHDOG = (
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}), ?)?OpType=(?P<op>\w{1,60})(?:, ?NumelIn=(?P<numel_in>\d{1,18}))?"
     r"(?:, ?NumelOut=(?P<numel_out>\d{1,18}))?(?:, ?TensorShape=\[(?P<shape>[\d, ]{0,200})\])?"
     r"(?:, ?Timeout\(ms\)=(?P<timeout_ms>\d{1,15}))?\)(?: ran for (?P<ran_ms>\d{1,15}) milliseconds)?"
@@ -132,9 +133,9 @@ def _lines(text: str) -> list[str]:
     return text.split("\n")[:MAX_LINES]
 
 
-_OPENS = re.compile(r"(?:.{0,300}\] ?)?(?:Traceback \(most recent call last\)|terminate called after throwing)")
-_JOINS = re.compile(r"(?:During handling of the above|The above exception was the direct cause)")
-_PART = re.compile(
+_OPENS = r"(?:.{0,300}\] ?)?(?:Traceback \(most recent call last\)|terminate called after throwing)"
+_JOINS = r"(?:During handling of the above|The above exception was the direct cause)"
+_PART = (
     r"(?:\[rank(?:: ?)?\d+\]:? ?|\d+: ?)?(?:\s{2,}\S|\s*File \"|\s*what\(\):|\s*#\d+ |frame #\d+|\s*\^+\s*$|"
     r"Exception raised from )"
 )
@@ -152,10 +153,12 @@ def blocks_of(lines: Sequence[str]) -> list[list[str]]:
     is_open = False  # a traceback whose error has not come
     for line in lines:
         text = parse(line, Clock(time.time())).rest
-        joins = _JOINS.match(text) is not None
-        opens = _OPENS.match(text) is not None
-        is_part = _PART.match(line) is not None or _PART.match(text) is not None
-        follows = bool(blocks) and (is_open or is_part or joins or (opens and _JOINS.match(blocks[-1][-1]) is not None))
+        joins = compiled(_JOINS).match(text) is not None
+        opens = compiled(_OPENS).match(text) is not None
+        is_part = compiled(_PART).match(line) is not None or compiled(_PART).match(text) is not None
+        follows = bool(blocks) and (
+            is_open or is_part or joins or (opens and compiled(_JOINS).match(blocks[-1][-1]) is not None)
+        )
         if (follows and _has_block(blocks[-1])) or (
             blocks and (_completes(blocks[-1], line) or _reports(blocks[-1], text))
         ):
@@ -168,7 +171,9 @@ def blocks_of(lines: Sequence[str]) -> list[list[str]]:
 
 def _has_block(block: Sequence[str]) -> bool:
     """Whether lines may belong to it: it was opened, or it is a stack already."""
-    return any(_OPENS.search(line) or _PART.match(line) for line in block) or bool(list(of_line(block[0].strip())))
+    return any(compiled(_OPENS).search(line) or compiled(_PART).match(line) for line in block) or bool(
+        list(of_line(block[0].strip()))
+    )
 
 
 def _reports(block: Sequence[str], text: str) -> bool:
@@ -273,7 +278,7 @@ def arithmetic_of(text: str, time_s: float | None) -> dict[str, Any]:
 
     size_bytes: smallest and largest (2 and 4 bytes an element); transfer_s: at 1 and at 300 GB/s, of the largest.
     """
-    match = _WATCHDOG.search(text)
+    match = compiled(_WATCHDOG).search(text)
     if match is None:
         return {}
     found: dict[str, Any] = {"operation": match["op"].lower().lstrip("_")}

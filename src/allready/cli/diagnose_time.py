@@ -1,17 +1,17 @@
 """What a user may mean by a time: `2026-11-20 11:51`, `11:51`, `10m`."""
 
 import argparse
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from allready.errors import UsageError
+from allready.patterns import compiled
 from allready.text.usage import usage_text
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|min|h|d)", re.ASCII)
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d{1,9})?))?", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?", re.ASCII)
+_DURATION = r"(?a)(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|min|h|d)"
+_CLOCK = r"(?a)(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d{1,9})?))?"
+_DATE = r"(?a)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?"
 
 Since = Callable[[float | None], float]
 """From the last moment of the evidence to the moment that is meant; both as if local times were UTC."""
@@ -24,15 +24,15 @@ def since(text: str) -> Since:
     such time before the end.
     """
     asked = text.strip()
-    duration = _DURATION.fullmatch(asked)
+    duration = compiled(_DURATION).fullmatch(asked)
     if duration:
         seconds = float(duration[1]) * _UNITS[duration[2]]
         return lambda end_s: _known(end_s, text) - seconds
-    clock = _CLOCK.fullmatch(asked)
+    clock = compiled(_CLOCK).fullmatch(asked)
     if clock and int(clock[1]) < 24 and int(clock[2]) < 60 and float(clock[3] or 0) < 60:
         in_day = timedelta(hours=int(clock[1]), minutes=int(clock[2]), seconds=float(clock[3] or 0))
         return lambda end_s: _last_such(_known(end_s, text), in_day)
-    if _DATE.fullmatch(asked):
+    if compiled(_DATE).fullmatch(asked):
         try:
             moment = datetime.fromisoformat(asked).replace(tzinfo=UTC).timestamp()
         except ValueError:

@@ -15,6 +15,7 @@ from allready.evidence.inputs.tar import is_tar
 from allready.evidence.inputs.zip import is_zip
 from allready.model.fill import in_english, said
 from allready.model.finding import Phrase
+from allready.patterns import compiled
 from allready.variables.sources.parsed import NAME
 from allready.variables.sources.read import MAX_BYTES
 
@@ -65,7 +66,10 @@ def is_archive(head: bytes) -> bool:
 def is_text(text: str) -> bool:
     """Whether it is text, or variables with zeros between them, as a process has them."""
     rows = text.split("\0")
-    if len(rows) > 1 and sum(bool(NAME.fullmatch(row.partition("=")[0])) for row in rows if row) * 2 < len(rows) - 1:
+    if (
+        len(rows) > 1
+        and sum(bool(compiled(NAME).fullmatch(row.partition("=")[0])) for row in rows if row) * 2 < len(rows) - 1
+    ):
         return False
     return text.count("\ufffd") * NO_TEXT <= len(text)
 

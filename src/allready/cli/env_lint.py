@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +36,7 @@ from allready.model import (
     WorldNode,
 )
 from allready.model.fill import in_english, said
+from allready.patterns import compiled
 from allready.redaction import masked_all, redact
 from allready.report.blocks import SEVERITY_STYLE
 from allready.report.pieces import Block, Gap, Line, Piece
@@ -54,7 +54,7 @@ SCHEMA = "allready.env-lint/1"
 _NEEDED = ("net", "rdma", "gpu", "software")
 _OTHERS_SOFTWARE = {SourceKind.DOCKERFILE, SourceKind.KUBERNETES, SourceKind.MARKDOWN, SourceKind.DUMP}
 """Kinds whose software is not what is installed here."""
-_NODES = re.compile(r"(?:--nnodes[= ]|--nodes[= ]|#SBATCH\s+-N\s*|\bnnodes:\s*)(\d{1,5})\b")
+_NODES = r"(?:--nnodes[= ]|--nodes[= ]|#SBATCH\s+-N\s*|\bnnodes:\s*)(\d{1,5})\b"
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -216,7 +216,7 @@ def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None
 
 def _is_cluster(text: str) -> bool | None:
     """Whether launch commands in these files start on several nodes; None where none says so."""
-    numbers = {int(number) for number in _NODES.findall(text)}
+    numbers = {int(number) for number in compiled(_NODES).findall(text)}
     if "--standalone" in text or numbers == {1}:
         return False
     return True if numbers else None

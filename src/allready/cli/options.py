@@ -5,14 +5,15 @@ import re
 import sys
 from typing import Any
 
+from allready.patterns import compiled
 from allready.text.usage import usage_text
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_SIZE = r"(?i)(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?"
 
 
 def size_bytes(text: str) -> int:
     """`64M`, `1GiB`, `4096`: powers of 1024 as in nccl-tests."""
-    match = _SIZE.fullmatch(text.strip())
+    match = compiled(_SIZE).fullmatch(text.strip())
     if not match:
         raise argparse.ArgumentTypeError(usage_text("{text!r} is not a size; write 4096, 64K, 16M or 1G", text=text))
     number, prefix, _ = match.groups()

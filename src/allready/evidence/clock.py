@@ -2,12 +2,13 @@
 
 import datetime as dt
 import functools
-import re
 from collections.abc import Callable
+
+from allready.patterns import compiled_bytes
 
 _DAY_S = 86_400
 _LATEST_S = 2 * _DAY_S  # how far a line may lie after the reference: clocks differ, files are touched
-_DATED = re.compile(rb"(?:^|[\s\[:])((?:19|20)\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d))?(?!\d)")
+_DATED = rb"(?:^|[\s\[:])((?:19|20)\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d))?(?!\d)"
 
 MONTHS = {
     name: number
@@ -44,7 +45,7 @@ def latest_dated(lines: "list[bytes]", most: int = 4000) -> float | None:
         lines = lines[: most // 2] + lines[-most // 2 :]
     latest: float | None = None
     for line in lines:
-        match = _DATED.search(line, 0, 120)
+        match = compiled_bytes(_DATED).search(line, 0, 120)
         if match is not None:
             time_s = dated(*(int(part or 0) for part in match.groups()))
             if time_s is not None and (latest is None or time_s > latest):

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from allready import model
+from allready.patterns import compiled
 from allready.redaction import masked
 from allready.signatures import load
 from allready.text.run_events import say_event, say_positions
@@ -21,7 +22,7 @@ MAX_ODD_ITERATIONS = 200
 MAX_STACKS = 64
 MAX_FRAMES = 48
 _GRAVE = {model.Role.ROOT, "death"}
-_OWN = re.compile(r"0x[0-9a-fA-F]+|\b\d{4,}\b|\[\d+\]")
+_OWN = r"0x[0-9a-fA-F]+|\b\d{4,}\b|\[\d+\]"
 """What differs between lines that mean the same: addresses, process numbers, ports, a rank in brackets."""
 
 
@@ -207,7 +208,7 @@ def _died(death: model.Death) -> model.RunEvent:
     return model.RunEvent(
         kind=model.Happening.DIED,
         text=text,
-        shape=_OWN.sub("#", masked(text) or death.signal or ""),
+        shape=compiled(_OWN).sub("#", masked(text) or death.signal or ""),
         signal=death.signal,
         exit_code=death.exit_code,
         last_error=death.last_error,
@@ -289,7 +290,9 @@ def _of_event(
         source=str(event.origin),
         shift_s=shift_s,
         count=event.count,
-        event=model.RunEvent(kind=model.Happening.LOGGED, text=text, shape="" if code else _OWN.sub("#", masked(text))),
+        event=model.RunEvent(
+            kind=model.Happening.LOGGED, text=text, shape="" if code else compiled(_OWN).sub("#", masked(text))
+        ),
         is_echo=_begins_one(text, ends),
     )
 

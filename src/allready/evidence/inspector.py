@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -12,6 +11,7 @@ from allready.evidence.waits import lag_of
 from allready.model import Lag, Origin, Recorder
 from allready.model.fill import said
 from allready.model.finding import Phrase
+from allready.patterns import compiled, compiled_bytes
 
 LONGEST_OBJECT = 1 << 20
 MAX_KEPT = 1_000
@@ -28,20 +28,22 @@ _CODES = {
 _OTHER = 15
 _SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll")
 """No rank leaves these before all came in; the root of a broadcast does, and its short time says nothing."""
-_PROMETHEUS = re.compile(
+_PROMETHEUS = (
     rb"^(nccl_(?:p2p_)?bus_bandwidth_gbs|nccl_(?:collective|p2p)_exec_time_microseconds)"
     rb"\{(.{0,2000})\} ([\d.eE+-]{1,30})"
 )
-_HEAD = re.compile(rb'"header"\s*:\s*\{.{0,2000}?"n_ranks"', re.DOTALL)
-_LABEL = re.compile(r'(\w{1,40})="([^"]{0,255})"')
+_HEAD = rb'(?s)"header"\s*:\s*\{.{0,2000}?"n_ranks"'
+_LABEL = r'(\w{1,40})="([^"]{0,255})"'
 
 
 def is_inspector(head: bytes) -> bool:
     """Whether a file that begins so was written by the Inspector, as JSON or for Prometheus."""
     part = head[:65536]
-    if any(_PROMETHEUS.match(line) for line in part.splitlines()):
+    if any(compiled_bytes(_PROMETHEUS).match(line) for line in part.splitlines()):
         return True
-    return bool(_HEAD.search(part)) and (b'"coll_perf"' in part or b'"p2p_perf"' in part or b'"inspector_' in part)
+    return bool(compiled_bytes(_HEAD).search(part)) and (
+        b'"coll_perf"' in part or b'"p2p_perf"' in part or b'"inspector_' in part
+    )
 
 
 def operation_number(name: str, sequence: int) -> int:
@@ -171,7 +173,7 @@ class _Reader:
         return self.found[key]
 
     def _prometheus(self, text: bytes, number: int) -> None:
-        match = _PROMETHEUS.match(text)
+        match = compiled_bytes(_PROMETHEUS).match(text)
         if match is None:
             if text.startswith(b"#"):
                 self.tally.num_known += 1
@@ -179,7 +181,7 @@ class _Reader:
                 self.note_unknown(text)
             return
         self.tally.num_known += 1
-        labels = dict(_LABEL.findall(match.group(2).decode("utf-8", "replace")))
+        labels = dict(compiled(_LABEL).findall(match.group(2).decode("utf-8", "replace")))
         value = _positive(_to_float(match.group(3)))
         num_ranks = labels.get("nranks", "")
         if b"bus_bandwidth" not in match.group(1) or value is None or not num_ranks.isdecimal() or len(num_ranks) > 7:

@@ -9,32 +9,34 @@ from allready.evidence.operation_names import known_operation
 from allready.evidence.reading import Reading, Tally
 from allready.model import BenchRow, BenchRun, Origin, ProcessRecord
 from allready.model.fill import said
+from allready.patterns import compiled
 
 MAX_ROWS = 10_000
 MAX_DEVICES = 100_000
 NOT_CHECKED = -1
 """`num_wrong` of a row whose values were not compared (N/A), or whose old `error` column has another meaning."""
 
-_PREFIX = re.compile(
+_PREFIX = (
     r"^(?:\d{4}-\d\d-\d\dT\S+ )?"
     r"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:[ ]?|\[(?:default|rank)\d{1,6}\]:[ ]?|\d{1,6}: )?"
 )
-_DEVICE = re.compile(
+_DEVICE = (
     r"^#\s+Rank\s+(?P<rank>\d{1,7})(?:\s+Group\s+\d{1,7})?\s+Pid\s+(?P<pid>\d{1,10})\s+on\s+(?P<host>\S{1,255})\s+device"
     r"\s+(?P<device>\d{1,4})\s+\[(?P<bus>[0-9a-zA-Z:.]{1,20})\]\s*(?P<name>.{0,200})"
 )
-_VERSION = re.compile(r"^# (?P<suite>nccl-tests|rccl-tests)\b.*?(?:(?:nccl|rccl)-library=(?P<code>\d{4,6}))?$")
-_BEGIN = re.compile(r"^# nThread \d+ nGpus \d+ minBytes \d+")
-_HEADER = re.compile(r"^#?\s*(?:size|bytes)\s+(?:count|N)\s+type\b.*\b(?:algbw|algBw)\b")
-_PROGRAM = re.compile(
-    r"\b(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?allv?|send_?recv|reduce|gather|scatter|hypercube)_perf\b"
+_VERSION = r"^# (?P<suite>nccl-tests|rccl-tests)\b.*?(?:(?:nccl|rccl)-library=(?P<code>\d{4,6}))?$"
+_BEGIN = r"^# nThread \d+ nGpus \d+ minBytes \d+"
+_HEADER = r"^#?\s*(?:size|bytes)\s+(?:count|N)\s+type\b.*\b(?:algbw|algBw)\b"
+_PROGRAM = (
+    r"\b(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?allv?|"
+    r"send_?recv|reduce|gather|scatter|hypercube)_perf\b"
 )
-_OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(\d{1,18})\s*(OK|FAILED)?")
-_AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*([\d.eE+-]{1,30})")
-_NCCL = re.compile(r"[A-Za-z][\w.\-]{0,254}:\d{1,9}:\d{1,9} \[\d{1,4}\] .{0,200}?NCCL ")
+_OUT_OF_BOUNDS = r"^# Out of bounds values\s*:\s*(\d{1,18})\s*(OK|FAILED)?"
+_AVERAGE = r"^# Avg bus bandwidth\s*:\s*([\d.eE+-]{1,30})"
+_NCCL = r"[A-Za-z][\w.\-]{0,254}:\d{1,9}:\d{1,9} \[\d{1,4}\] .{0,200}?NCCL "
 """NCCL's own line behind half a row: both are written to one file, and a row is written in three pieces."""
 
-_NOTE = re.compile(
+_NOTE = (
     r"^#\s*(?:$|\(B\)|out-of-place|in-place|Using devices|Blocking Enabled|Parallel Init|Collective test|Reducing"
     r"|Per-Iteration|Writing JSON)"
 )
@@ -62,7 +64,7 @@ def read_nccl_tests(data: bytes, source: str) -> Reading:
     reader = _Reader(source)
     number = 0
     for number, line in enumerate(io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace"), 1):
-        reader.take(_PREFIX.sub("", line[:4096], count=1).rstrip(), number)
+        reader.take(compiled(_PREFIX).sub("", line[:4096], count=1).rstrip(), number)
     reader.finish()
     problem = said("the last table has no end") if reader.is_cut else None
     record = reader.tally.record(source, "nccl-tests", len(data), number, problem=problem)
@@ -85,7 +87,7 @@ class _Reader:
 
     def take(self, line: str, number: int) -> None:
         """One line without its prefix."""
-        if (nccl := _NCCL.search(line)) is not None:
+        if (nccl := compiled(_NCCL).search(line)) is not None:
             self._row_piece(line[: nccl.start()].split(), number)
             self.tally.add_unknown(line)
             return
@@ -94,32 +96,32 @@ class _Reader:
         if self._comment(line, number) if line.startswith("#") else self._row(line, number):
             self.tally.num_known += 1
             return
-        if match := _PROGRAM.search(line):
+        if match := compiled(_PROGRAM).search(line):
             self._operation = _name(match.group(1))
         self.tally.add_unknown(line)
 
     def _comment(self, line: str, number: int) -> bool:
-        if match := _DEVICE.match(line):
+        if match := compiled(_DEVICE).match(line):
             self._device(match)
-        elif _HEADER.match(line):
+        elif compiled(_HEADER).match(line):
             self.close()
             self._table = _Table(line=number, operation=self._operation, columns=_columns(line))
-        elif match := _VERSION.match(line):
+        elif match := compiled(_VERSION).match(line):
             self._start()
             self._begun_line = number
             if match["code"]:
                 self._version = {"nccl": _version(int(match["code"]))}
-        elif _BEGIN.match(line):
+        elif compiled(_BEGIN).match(line):
             self._start()
             self._begun_line = number
-        elif (match := _OUT_OF_BOUNDS.match(line)) and self._table is not None:
+        elif (match := compiled(_OUT_OF_BOUNDS).match(line)) and self._table is not None:
             self._table.out_of_bounds = int(match.group(1))
-        elif (match := _AVERAGE.match(line)) and self._table is not None:
+        elif (match := compiled(_AVERAGE).match(line)) and self._table is not None:
             self._table.average = _float(match.group(1))
             self.close()
-        elif not _NOTE.match(line):
+        elif not compiled(_NOTE).match(line):
             return False
-        if match := _PROGRAM.search(line):
+        if match := compiled(_PROGRAM).search(line):
             self._operation = _name(match.group(1))
             if self._table is not None and not self._table.operation:
                 self._table.operation = self._operation

@@ -6,7 +6,6 @@ Nothing that a source contains ends the whole: a reader that fails is a problem 
 import functools
 import io
 import os
-import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,6 +21,7 @@ from allready.model import SourceRecord
 from allready.model.events import troubled
 from allready.model.fill import said
 from allready.model.finding import Phrase
+from allready.patterns import compiled_bytes
 
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Scanned
@@ -43,9 +43,7 @@ _STACK_MARK = b"(most recent call first):"
 _TABLE_MARKS = (b"# nThread ", b"# nccl-tests version", b"# Collective test starting", b"out-of-place")
 _MAX_MARK_BYTES = max(map(len, (_STACK_MARK, *_TABLE_MARKS)))
 MAX_ASIDE_BYTES = 64 << 20
-_STAMP = re.compile(
-    rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?", re.MULTILINE
-)
+_STAMP = rb"(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?"
 """What a container's runtime puts before each line, the rows of tables and stacks too."""
 
 _MAX_MEMBER_BYTES = 8 << 20  # of an archive's member, whose end cannot be examined first
@@ -236,8 +234,8 @@ def _has_mark(data: bytes) -> bool:
 
 def add_asides(reading: Reading, data: bytes, label: str) -> None:
     """Put a log's tables of nccl-tests and Python stacks into its reading."""
-    if _STAMP.match(data) is not None:
-        data = _STAMP.sub(b"", data)
+    if compiled_bytes(_STAMP).match(data) is not None:
+        data = compiled_bytes(_STAMP).sub(b"", data)
     if any(mark in data for mark in _TABLE_MARKS):
         from allready.evidence.nccl_tests import read_nccl_tests
 

@@ -8,6 +8,8 @@ import ast
 import re
 import warnings
 
+from allready.patterns import compiled_bytes
+
 HEAD_BYTES = 1 << 16
 
 LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR = "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector"
@@ -44,25 +46,24 @@ _STACK_MARKS = (b"(most recent call first)", b"Thread ", b"Process ", b"#0 ", b"
 _MARKS = ((INSPECTOR, (b"nccl_",), 4096), (RAS, _RAS_MARKS, HEAD_BYTES), (STACKS, _STACK_MARKS, HEAD_BYTES))
 """Kinds of text, what is cheap to ask first, and where."""
 
-_LOG_LINE = re.compile(rb" NCCL (?:INFO|WARN|CALL|TRACE) |\[rank\d+\]:|\[default\d+\]:")
-_ERROR_FILE = re.compile(rb'\s*\{\s*"message"\s*:\s*[{"]')
+_LOG_LINE = rb" NCCL (?:INFO|WARN|CALL|TRACE) |\[rank\d+\]:|\[default\d+\]:"
+_ERROR_FILE = rb'\s*\{\s*"message"\s*:\s*[{"]'
 
-_RECORD = re.compile(rb'\{\s*"schema"\s*:\s*"allready\.')
+_RECORD = rb'\{\s*"schema"\s*:\s*"allready\.'
 """Facts, the manifest of a bundle, and other files of allready that tell nothing of a run."""
 
-_COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*")
-_STATEMENT = re.compile(rb"import [\w.]|from [\w.]+ import\b|(?:async )?def \w+\(|class \w+ ?[:(]|@\w|if __name__ ?==")
+_COMMENTS = rb"(?:[ \t]*(?:#[^\n]*)?\n)*"
+_STATEMENT = rb"import [\w.]|from [\w.]+ import\b|(?:async )?def \w+\(|class \w+ ?[:(]|@\w|if __name__ ?=="
 """What only a program begins with, after comments and a docstring."""
 
-_TOP_LEVEL = re.compile(rb"^(?:import|from|def|class|async def|@|if|for|try|with|\w+ ?=) ?", re.MULTILINE)
+_TOP_LEVEL = rb"(?m)^(?:import|from|def|class|async def|@|if|for|try|with|\w+ ?=) ?"
 _PROGRAM_BYTES = 8192
 _MAX_CUTS = 20
 TAIL_BYTES = 4096
 _LAST_LINES, _FEW_LINES = 20, 4
-_MARK = re.compile(
-    rb"\W{0,4}(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^'\"]{0,40}\b(?:DEBUG|INFO|WARNING|ERROR)\b|"
-    rb"(?:step|iter|iteration|epoch)s?\W{0,3}\d{1,9}(?:/\d{1,9})?\b[^'\"(=]{0,60}?\b\w{0,20}(?:loss|time|lr)\w{0,20}\s?[:=]\s?\d)",
-    re.IGNORECASE,
+_MARK = (
+    rb"(?i)\W{0,4}(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^'\"]{0,40}\b(?:DEBUG|INFO|WARNING|ERROR)\b|"
+    rb"(?:step|iter|iteration|epoch)s?\W{0,3}\d{1,9}(?:/\d{1,9})?\b[^'\"(=]{0,60}?\b\w{0,20}(?:loss|time|lr)\w{0,20}\s?[:=]\s?\d)"
 )
 """A time with a level, or a step with what was measured."""
 _STATEMENTS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -88,7 +89,7 @@ def kind_of(head: bytes, *, name: str = "") -> str:
         return SCRIPT
     if text.startswith(_TABLE_STARTS):
         return NCCL_TESTS
-    if _LOG_LINE.search(text):
+    if compiled_bytes(_LOG_LINE).search(text):
         return LOG
     for kind, marks, most in _MARKS:
         begin = text[:most]
@@ -124,7 +125,7 @@ def _is_python(text: bytes, *, is_whole: bool) -> bool:
         return False
     ends = [len(text)]
     if not is_whole:
-        cuts = [match.start() for match in _TOP_LEVEL.finditer(text, 0, _PROGRAM_BYTES)]
+        cuts = [match.start() for match in compiled_bytes(_TOP_LEVEL).finditer(text, 0, _PROGRAM_BYTES)]
         ends = [*cuts[: -_MAX_CUTS - 1 : -1], *cuts[1:_MAX_CUTS]]  # the last ones may stand inside a text
     for end in ends:
         try:
@@ -141,17 +142,17 @@ def _is_python(text: bytes, *, is_whole: bool) -> bool:
 def is_output(tail: bytes) -> bool:
     """Whether a file that begins like a program ends with what one printed: lines with marks of a log."""
     lines = [line for line in tail.partition(b"\n")[2].splitlines() if line.strip()][-_LAST_LINES:]
-    return 2 * sum(_MARK.match(line) is not None for line in lines) > len(lines) > _FEW_LINES
+    return 2 * sum(compiled_bytes(_MARK).match(line) is not None for line in lines) > len(lines) > _FEW_LINES
 
 
 def _begins_like_python(text: bytes) -> bool:
-    text = text[_COMMENTS.match(text).end() :]  # type: ignore[union-attr]
+    text = text[compiled_bytes(_COMMENTS).match(text).end() :]  # type: ignore[union-attr]
     quote = next((q for q in (b'"""', b"'''") if text.startswith(q)), None)
     if quote is not None:
         end = text.find(quote, 3) + 3
         text = text[end:] if end >= 6 else b""
-        text = text[_COMMENTS.match(text).end() :]  # type: ignore[union-attr]
-    return _STATEMENT.match(text) is not None
+        text = text[compiled_bytes(_COMMENTS).match(text).end() :]  # type: ignore[union-attr]
+    return compiled_bytes(_STATEMENT).match(text) is not None
 
 
 def is_binary(head: bytes) -> bool:
@@ -184,7 +185,7 @@ def _kind_of_json(text: bytes) -> str:
     start = text[:4096]
     if b'"allready.report/' in start and b'"schema"' in start:
         return REPORT
-    if _RECORD.match(start):
+    if compiled_bytes(_RECORD).match(start):
         return RECORD
     if start.startswith(b'{"event":"begin"') and _is(EVENT_LOG, text):
         return EVENT_LOG
@@ -201,6 +202,8 @@ def _kind_of_json(text: bytes) -> str:
         return RAS
     if b'"entries"' in text or b'"pg_config"' in text or b'"pg_status"' in text:
         return FLIGHT if _is(FLIGHT, text) else LOG
-    if _ERROR_FILE.match(start) and any(key in text for key in (b'"extraInfo"', b'"errorCode"', b'"timestamp"')):
+    if compiled_bytes(_ERROR_FILE).match(start) and any(
+        key in text for key in (b'"extraInfo"', b'"errorCode"', b'"timestamp"')
+    ):
         return ELASTIC_ERROR
     return STACKS if b'"frames"' in text and _is(STACKS, text) else LOG

@@ -2,13 +2,13 @@
 
 import contextlib
 import functools
-import re
 from collections.abc import Iterator
 
 from allready.errors import DeadlineExceeded
 from allready.facts.host import Host, text_of
 from allready.facts.tasks import Task
 from allready.model import EnvFacts, SourceKind
+from allready.patterns import compiled
 from allready.redaction import redact
 from allready.variables.sources.parsed import Parsed
 
@@ -21,7 +21,7 @@ FAMILIES = (
     "TF_GPU_", "TF_CPP_", "FI_", "UCX_", "NVSHMEM_", "TP_", "HSA_", "HIP_", "ROCR_",
 )  # fmt: skip
 SINGLE = frozenset({"PYTHONHASHSEED", "LD_LIBRARY_PATH", "LD_PRELOAD"})
-_CONF_NAME = re.compile(r"NCCL_[A-Z0-9_]+")
+_CONF_NAME = r"NCCL_[A-Z0-9_]+"
 
 
 def collect_env(host: Host) -> EnvFacts:
@@ -53,7 +53,7 @@ def nccl_conf(host: Host) -> dict[str, str]:
         parsed = Parsed(source=path, kind=SourceKind.NCCL_CONF)
         parse_nccl_conf(text, parsed)
         for setting in parsed.settings:
-            if _CONF_NAME.fullmatch(setting.name):
+            if compiled(_CONF_NAME).fullmatch(setting.name):
                 found.setdefault(setting.name, setting.value or "")
     return found
 

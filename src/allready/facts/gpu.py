@@ -12,6 +12,7 @@ from allready.facts.host import Host, names_in, number, text_of
 from allready.facts.kernel_log import kernel_lines
 from allready.facts.processes import INITS, command_of, user_of
 from allready.model import Gpu, GpuFacts, GpuPair, GpuProcess, ProcessState, Xid
+from allready.patterns import compiled
 from allready.proc.process import Stat, parse_stat
 from allready.redaction import redact
 from allready.units import MIB
@@ -20,11 +21,9 @@ MAX_GPUS = 64
 MAX_XIDS = 32
 KERNEL_S = 0.5
 MAX_PROCESSES = 32
-_XID = re.compile(
-    r"(?:NVRM: Xid|nvidia-nvswitch\d{1,3}: SXid) \((?:PCI:)?([0-9A-Fa-f:.]{4,16})[^)]{0,40}\): (\d{1,5}),"
-)
-_FATAL = re.compile(r"(?<!non)(?<!non-)fatal", re.IGNORECASE)
-_RECOVERY = re.compile(r"recovery action changed .{0,60}to 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)")
+_XID = r"(?:NVRM: Xid|nvidia-nvswitch\d{1,3}: SXid) \((?:PCI:)?([0-9A-Fa-f:.]{4,16})[^)]{0,40}\): (\d{1,5}),"
+_FATAL = r"(?i)(?<!non)(?<!non-)fatal"
+_RECOVERY = r"recovery action changed .{0,60}to 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)"
 _LOADING = "NVRM: loading NVIDIA"
 SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
 FABRIC_MANAGER = "nv-fabricmanage"
@@ -97,15 +96,15 @@ def _xids(host: Host) -> tuple[Xid, ...]:
     for line in lines:
         if _LOADING in line.text:
             found.clear()
-        elif match := _XID.search(line.text):
+        elif match := compiled(_XID).search(line.text):
             found.append(
                 Xid(
                     pci_bus_id=match[1],
                     code=int(match[2]),
                     age_s=round(line.age_s, 1),
                     text=redact("", line.text)[:300],
-                    is_fatal=_FATAL.search(line.text) is not None,
-                    action=action[1] if (action := _RECOVERY.search(line.text)) else "",
+                    is_fatal=compiled(_FATAL).search(line.text) is not None,
+                    action=action[1] if (action := compiled(_RECOVERY).search(line.text)) else "",
                 )
             )
     return tuple(found[-MAX_XIDS:])

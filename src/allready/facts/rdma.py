@@ -11,9 +11,10 @@ from allready.facts.bonds import ROOT as BONDS
 from allready.facts.bonds import parse_bond
 from allready.facts.host import Host, names_in, number, text_of
 from allready.model import RdmaFacts, RdmaPort
+from allready.patterns import compiled
 
 ROOT = "/sys/class/infiniband"
-_INTERFACE = re.compile(r"^INTERFACE=(\S{1,64})$", re.MULTILINE)
+_INTERFACE = r"(?m)^INTERFACE=(\S{1,64})$"
 LIBRARY = "libibverbs.so"
 CM_LIBRARY = "librdmacm.so"
 EFA, PLUGIN = "efa", "libnccl-net"
@@ -25,7 +26,7 @@ MAX_FOLDERS = 32
 MAX_DEVICES = 64
 OTHERS = ("/sys/class/cxi",)
 """Where the kernel lists devices of fabrics that are not in InfiniBand's class."""
-_DRIVER = re.compile(r"^DRIVER=(\S{1,64})$", re.MULTILINE)
+_DRIVER = r"(?m)^DRIVER=(\S{1,64})$"
 COUNTERS = {
     "counters": ("symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors",
                  "port_rcv_errors"),
@@ -127,7 +128,7 @@ def parse_lanes(text: str) -> int | None:
 
 def _ports(host: Host, device: str) -> Iterator[RdmaPort]:
     firmware = _read(host, f"{ROOT}/{device}/fw_ver") or None
-    driver = _DRIVER.search(text_of(host, f"{ROOT}/{device}/device/uevent"))
+    driver = compiled(_DRIVER).search(text_of(host, f"{ROOT}/{device}/device/uevent"))
     bond, bonded = _bond(host, device)
     for name in names_in(host, f"{ROOT}/{device}/ports"):
         if number(name) is None:
@@ -159,7 +160,7 @@ def _bond(host: Host, device: str) -> tuple[str | None, dict[str, str]]:
     masters: dict[str, str] = {}
     for name in names_in(host, f"{ROOT}/{device}/device/net"):
         uevent = text_of(host, f"/sys/class/net/{name}/master/uevent")
-        if names_in(host, f"/sys/class/net/{name}/bonding_slave") and (match := _INTERFACE.search(uevent)):
+        if names_in(host, f"/sys/class/net/{name}/bonding_slave") and (match := compiled(_INTERFACE).search(uevent)):
             masters[name] = match[1]
     if len(set(masters.values())) != 1:
         return None, {}

@@ -12,6 +12,7 @@ from allready.errors import FactUnavailable
 from allready.facts.host import Host, names_in, text_of
 from allready.facts.probes import MODULES
 from allready.model import ScriptFacts, SoftwareFacts
+from allready.patterns import compiled
 
 VERSION_NAMES = ("__version__", "version", "_version", "short_version")
 LIBRARY_DIRS = (
@@ -22,7 +23,7 @@ MAX_VERSION_CHARS = 64
 MAX_SPAWNS = 8
 JAX_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 
-_SPAWN = re.compile(r"(?:(?:torch\.)?multiprocessing\.|x?mp\.|torch_xla\.)?spawn|(?:\w+\.)*notebook_launcher")
+_SPAWN = r"(?:(?:torch\.)?multiprocessing\.|x?mp\.|torch_xla\.)?spawn|(?:\w+\.)*notebook_launcher"
 _OF_A_LAUNCHER = ("LOCAL_RANK", '"RANK"', "'RANK'", "WORLD_SIZE")
 
 Listing = Callable[[str], tuple[str, ...]]
@@ -77,7 +78,7 @@ def spawns(source: str) -> tuple[str, ...]:
     if tree is None:
         return ()
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = {(call.lineno, name) for call in calls if _SPAWN.fullmatch(name := _dotted(call.func))}
+    named = {(call.lineno, name) for call in calls if compiled(_SPAWN).fullmatch(name := _dotted(call.func))}
     return tuple(f"{line}: {name}" for line, name in sorted(named))[:MAX_SPAWNS]
 
 

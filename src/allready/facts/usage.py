@@ -1,7 +1,6 @@
 """What is used up or left over on a machine: disks, connections tracked, memory of the group, ports, ranks, locks."""
 
 import functools
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from allready.facts.processes import INITS, command_of, started_at, user_of
 from allready.facts.system import group_folders
 from allready.facts.tasks import Task
 from allready.model import BuildLock, Leftover, Listener, Loader, ProcessState, UsageFacts, Volume
+from allready.patterns import compiled
 from allready.proc.process import Stat, parse_command, parse_environ, parse_stat, status_field
 
 TRACKED = "/proc/sys/net/netfilter/nf_conntrack"
@@ -30,9 +30,9 @@ MAX_ADDRESSES = 8
 RESOLVER_S = 2.0
 MAX_PORTS_ABOVE = 100
 MAX_LOADERS = 64
-_HELPER = re.compile(r"\0-m\0allready\.")
+_HELPER = r"\0-m\0allready\."
 """What a rank of a running job starts apart: the hub of `import allready`, which ends by itself."""
-_LAUNCHER = re.compile(r"python|torchrun|accelerate|deepspeed|allready|pt_elastic")
+_LAUNCHER = r"python|torchrun|accelerate|deepspeed|allready|pt_elastic"
 WORKER_NAME = "pt_data_worker"
 
 
@@ -214,7 +214,7 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
         variables = parse_environ(text_of(host, f"/proc/{name}/environ").encode())
         if "LOCAL_RANK" not in variables or "TORCHELASTIC_RUN_ID" not in variables:
             continue
-        if _HELPER.search(text_of(host, f"/proc/{name}/cmdline")):
+        if compiled(_HELPER).search(text_of(host, f"/proc/{name}/cmdline")):
             continue
         if listening is None:
             listening = _listening_inodes(host)
@@ -238,7 +238,7 @@ def _takes_in(host: Host) -> bool:
         return True
     variables = parse_environ(text_of(host, "/proc/1/environ").encode())
     command = parse_command(text_of(host, "/proc/1/cmdline"), text_of(host, "/proc/1/comm"))
-    return bool(command) and "LOCAL_RANK" not in variables and not _LAUNCHER.search(command)
+    return bool(command) and "LOCAL_RANK" not in variables and not compiled(_LAUNCHER).search(command)
 
 
 def _listening_inodes(host: Host) -> dict[str, int]:

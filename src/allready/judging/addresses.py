@@ -2,7 +2,6 @@
 
 import functools
 import ipaddress
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from allready.judging.stated import Text, said
@@ -17,11 +16,12 @@ from allready.model import (
     RollCall,
     TokenGap,
 )
+from allready.patterns import compiled
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_PRIVATE_BRIDGE = re.compile(r"docker\d*|docker_gwbridge|virbr\d+|lxcbr\d+|lxdbr\d+|podman\d+|cni\d+|br-[0-9a-f]{12}")
+_PRIVATE_BRIDGE = r"docker\d*|docker_gwbridge|virbr\d+|lxcbr\d+|lxdbr\d+|podman\d+|cni\d+|br-[0-9a-f]{12}"
 
 
 @functools.lru_cache(maxsize=65536)
@@ -190,7 +190,7 @@ def unseen_nodes(roll: RollCall) -> tuple[int, ...]:
 
 def is_private(name: str) -> bool:
     """Whether an interface of this name leads, by convention, only to containers or guests of its own machine."""
-    return _PRIVATE_BRIDGE.fullmatch(name) is not None
+    return compiled(_PRIVATE_BRIDGE).fullmatch(name) is not None
 
 
 def hosts_lines(lines: Iterable[HostsLine], addresses: Collection[str]) -> str | None:

@@ -4,13 +4,13 @@ The last attempt decides.  An earlier one decides only where the last one never 
 nothing but connections that were not answered, while the earlier one had an error of its own.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.model import Closing, Death, Event, FaultClass, Role, Severity
+from allready.patterns import compiled
 from allready.signatures import load
 from allready.signatures.watchdog import TIMEOUTS
 
@@ -49,7 +49,7 @@ WAITED = TIMEOUTS | {"torch.blocking_wait_timeout", "gloo.recv_timeout"}
 NEVER_WENT = {FaultClass.START_ABSENT, FaultClass.START_NAME, FaultClass.START_PATH}
 
 
-_FOLDER = re.compile(r"(?<![^/!])attempt_(\d{1,6})/")
+_FOLDER = r"(?<![^/!])attempt_(\d{1,6})/"
 """torchrun's folder of the logs of one attempt."""
 
 Agent = tuple[str, str | None, int | None]
@@ -113,7 +113,7 @@ def _gave_up_together(written: Sequence[Event]) -> bool:
 
 def _earlier_folders(num_lines: Mapping[str, int]) -> dict[str, int]:
     """The logs in `attempt_0` where `attempt_1` lies beside it: source -> its last line."""
-    numbered = {source: match for source in num_lines if (match := _FOLDER.search(source)) is not None}
+    numbered = {source: match for source in num_lines if (match := compiled(_FOLDER).search(source)) is not None}
     last: dict[str, int] = {}
     for source, match in numbered.items():
         parent = source[: match.start()]

@@ -1,6 +1,5 @@
 """Which deaths are causes: not those that a launcher, a watchdog or the fault itself brought about."""
 
-import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
@@ -14,23 +13,22 @@ from allready.judging.stated import said, stated
 from allready.model import CRASHES, Culprits, Death, Event, Evidence, Hit, Role, RunEvidence, Severity, clock_time
 from allready.model.fill import named_by
 from allready.model.process import ENDING_SIGNALS
+from allready.patterns import compiled
 from allready.signatures import load, of_line
 from allready.signatures.watchdog import TIMEOUTS
 
-_STOPPED_JOB = re.compile(
+_STOPPED_JOB = (
     r"^Terminated\s*$|: line \d{1,7}: +\d{1,9} (?:Terminated|Hangup|Interrupt)\b[^\n]{0,200}?"
     r"(?:\.py\b|[\s/](?:torchrun|srun|jsrun|mpirun|mpiexec|horovodrun|deepspeed|accelerate|python[\d.]{0,8}) )"
 )
 """A script ends its own monitor (`nvidia-smi dmon`, `tensorboard`) in the same words: only the job's command counts."""
-_STOPPED_WORKER = re.compile(
-    r"DataLoader worker \(pid \d{1,10}\) is killed by signal: (?:Terminated|Interrupt|Hangup)\b"
-)
-_SESSION_ENDED = re.compile(r"\bReceived (?:1|(?:Signals\.)?SIGHUP) death signal|\bgot signal: 1(?!\d)")
+_STOPPED_WORKER = r"DataLoader worker \(pid \d{1,10}\) is killed by signal: (?:Terminated|Interrupt|Hangup)\b"
+_SESSION_ENDED = r"\bReceived (?:1|(?:Signals\.)?SIGHUP) death signal|\bgot signal: 1(?!\d)"
 
 END_S = 30.0
 """How long a job may take to end once it was ordered to: what crashes meanwhile, crashes in its teardown."""
 _MAX_ABOVE = 40
-_IN_A_CHILD = re.compile(r"(?i)\bsignal\b|worker.{0,80}\b(?:died|killed|exited)\b")
+_IN_A_CHILD = r"(?i)\bsignal\b|worker.{0,80}\b(?:died|killed|exited)\b"
 """What a parent raises because the process that crashed was its child."""
 _OWN_LAYERS = frozenset({Layer.ENVIRONMENT, Layer.MACHINE, Layer.PROCESS_END})
 """What is wrong in the process or below it; what it lost of others is no reason for its own crash."""
@@ -130,7 +128,9 @@ def _crashed_behind_a_failure(death: Death, run: RunEvidence) -> bool:
     raised = (
         d.origin
         for d in run.deaths
-        if d.kind == "exception" and not (d.is_open or d.is_collective_error) and not _IN_A_CHILD.search(d.text)
+        if d.kind == "exception"
+        and not (d.is_open or d.is_collective_error)
+        and not compiled(_IN_A_CHILD).search(d.text)
     )
     return any(is_right_above(one, death, MAX_ABOVE_A_CRASH) for one in raised)
 
@@ -170,7 +170,7 @@ def left_before_others(death: Death, run: RunEvidence) -> bool | None:
 def _planned(death: Death, run: RunEvidence) -> bool:
     """The whole job was asked to stop: a launcher says so, all ranks got the same SIGTERM, a process saw its worker
     get one, or a person typed ^C."""
-    if is_interrupt(death) or _STOPPED_WORKER.search(death.text) is not None:
+    if is_interrupt(death) or compiled(_STOPPED_WORKER).search(death.text) is not None:
         return True
     if death.kind not in {"signal", "exit"} or death.signal not in ENDING_SIGNALS:
         return False
@@ -226,12 +226,16 @@ def ender_of(death: Death) -> Ender | None:
     """What says that this process was ended from outside; None where nothing does."""
     if is_interrupt(death):
         return Ender.KEYBOARD if death.text.startswith("KeyboardInterrupt") else ender_of_order(death.text)
-    return Ender.SHELL if _STOPPED_JOB.search(death.text) or _STOPPED_WORKER.search(death.text) else None
+    return (
+        Ender.SHELL
+        if compiled(_STOPPED_JOB).search(death.text) or compiled(_STOPPED_WORKER).search(death.text)
+        else None
+    )
 
 
 def ender_of_order(text: str) -> Ender:
     """The same of a launcher's line on a signal that it got."""
-    return Ender.SESSION if _SESSION_ENDED.search(text) is not None else Ender.LAUNCHER
+    return Ender.SESSION if compiled(_SESSION_ENDED).search(text) is not None else Ender.LAUNCHER
 
 
 def ender_of_event(event: Event) -> Ender:

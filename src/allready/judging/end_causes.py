@@ -4,7 +4,6 @@ What lines mean is known to `allready.signatures` and the readers of `allready.e
 accuses, the attempt's cause is too, as long as that rank ended by itself.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -31,6 +30,7 @@ from allready.model import (
     Severity,
     Verdict,
 )
+from allready.patterns import compiled
 from allready.signatures import load, of_line
 
 TAIL_BYTES = 64 * 1024
@@ -60,10 +60,10 @@ _BY_PROBLEM = {"program": EndCause.USAGE, "port": EndCause.PORT_IN_USE, "rendezv
 _TRANSPORT_FAMILIES = frozenset({"store", "gloo", "nccl", "jax", "elastic", "torch"})
 _IMPORT_NAMES = frozenset({"ImportError", "ModuleNotFoundError"})
 _MEMORY_NAMES = frozenset({"MemoryError", "OutOfMemoryError"})
-_PORT_TAKEN = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
+_PORT_TAKEN = r"(?i)address already in use|EADDRINUSE"
 """Of any port and library: the tables know torch's, NCCL's and Python's own lines."""
-_NOT_BEGUN = re.compile(r"^usage: |can't open file '", re.MULTILINE)
-_SYNTAX_WORDS = re.compile(r"^((?:Syntax|Indentation|Tab)Error: .*)$", re.MULTILINE)
+_NOT_BEGUN = r"(?m)^usage: |can't open file '"
+_SYNTAX_WORDS = r"(?m)^((?:Syntax|Indentation|Tab)Error: .*)$"
 """Of the script itself; Python prints no traceback for it."""
 
 
@@ -160,7 +160,7 @@ def _explain(end: ProcessEnd, tail: bytes, error: str) -> tuple[EndCause, str, s
     event = _main_event(reading.events)
     death = _own_death(reading.deaths)
     last = tail[-_LAST_BYTES:].decode("utf-8", "replace")
-    if death is None and (found := _SYNTAX_WORDS.search(last)):
+    if death is None and (found := compiled(_SYNTAX_WORDS).search(last)):
         death = Death(kind="exception", origin=Origin(source="out.log"), text=found[1])
     own = death.text if death is not None else ""
     text = own if ": " in own or event is None else event.text
@@ -175,7 +175,7 @@ def _cause_of_lines(end: ProcessEnd, death: Death | None, event: Event | None, t
         return EndCause.IMPORT_ERROR
     if name in _MEMORY_NAMES:
         return EndCause.OUT_OF_MEMORY
-    if _PORT_TAKEN.search(text):
+    if compiled(_PORT_TAKEN).search(text):
         return EndCause.PORT_IN_USE
     own = [s for s, _ in of_line(text)] if death is not None else []
     for signature in (*own, *([load()[event.signature]] if event is not None else [])):
@@ -196,7 +196,7 @@ def _cause_of_status(end: ProcessEnd, last: str) -> EndCause:
         return EndCause.CRASHED
     if end.exit_code is None:
         return EndCause.UNKNOWN
-    is_usage = end.kind is EndKind.NOT_RUN or (end.exit_code in (2, 126, 127) and _NOT_BEGUN.search(last))
+    is_usage = end.kind is EndKind.NOT_RUN or (end.exit_code in (2, 126, 127) and compiled(_NOT_BEGUN).search(last))
     return EndCause.USAGE if is_usage else EndCause.EXIT_CODE
 
 

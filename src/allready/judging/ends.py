@@ -1,7 +1,6 @@
 """How ranks ended: deaths reported by several sources made one, consequences distinguished from causes, and who ended
 well."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -10,6 +9,7 @@ from msgspec.structs import replace
 from allready.evidence.join.identity import Identities
 from allready.evidence.log.names import place_of_agent
 from allready.model import CRASHES, BenchRun, Death, Event, Origin, ProcessRecord
+from allready.patterns import compiled
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 SAME_DEATH_S = 120.0
@@ -21,7 +21,7 @@ UNLOADING = "cuda.unloading"
 MAX_NEAR = 64
 """Reports of one rank or pid that a new one is compared with."""
 
-_KERNELS = re.compile(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)")
+_KERNELS = r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)"
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
 _RESULTS = "nccl.result_"
@@ -196,7 +196,7 @@ def _keys(death: Death) -> list[tuple[str, object]]:
 
 def _is_kernels(death: Death) -> bool:
     """The kernel speaks of any process of the machine, by the machine's own pids."""
-    return _KERNELS.search(death.text) is not None
+    return compiled(_KERNELS).search(death.text) is not None
 
 
 def _with_kernels(deaths: Sequence[Death], identities: Identities) -> tuple[tuple[Death, ...], Victims]:

@@ -1,6 +1,5 @@
 """What packet filters of nodes drop, and the commands that let it pass; the facts come from other machines."""
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -9,6 +8,7 @@ from allready.judging.addresses import is_within, on_link, parse, parse_network,
 from allready.judging.stated import evidence_of, said
 from allready.judging.values import NodeCommand
 from allready.model import DropRule, Evidence, FirewallFacts, NetFacts, RollCall
+from allready.patterns import compiled
 
 DEFAULT_NFT_CHAIN = "inet filter input"
 DEFAULT_NFT_OUT_CHAIN = "inet filter output"
@@ -18,7 +18,7 @@ MAX_PEERS = 8
 MAX_COMMANDS = 3
 _TOOLS = ("nft", "iptables", "ufw", "firewalld")
 _FALLBACK = "iptables"  # understood nearly everywhere, also where nftables does the work
-_CHAIN = re.compile(r"(?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}")
+_CHAIN = r"(?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}"
 
 
 def opening(
@@ -127,7 +127,7 @@ def single_hosts(networks: Iterable[str]) -> Iterator[str]:
 
 def nft_chain(rule: DropRule | None) -> str:
     """The chain of a rule as a command may name it; empty where it is no such name."""
-    return rule.chain if rule is not None and _CHAIN.fullmatch(rule.chain) else ""
+    return rule.chain if rule is not None and compiled(_CHAIN).fullmatch(rule.chain) else ""
 
 
 def accept_command(firewall: FirewallFacts, rule: DropRule, condition: tuple[Direction, str | int]) -> str:

@@ -1,6 +1,5 @@
 """How ranks ended: what agents and logs say, put in order; who ended because another one had."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -36,13 +35,14 @@ from allready.model import (
     SourceRecord,
 )
 from allready.model.process import ENDING_SIGNALS, OUT_OF_MEMORY
+from allready.patterns import compiled
 
 TOGETHER_S = 0.3
 """Ends this close to each other are reported together; a peer feels another's end later than this, or by its words."""
 
 INTERRUPTED = ("KeyboardInterrupt", "SignalException")
 _MAX_SINCE = 1000
-_TOO_LONG = re.compile(r"op\.preamble\.length <= op\.nbytes\.?\s*(\d{1,18}) vs (\d{1,18})")
+_TOO_LONG = r"op\.preamble\.length <= op\.nbytes\.?\s*(\d{1,18}) vs (\d{1,18})"
 OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)
 
 
@@ -219,7 +219,7 @@ def _call_of_its_loop(run: RunEvidence, others: _OthersCall) -> Mismatch | None:
     More bytes came than it had room for, in the ratio of the sizes of both.
     """
     rank, seq, one = others.rank, others.seq, others.one
-    stated = _TOO_LONG.search(others.death.text)
+    stated = compiled(_TOO_LONG).search(others.death.text)
     if stated is None:
         return None
     came_bytes, room_bytes = map(int, stated.groups())
@@ -266,7 +266,7 @@ def _with_shorter_call(mismatch: Mismatch, run: RunEvidence, reported: Sequence[
     (short, one), (long, _) = sorted(by_size.items())
     added: dict[int, Operation] = {}
     for death in reported:
-        stated = _TOO_LONG.search(death.text)
+        stated = compiled(_TOO_LONG).search(death.text)
         if stated is None or death.rank is None or death.rank in calls or death.rank not in members:
             continue
         came_bytes, room_bytes = map(int, stated.groups())
@@ -301,7 +301,7 @@ def _received(
     death: Death, group: Group, tracks: Mapping[int, Track], seq: int, known: Mapping[int, Splits]
 ) -> Iterator[Misfit]:
     """From whom came what was too long; nothing where several sent so much."""
-    stated = _TOO_LONG.search(death.text)
+    stated = compiled(_TOO_LONG).search(death.text)
     if stated is None or death.rank not in group.members:
         return
     assert death.rank is not None

@@ -4,7 +4,6 @@
 processes were found to be doing afterwards is judged with it by `judging.stage_states`.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -12,13 +11,12 @@ from msgspec import Struct
 from allready.judging.majority import is_minority
 from allready.model import Phrase, SweepPosition
 from allready.model.operations import OWN_STAGES, SWEEPS
+from allready.patterns import compiled
 from allready.signatures.peers import has_lost_or_missed_peer
 
 _ABORTED = frozenset({None, "SIGABRT"})
 """How a process leaves after an error of a library; any other signal says it all."""
-_LIBRARY_ERROR = re.compile(
-    r"(?:RuntimeError|torch\.distributed\.Dist\w*Error|[\w.]*(?:XlaRuntimeError|JaxRuntimeError))\b"
-)
+_LIBRARY_ERROR = r"(?:RuntimeError|torch\.distributed\.Dist\w*Error|[\w.]*(?:XlaRuntimeError|JaxRuntimeError))\b"
 
 OperationNumber = tuple[int, int, int]
 """Index of the stage, size in bytes, iteration."""
@@ -160,7 +158,7 @@ def _is_librarys(rank: RankRecord, record: RunRecord) -> bool:
     return (
         record.stages[rank.failed_stage] not in OWN_STAGES
         and rank.error is not None
-        and _LIBRARY_ERROR.match(rank.error) is not None
+        and compiled(_LIBRARY_ERROR).match(rank.error) is not None
         and rank.signal in _ABORTED
     )
 

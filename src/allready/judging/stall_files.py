@@ -1,7 +1,5 @@
 """What files of a run tell of a rank that others gave up waiting for: its stack, its end, RAS and its silence."""
 
-import re
-
 from allready.evidence.stacks.meaning import frames_text
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import WAITED, evidence
@@ -22,6 +20,7 @@ from allready.model import (
     RunEvidence,
     clock_time,
 )
+from allready.patterns import compiled
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
@@ -161,7 +160,7 @@ def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[Phrase, Evidence] | 
     """The rank gave up in send or recv: for its first one to a peer torch makes a communicator of two, by a key of both
     ranks, and the peer did not come to it."""
     for death in run.deaths:
-        if death.rank == rank and (match := _KEY_OF_TWO.search(death.text)) and str(rank) in match.groups():
+        if death.rank == rank and (match := compiled(_KEY_OF_TWO).search(death.text)) and str(rank) in match.groups():
             shown = evidence(death.origin, f"rank {rank}: {death.text[:300]}", death.time_s)
             peer = match[2] if match[1] == str(rank) else match[1]
             form = "it waited in send or recv for rank {peer}[[ at {site}]]"
@@ -169,7 +168,7 @@ def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[Phrase, Evidence] | 
     return None
 
 
-_KEY_OF_TWO = re.compile(r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'")
+_KEY_OF_TWO = r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'"
 
 
 def _time(event: Event) -> float:

@@ -1,6 +1,5 @@
 """What a live process shows of why its rank does not come: one list of cases over its status, stack and children."""
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +35,7 @@ from allready.model import (
     clock_time,
 )
 from allready.model.process import ENDING_SIGNALS, ENDS, FILE_LOCKS, LOCK_CALLS, POLLS, READS, SystemCall
+from allready.patterns import compiled
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that is slowed down by pulses."""
@@ -55,11 +55,11 @@ LOCAL_IO_S = 30.0
 GONE_S = 1.0
 REAPED_S = 5.0
 """So long a process that has ended is without an exit code where its parent is slow; longer where it never asks."""
-_OF_CHILDREN = re.compile(r"(?:^|/)(?:multiprocessing|concurrent/futures)/")
+_OF_CHILDREN = r"(?:^|/)(?:multiprocessing|concurrent/futures)/"
 """Where a main thread in a lock may wait for child processes."""
-_WAKES = re.compile(r"(?:^|/)asyncio/\w+\.py:|(?:^|/)selectors\.py:select$")
+_WAKES = r"(?:^|/)asyncio/\w+\.py:|(?:^|/)selectors\.py:select$"
 """Frames of an event loop."""
-_SERVES = re.compile(r"(?:^|/)(?:multiprocessing/\w+|concurrent/futures/process|socketserver)\.py$")
+_SERVES = r"(?:^|/)(?:multiprocessing/\w+|concurrent/futures/process|socketserver)\.py$"
 """Frames of threads that wait so for as long as the process lives, and let no other go on."""
 STAYS_S = 1.0
 WORKS_SHARE = 0.2
@@ -119,7 +119,7 @@ class _Rank:
         self.others_work = any(t.activity in MAY_END or _may_wake(t, limited) for t in threads if not t.is_main) or (
             self.seen is not None and bool(self.seen.other_calls)
         )
-        if any(t.is_main and any(_OF_CHILDREN.search(f.file) for f in t.frames) for t in threads):
+        if any(t.is_main and any(compiled(_OF_CHILDREN).search(f.file) for f in t.frames) for t in threads):
             self.others_work = self.others_work or any(_may_go_on(child) for child in children)
         # What only threads of its own can fill.
         self.is_alone = all(c.state == ProcessState.ZOMBIE for c in children)
@@ -170,8 +170,8 @@ def _may_go_on(child: ChildRow) -> bool:
 def _may_wake(thread: ThreadStack, limited: Mapping[str, SystemCall]) -> bool:
     """Whether a thread will go on that runs an event loop or a timer, or whose wait in a line of the user's has a limit
     or is for a connection.  Libraries have threads that look after something for as long as the process lives."""
-    is_loop = any(_WAKES.search(f"{f.file}:{f.function}") for f in thread.frames)
-    if is_loop and not any(_SERVES.search(f.file) for f in thread.frames):
+    is_loop = any(compiled(_WAKES).search(f"{f.file}:{f.function}") for f in thread.frames)
+    if is_loop and not any(compiled(_SERVES).search(f.file) for f in thread.frames):
         return True
     return _is_timer(thread) or (thread.ident in limited and any(map(is_users, thread.frames)))
 

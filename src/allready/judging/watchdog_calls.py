@@ -8,6 +8,7 @@ from allready.evidence.join.watchdog import SPEAKING, TAG
 from allready.judging.group_calls import GroupCalls
 from allready.judging.sequence import numbered
 from allready.model import Event, GroupProgress, Mismatch, Recorder
+from allready.patterns import compiled
 
 EQUAL = {"all_reduce"}
 """Operations to which all members give equally many elements."""
@@ -25,7 +26,7 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
     A rank is odd where more than half of all members made another call.  Of lines that name no group only other
     operations under one large number count, and no rank is odd: groups side by side stand at one number as well.
     """
-    is_named = any(e.values.get("pg_guid") or TAG.search(e.text) for e in events if e.signature in SPEAKING)
+    is_named = any(e.values.get("pg_guid") or compiled(TAG).search(e.text) for e in events if e.signature in SPEAKING)
     reported = tuple(progress)
     compared = (_compared(group, reported, is_named=is_named) for group in reported)
     return [mismatch for mismatch in compared if mismatch is not None]

@@ -10,7 +10,6 @@ The folder itself is the lock (flock): a process that changes the lab holds it, 
 import contextlib
 import fcntl
 import os
-import re
 import shutil
 import stat
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import DeadlineExceeded, LabError, UsageError
+from allready.patterns import compiled
 from allready.proc.process import ProcessId, is_running, namespace
 
 _NOT_OURS = "{folder} must be a folder of this user with mode 0700; move it away and try again"
@@ -29,7 +29,7 @@ _OTHER_VERSION = "{folder}/record.json was written by another version of allread
 
 VERSION = 1
 LOCK_TIMEOUT_S = 20.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"
 
 
 class ActiveFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ def default_state_dir() -> Path:
 
 def check_name(name: str) -> str:
     """`name` itself."""
-    if not _NAME.fullmatch(name):
+    if not compiled(_NAME).fullmatch(name):
         raise UsageError("{name!r} is not a valid lab name; use up to 40 letters, digits, '-', '_', '.'", name=name)
     return name
 

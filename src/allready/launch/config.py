@@ -15,7 +15,6 @@ Keys are the long names of the flags.  The whole file is checked before anything
 """
 
 import difflib
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from allready.launch.config_model import ConfigFile, FileSettings, Section
 from allready.launch.flag_kinds import KINDS
 from allready.launch.flag_table import FLAGS, Flag
 from allready.launch.identity import Identity, own_identity
+from allready.patterns import compiled
 
 MAX_BYTES = 1 << 20
 _BY_KEY = {
@@ -34,7 +34,7 @@ _BY_KEY = {
 }
 _JOB_KEYS = {"script", "arguments", "env", *_BY_KEY}
 _NODE_KEYS = {"address", "master", "env", *(name for name, flag in _BY_KEY.items() if flag.where == "node")}
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _SCALARS: dict[str, tuple[type, ...]] = {
     "whole": (int,), "count": (int,), "positive": (int,), "number": (int, float), "seconds": (int, float),
     "seconds_or_auto": (int, float, str), "nodes": (int, str), "nproc": (int, str), "names": (str, int),
@@ -249,7 +249,7 @@ def _environment(at: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise UsageError('{at}: env is a table such as {{ NCCL_DEBUG = "INFO" }}', at=at)
     for name, word in value.items():
-        if not _VARIABLE.fullmatch(name):
+        if not compiled(_VARIABLE).fullmatch(name):
             raise UsageError("{at}: env: {name!r} is not the name of a variable", at=at, name=name)
         if isinstance(word, bool) or not isinstance(word, str | int | float) or "\x00" in str(word):
             raise UsageError("{at}: env: {name} is a string or a number", at=at, name=name)
@@ -280,8 +280,8 @@ def _value(flag: Flag, value: Any, what: str) -> Any:
         raise UsageError("{what}: {error}", what=what, error=error) from None
 
 
-_HEADER = re.compile(r"\s*\[(?!\[)(.*)\]\s*(#.*)?")
-_KEY = re.compile(r"""\s*+((?:"(?:[^"\\]|\\.)*+"|'[^']*+'|[A-Za-z0-9_-]++|\s*+\.\s*+)++)\s*+=""")  # never goes back
+_HEADER = r"\s*\[(?!\[)(.*)\]\s*(#.*)?"
+_KEY = r"""\s*+((?:"(?:[^"\\]|\\.)*+"|'[^']*+'|[A-Za-z0-9_-]++|\s*+\.\s*+)++)\s*+="""  # never goes back
 
 
 def line_of(text: str, keys: tuple[str, ...]) -> int | None:
@@ -292,12 +292,12 @@ def line_of(text: str, keys: tuple[str, ...]) -> int | None:
     best: tuple[int, int] | None = None  # depth, line
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
-        header = _HEADER.fullmatch(line)
+        header = compiled(_HEADER).fullmatch(line)
         if header:
             table = _path(header[1]) or ()
             here = table
         else:
-            match = _KEY.match(line)
+            match = compiled(_KEY).match(line)
             inner = _path(match[1]) if match else None
             if inner is None:
                 continue

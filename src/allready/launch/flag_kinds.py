@@ -10,16 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 from allready.launch.request import Backoff
+from allready.patterns import compiled
 from allready.text.usage import usage_text
 
 MAX_LISTED = 65_536
 NCCL_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
-_WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
+_WHOLE = r"\s*[+-]?\d{1,18}\s*"
 
 
 def whole(text: str) -> int:
     """A decimal number."""
-    if not _WHOLE.fullmatch(text):
+    if not compiled(_WHOLE).fullmatch(text):
         raise ValueError(usage_text("{text!r} is not a whole number", text=text))
     return int(text)
 

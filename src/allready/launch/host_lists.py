@@ -7,6 +7,7 @@ from pathlib import Path
 
 from allready.errors import UsageError
 from allready.launch.identity import Identity
+from allready.patterns import compiled
 
 MAX_FILE_BYTES = 4 << 20
 MAX_HOSTS = 65_536
@@ -14,7 +15,7 @@ MAX_DIGITS = 18  # of a number in a list
 RESOLVE_ALL_S = 10.0
 """For resolving the names to find the own one, where no name fits; a resolver may take seconds for each."""
 
-_PART = re.compile(r"([^\[\],\s]*)(?:\[([^\]]+)\])?")
+_PART = r"([^\[\],\s]*)(?:\[([^\]]+)\])?"
 
 
 def read_host_file(path: str) -> str:
@@ -68,7 +69,7 @@ def expand_nodelist(text: str) -> tuple[str, ...]:
         raise UsageError("not a Slurm node list: {text!r}", text=text)
     for group in groups:
         names = [""]
-        for prefix, inside in _PART.findall(group):
+        for prefix, inside in compiled(_PART).findall(group):
             endings = [prefix + number for number in _numbers(inside, text)] if inside else [prefix]
             if len(names) * len(endings) > MAX_HOSTS:
                 raise UsageError("not a Slurm node list: {text!r}", text=text)

@@ -5,7 +5,6 @@ Slurm's controller knows at once: the reason of a job that reached its time limi
 
 import contextlib
 import os
-import re
 import subprocess
 import threading
 import time
@@ -13,12 +12,13 @@ from collections.abc import Mapping
 
 from allready.launch.request import Note
 from allready.model import ScheduledEnd, SchedulerCause
+from allready.patterns import compiled
 from allready.proc.command import run_command
 
 ANSWER_S = 2.0
 AGAIN_S = 0.2
 MAX_BYTES = 1 << 16
-_WORD = re.compile(r"(?:^|\s)([A-Z][A-Za-z]+)=(\S*)")
+_WORD = r"(?:^|\s)([A-Z][A-Za-z]+)=(\S*)"
 _NOT_SET = {"", "None", "N/A", "Unknown", "(null)"}
 _OF_STATE = {
     "TIMEOUT": SchedulerCause.TIME_LIMIT,
@@ -37,7 +37,7 @@ def read_slurm(text: str, *, num_restarts: int = 0) -> ScheduledEnd | None:
     `num_restarts`: how often this run of the job had been started again.  Slurm counts the next one, and forgets why,
     before the processes get their signal.
     """
-    words = dict(_WORD.findall(text))
+    words = dict(compiled(_WORD).findall(text))
     state, named = words.get("JobState", ""), words.get("Reason", "")
     limit = words.get("TimeLimit", "")
     if words.get("PreemptTime", "") not in _NOT_SET:

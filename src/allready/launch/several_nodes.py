@@ -13,48 +13,48 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.launch.host_lists import hosts_in, read_host_file
+from allready.patterns import compiled
 
-_COUNT = re.compile(
+_COUNT = (
     r"(?:^|_)(?:N_?NODES|NUM_?NODES|NODES_NUM|NODES?_COUNT|N_?HOSTS|NUM_?HOSTS|HOSTS?_(?:COUNT|NUM)|NUM_MACHINES|"
     r"MACHINE_COUNT|WORKER_NUM|INSTANCE_COUNT|REPLICA_COUNT|WORLD_SIZE)$"
     # processes of a launcher, of which this is one
     r"|^(?:PMIX?|JSM_NAMESPACE|HOROVOD|CROSS|FLUX_JOB)_SIZE$|^_?(?:CONDOR|MPIRUN)_NPROCS$"
     r"|^PADDLE_TRAINERS_NUM$|^DMLC_NUM_WORKER$|^PJM_NODE$"
 )
-_PLACE = re.compile(
+_PLACE = (
     r"(?:^|_)(?:NODE_RANK|NODE_INDEX|NODE_?ID|HOST_RANK|MACHINE_RANK|REPLICA_RANK|WORKER_INDEX|ALLOC_INDEX|GROUP_RANK)$"
 )
-_RANK = re.compile(r"^(?:PMIX?_|MPI_|OMPI_COMM_WORLD_|MV2_COMM_WORLD_|JSM_NAMESPACE_|HOROVOD_|ALPS_APP_)(?:RANK|PE)$")
+_RANK = r"^(?:PMIX?_|MPI_|OMPI_COMM_WORLD_|MV2_COMM_WORLD_|JSM_NAMESPACE_|HOROVOD_|ALPS_APP_)(?:RANK|PE)$"
 """The number of a process of the job, as launchers of processes name it where they give no number of them."""
-_BARE = re.compile(r"^(?:RANK|PE)$")
-_MEMBER = re.compile(r"(?:^|_)(?:RANK|RANK_?ID|PROC_?(?:ID|NO|INDEX)|PROCESS_?(?:ID|INDEX|RANK)|TASK_?RANK)$")
-_MEMBERS = re.compile(
+_BARE = r"^(?:RANK|PE)$"
+_MEMBER = r"(?:^|_)(?:RANK|RANK_?ID|PROC_?(?:ID|NO|INDEX)|PROCESS_?(?:ID|INDEX|RANK)|TASK_?RANK)$"
+_MEMBERS = (
     r"(?:^|_)(?:SIZE|TOTAL|N_?PROCS|N_?RANKS|N_?TASKS|(?:NUM|TOTAL)_?(?:PROCS|PROCESSES|RANKS|TASKS)|"
     r"(?:PROC|PROCESS|RANK|TASK)_?COUNT)$"
 )
 """The number of one process and of all: each alone may mean anything, both of one family are a launcher's."""
-_THING = re.compile(
+_THING = (
     r"(?:^|_)(?:MATRIX|LOW|LORA|ADAPTER|SVD|PCA|EMBED|EMBEDDING|KERNEL|LAYER|POOL|PAGE|CACHE|BUFFER|QUEUE|BATCH|BLOCK|"
     r"CHUNK|WINDOW|VOCAB|HIDDEN|FILE|SEARCH|MIN|MAX|TOP|DEFAULT)_(?:SIZE|TOTAL)$"
 )
 """Sizes of what is ranked, or has a rank, outside of jobs as well."""
-_SIGN = re.compile(
+_SIGN = (
     r"^(?:LOCAL_(?:RANK|SIZE|WORLD_SIZE|ID|PROC_?ID)|(?:MASTER|COORDINATOR)_(?:ADDR|ADDRESS|HOST|IP|PORT)|WORLD_SIZE|"
     r"NODE_RANK|PMIX_NAMESPACE|PMI_(?:FD|PORT))$"
 )
 """What else a launcher sets, under names without a prefix."""
-_OWN_SIGN = re.compile(r"^(?:LOCAL|NODE)|(?:^|_)(?:ADDR|ADDRESS|HOSTS?|IP|PORT|MASTER|COORDINATOR|NAMESPACE)(?:$|_)")
+_OWN_SIGN = r"^(?:LOCAL|NODE)|(?:^|_)(?:ADDR|ADDRESS|HOSTS?|IP|PORT|MASTER|COORDINATOR|NAMESPACE)(?:$|_)"
 """The same behind the prefix of a family."""
-_LIST = re.compile(
-    r"(?:^|_)(?:NODES?_?LIST|HOSTS?_?LIST|NODES?_IPS?(?:_LIST)?|WORKER_HOSTS|WORKER_HOSTNAMES|CONTAINER_ADDRS)$|^SM_HOSTS$"
+_LIST = (
+    r"(?:^|_)(?:NODES?_?LIST|HOSTS?_?LIST|NODES?_IPS?(?:_LIST)?|WORKER_HOSTS|WORKER_HOSTNAMES|CONTAINER_ADDRS)$|"
+    r"^SM_HOSTS$"
 )
-_FILE = re.compile(r"(?:^|_)(?:NODES?_?FILE|HOSTS?_?FILE)$")
-_CLUSTER = re.compile(r"^(?:TF_CONFIG|CLUSTER_SPEC)$")
-_OF_PART = re.compile(
-    r"(?:^|_)(?:LOCAL|ROLE|TENSOR|PIPELINE|MODEL|DATA|EXPERT|CONTEXT|SEQUENCE|PARALLEL|TP|PP|DP|EP|CP|MP|SP)_"
-)
+_FILE = r"(?:^|_)(?:NODES?_?FILE|HOSTS?_?FILE)$"
+_CLUSTER = r"^(?:TF_CONFIG|CLUSTER_SPEC)$"
+_OF_PART = r"(?:^|_)(?:LOCAL|ROLE|TENSOR|PIPELINE|MODEL|DATA|EXPERT|CONTEXT|SEQUENCE|PARALLEL|TP|PP|DP|EP|CP|MP|SP)_"
 """Sizes of something smaller than the job."""
-_TESTS = re.compile(r"^(?:CI|CIRCLE)_NODE_")
+_TESTS = r"^(?:CI|CIRCLE)_NODE_"
 """Which part of a test suite this machine has; it meets no other."""
 _SHOWN = 60
 _MAX_NODES = 4000
@@ -76,14 +76,16 @@ class SeveralNodes(Struct, frozen=True, kw_only=True):
 def several_nodes(environ: Mapping[str, str], read: Callable[[str], str] = read_host_file) -> SeveralNodes | None:
     """The variable that speaks for several nodes, the surest first; None where none does."""
     kinds = (
-        (_COUNT, _count),
-        (_LIST, _words),
-        (_FILE, _lines),
-        (_CLUSTER, _processes),
-        (_PLACE, _place),
-        (_RANK, _place),
+        (compiled(_COUNT), _count),
+        (compiled(_LIST), _words),
+        (compiled(_FILE), _lines),
+        (compiled(_CLUSTER), _processes),
+        (compiled(_PLACE), _place),
+        (compiled(_RANK), _place),
     )
-    names = [name for name in sorted(environ) if not _OF_PART.search(name) and not _TESTS.search(name)]
+    names = [
+        name for name in sorted(environ) if not compiled(_OF_PART).search(name) and not compiled(_TESTS).search(name)
+    ]
     for pattern, count_of in kinds:
         for name in names:
             count = count_of(environ[name].strip(), read) if pattern.search(name) else None
@@ -102,29 +104,31 @@ def _one_of_many(
     """
     members: dict[str, int] = {}
     for name in names:
-        family, number = _family(_MEMBER, name), _number(environ[name].strip())
+        family, number = _family(compiled(_MEMBER), name), _number(environ[name].strip())
         if family is not None and number is not None:
             members[family] = min(number, members.get(family, number))
     for name in names:
-        family = _family(_MEMBERS, name)
+        family = _family(compiled(_MEMBERS), name)
         count = _count(environ[name].strip(), read)
         if family is None or count is None or members.get(family, count + 1) > count:
             continue
-        is_sure = members[family] < count and bool(family) and not _THING.search(name)
+        is_sure = members[family] < count and bool(family) and not compiled(_THING).search(name)
         yield _found(environ, name, count, is_doubtful=not is_sure and not _has_sign(environ, family))
 
 
 def _numbered(names: Sequence[str], environ: Mapping[str, str], read: Callable[[str], str]) -> Iterator[SeveralNodes]:
     """`RANK` or `PE` above 0, which may be a matrix' as well."""
     for name in names:
-        if _BARE.search(name) and _place(environ[name].strip(), read) is not None:
+        if compiled(_BARE).search(name) and _place(environ[name].strip(), read) is not None:
             yield _found(environ, name, 0, is_doubtful=not _has_sign(environ, ""))
 
 
 def _has_sign(environ: Mapping[str, str], family: str) -> bool:
     """Whether a launcher has set more than the numbers of this family."""
     own = (name.removeprefix(family) for name in environ if family and name.startswith(family))
-    return any(_SIGN.search(name) for name in environ) or any(_OWN_SIGN.search(name) for name in own)
+    return any(compiled(_SIGN).search(name) for name in environ) or any(
+        compiled(_OWN_SIGN).search(name) for name in own
+    )
 
 
 def _family(pattern: re.Pattern[str], name: str) -> str | None:

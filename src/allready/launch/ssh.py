@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from allready.launch.request import Note
 from allready.launch.ssh_words import MARK, SshOptions, Target, remote_command, ssh_argv
+from allready.patterns import compiled
 
 HEARTBEAT_S = 5.0
 SILENCE_S = 60.0
@@ -48,7 +49,7 @@ _SAYINGS = (
 )
 
 
-_NO_ALLREADY = re.compile(r"No module named '?allready(?:\.__main__)?'?(?:;|$)")  # Python's own message
+_NO_ALLREADY = r"No module named '?allready(?:\.__main__)?'?(?:;|$)"  # Python's own message
 
 
 class _Node(Struct, eq=False):
@@ -218,7 +219,7 @@ def _heed(node: _Node, words: list[str]) -> None:
             node.begun = True
         case ["ended", code] if code.isdecimal():
             node.exit_code = int(code)
-            if node.exit_code and any(_NO_ALLREADY.search(line) for line in node.last_words):
+            if node.exit_code and any(compiled(_NO_ALLREADY).search(line) for line in node.last_words):
                 node.remark = "no-allready"
         case [("no-directory" | "no-python") as remark]:
             node.remark = remark

@@ -1,7 +1,6 @@
 """What is typed at ssh: hosts, options, environment and the remote command, all checked and quoted; no process here."""
 
 import argparse
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,16 +11,15 @@ from msgspec import Struct
 from allready.errors import UsageError
 from allready.facts.env import is_read
 from allready.launch.flags import to_argv
+from allready.patterns import compiled
 from allready.redaction import redact
 
 _USER = r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\$?"
 _HOST = r"[A-Za-z0-9_](?:[A-Za-z0-9_.\-]*[A-Za-z0-9_])?"
-_TARGET = re.compile(
-    rf"(?:(?P<user>{_USER})@)?(?:(?P<host>{_HOST})|\[(?P<six>[0-9A-Fa-f:.]+)\])(?::(?P<port>\d{{1,5}}))?"
-)
-_BARE_SIX = re.compile(r"[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*")
-_OPTION = re.compile(r"[A-Za-z][A-Za-z0-9]*[= ].+", re.DOTALL)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TARGET = rf"(?:(?P<user>{_USER})@)?(?:(?P<host>{_HOST})|\[(?P<six>[0-9A-Fa-f:.]+)\])(?::(?P<port>\d{{1,5}}))?"
+_BARE_SIX = r"[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*"
+_OPTION = r"(?s)[A-Za-z][A-Za-z0-9]*[= ].+"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _ALSO_PASSED = frozenset({
     "PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "HF_HOME", "HF_HUB_CACHE",
     "HF_DATASETS_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "ALLREADY_LANG",
@@ -79,8 +77,8 @@ def parse_hosts(words: Sequence[str]) -> tuple[Target, ...]:
     """
     targets = []
     for word in words:
-        match = _TARGET.fullmatch(word)
-        if _BARE_SIX.fullmatch(word):
+        match = compiled(_TARGET).fullmatch(word)
+        if compiled(_BARE_SIX).fullmatch(word):
             target = Target(host=word)
         elif match and (match["port"] is None or 0 < int(match["port"]) < 65536):
             port = int(match["port"]) if match["port"] else None
@@ -102,7 +100,7 @@ def parse_hosts(words: Sequence[str]) -> tuple[Target, ...]:
 def options_from(args: argparse.Namespace, environ: Mapping[str, str], *, grace_s: float = 0.0) -> SshOptions:
     """From the flags of `run`.  `grace_s`: what the ranks' end may take."""
     for option in args.ssh_option or ():
-        if not _OPTION.fullmatch(option) or "\n" in option:
+        if not compiled(_OPTION).fullmatch(option) or "\n" in option:
             raise UsageError(
                 "--ssh-option {option!r}: write KEY=VALUE as in ssh_config, for example Port=2222", option=option
             )
@@ -126,10 +124,10 @@ def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) ->
         fits = (is_read(name) or name in _ALSO_PASSED or name.startswith("PET_")) and name not in _OF_ONE_NODE
         if name == "PATH":  # a directory that looks like a secret must not cost all others
             value = ":".join(part for part in value.split(":") if _is_harmless(name, part))
-        if fits and _VARIABLE.fullmatch(name) and _is_harmless(name, value):
+        if fits and compiled(_VARIABLE).fullmatch(name) and _is_harmless(name, value):
             passed[name] = value
     for name in names:
-        if not _VARIABLE.fullmatch(name):
+        if not compiled(_VARIABLE).fullmatch(name):
             raise UsageError("--pass-env {name!r}: not the name of a variable", name=name)
         if name not in environ:
             raise UsageError("--pass-env {name}: not set in this shell", name=name)

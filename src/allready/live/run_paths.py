@@ -7,25 +7,26 @@ Standard library only.
 
 import contextlib
 import os
-import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from allready.patterns import compiled
+
 PREFIX = "allready-"
 SMALLEST_BYTES = 64 * 1024 * 1024
 """Free space below which /dev/shm is left to the job: containers often have 64 MB of it in all, and loaders need it."""
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - checked before it is used
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.]+")
+_NOT_IN_NAMES = r"[^A-Za-z0-9_.]+"
 _LONGEST_JOB = 40
 
 
 def make_run_dir(job_id: str = "") -> Path:
     """A new private folder of this machine; the caller removes it."""
-    name = _NOT_IN_NAMES.sub("_", job_id)[:_LONGEST_JOB].strip("._")
+    name = compiled(_NOT_IN_NAMES).sub("_", job_id)[:_LONGEST_JOB].strip("._")
     prefix = f"{PREFIX}{name}-" if name else PREFIX
     if _has_room(_MEMORY):
         with contextlib.suppress(OSError):  # full, or not ours to write

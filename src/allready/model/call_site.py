@@ -1,13 +1,14 @@
 """A line of a program and the function that it is in."""
 
-import re
 from typing import Self
 
 from msgspec import Struct
 
-_LINE = re.compile(r"(.*):(0|[1-9][0-9]{0,8})(?: (.*))?", re.DOTALL)
+from allready.patterns import compiled
+
+_LINE = r"(?s)(.*):(0|[1-9][0-9]{0,8})(?: (.*))?"
 """Behind a line's number all is the function, which may have blanks: `<cell line: 3>`."""
-_FUNCTION = re.compile(r"(.*) ([^ /\\]+)", re.DOTALL)
+_FUNCTION = r"(?s)(.*) ([^ /\\]+)"
 """Without a number the last word is, unless it is the rest of a path that has blanks."""
 
 
@@ -28,9 +29,9 @@ class CallSite(Struct, frozen=True, cache_hash=True):
     @classmethod
     def of(cls, text: str) -> Self:
         """The parts of the text of one."""
-        if found := _LINE.fullmatch(text):
+        if found := compiled(_LINE).fullmatch(text):
             return cls(found[1], int(found[2]), found[3] or "")
-        found = _FUNCTION.fullmatch(text)
+        found = compiled(_FUNCTION).fullmatch(text)
         return cls(found[1], None, found[2]) if found else cls(text)
 
     @classmethod

@@ -36,7 +36,7 @@ _ENV_NAME = (
     rf"(?:(?!NOPASSW)[A-Z0-9_]*{_WORD}|[A-Z0-9_]*{_KEY}_?KEYS?(?:_ID)?"
     r"|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER))(?:_?[0-9]{1,2})?"
 )
-_SECRET_ENV = re.compile(_ENV_NAME)
+_SECRET_ENV = _ENV_NAME
 
 _VALUE = r"""(?:(?<![A-Za-z0-9_])[bru]{1,2}(?:"[^"\n]{0,4096}"|'[^'\n]{0,4096}')"""
 _VALUE += r"""|\"{3}[^\n]{0,4096}?\"{3}|'{3}[^\n]{0,4096}?'{3}"""
@@ -46,13 +46,13 @@ _VALUE += r"""|[^\s"',;&)}\]]+(?:[,;&)}\]]{1,4}(?![\w.-]{0,60}["']?[ \t]?[=:])[^
 """Quoted ones may be put together of several.
 A bare one ends at a comma, `;`, `&` or bracket with nothing, or with another name, behind it."""
 _LITERAL = r'"(?:[^"\\\n]|\\[^\n]){1,1000000}"'
-_NOT_SECRET = re.compile(
-    r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|yes|no|on|off|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|empty|undefined|)",
-    re.IGNORECASE,
+_HARMLESS = (
+    r"(?i)(?:[-+]?[\d.,_]{1,12}|none|null|true|false|yes|no|on|off|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|"
+    r"empty|undefined|)"
 )
 _OF_PERSON = r"(?i:passw(?:or)?d|passphrase|[._-](?:pass|pwd))$"
 """Names of what may also be a number; a token of digits is a count of them."""
-_A_FILE = re.compile(r"~?/[\w./-]{1,512}\.json")
+_A_FILE = r"~?/[\w./-]{1,512}\.json"
 _A_CALL = r"[A-Za-z_][A-Za-z_.]*[(\[]"
 """What code has behind a name: `token = tokenizer.encode(text)`, `password: Optional[str]`."""
 _REFERENCE = (
@@ -60,9 +60,8 @@ _REFERENCE = (
     r"|\((?:cat[ \t]{1,4}|<[ \t]{0,4})[\w./~$-]{1,400}\))(?=[\"'\s,;)\]}]|\Z)"
 )
 """Says where the secret comes from, and is none: `${HF_TOKEN}`, `$(cat /run/secrets/hf)`; a default has one."""
-_NOT_NAMES = re.compile(
-    r"(?:pad|eos|bos|unk|sep|cls|mask|image|special|max|min|num|new|per|next|first|last|stop|end|start)[_-]?tokens?",
-    re.IGNORECASE,
+_NOT_NAMES = (
+    r"(?i)(?:pad|eos|bos|unk|sep|cls|mask|image|special|max|min|num|new|per|next|first|last|stop|end|start)[_-]?tokens?"
 )
 _NAMED = (
     # An environment variable: NAME=value, NAME: value, "NAME": "value", NAME set by environment to value
@@ -115,7 +114,7 @@ _BEHIND_WRITTEN = rf"(?:{_BEGIN}|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt])|(?<=\[[0-9]
 
 def _family(hints: str, *shapes: str) -> _Family:
     """Around a shape `\\b` lets an underscore stand as well: people put tokens into names."""
-    begun = re.sub(r"(^|\|)\\b", lambda match: match[1] + _BEGIN, "|".join(shapes))
+    begun = "(?s)" + re.sub(r"(^|\|)\\b", lambda match: match[1] + _BEGIN, "|".join(shapes))
     return _Family(tuple(hints.split("|")), re.sub(r"(?<=[}\])?])\\b", "(?![A-Za-z0-9])", begun))
 
 
@@ -219,11 +218,11 @@ _CONTINUED = (
 
 # Whole words between underscores: NCCL_IB_PKEY is the number of a partition, not a key.
 _STRICT_NAME = (
-    r"(?:^|_)(?:[A-Z0-9]*(?:TOKEN|SECRET|PASSWORD|PASSWD|APIKEY|ACCESSKEY|CREDENTIALS?)S?|KEY|KEYS|PASS|PWD|AUTH|COOKIE"
-    r"|PRIVATE|SIGNATURE|BEARER|JWT)(?:_|$)"
+    r"(?i)(?:^|_)(?:[A-Z0-9]*(?:TOKEN|SECRET|PASSWORD|PASSWD|APIKEY|ACCESSKEY|CREDENTIALS?)S?|KEY|KEYS|PASS|PWD|AUTH"
+    r"|COOKIE|PRIVATE|SIGNATURE|BEARER|JWT)(?:_|$)"
 )
 _STRICT_VALUE = (
-    r"(?P<url>(?<=://)[^/\s@]+(?=@))"
+    r"(?is)(?P<url>(?<=://)[^/\s@]+(?=@))"
     r"|(?:(?<=password=)|(?<=passwd=)|(?<=secret=)|(?<=token=)|(?<=api_key=)|(?<=apikey=))[^\s&;,]+"
     r"|(?<=bearer )\S+"
     r"|-----BEGIN[^-]*PRIVATE KEY.*"
@@ -234,20 +233,20 @@ _STRICT_VALUE = (
     r"|(?<![A-Za-z0-9])[0-9a-f]{32,}(?![A-Za-z0-9])"
 )
 # Base64 as tokens have it.  "/" is left out, or every long path would match.
-_LONG_WORD = re.compile(r"[A-Za-z0-9+_\-]{40,}=*")
-_GPU_UUID = re.compile(r"(?:MIG-)?(?:GPU|MIG)-[0-9a-f-]{36}")
+_LONG_WORD = r"[A-Za-z0-9+_\-]{40,}=*"
+_GPU_UUID = r"(?:MIG-)?(?:GPU|MIG)-[0-9a-f-]{36}"
 
 
 def redact(name: str, value: str) -> str:
     """The value of a variable with every likely secret replaced by "(redacted)"; all of it if the name says so."""
-    if compiled(_STRICT_NAME, re.IGNORECASE).search(name) or is_secret_name(name):
+    if compiled(_STRICT_NAME).search(name) or is_secret_name(name):
         return REDACTED if value else value
-    return _LONG_WORD.sub(_if_random, compiled(_STRICT_VALUE, re.IGNORECASE | re.DOTALL).sub(REDACTED, masked(value)))
+    return compiled(_LONG_WORD).sub(_if_random, compiled(_STRICT_VALUE).sub(REDACTED, masked(value)))
 
 
 def _if_random(match: re.Match[str]) -> str:
     word = match[0]
-    if _GPU_UUID.fullmatch(word):
+    if compiled(_GPU_UUID).fullmatch(word):
         return word
     mixed = all(len(re.findall(kind, word)) > 2 for kind in ("[a-z]", "[A-Z]", "[0-9]"))
     return REDACTED if mixed else word
@@ -256,7 +255,7 @@ def _if_random(match: re.Match[str]) -> str:
 @functools.lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Whether an environment variable of this name holds a secret."""
-    return bool(_SECRET_ENV.fullmatch(name))
+    return bool(compiled(_SECRET_ENV).fullmatch(name))
 
 
 def masked_value(name: str, value: str) -> str:
@@ -285,7 +284,7 @@ def _masked_text(text: str) -> str:
     for family in _FAMILIES:
         if not is_plain or has_one(family.hints, small):
             shapes = family.shapes.replace(_BEGIN, _BEHIND_WRITTEN) if is_written else family.shapes
-            text = compiled(shapes, re.DOTALL).sub(_without_shape, text)
+            text = compiled(shapes).sub(_without_shape, text)
     if has_one(ARGUMENT_HINTS, text):
         text = without_arguments(text, _masked_text)
     text = without_placed(text, small, _holds_secret)
@@ -378,13 +377,13 @@ def _without_value(match: re.Match[str]) -> str:
         quote = value[0] if value[0] in "\"'" else ""
         bare = value.strip(quote) if quote else value
         is_code = len(bare) > 3 and bare.isdecimal() and compiled(_OF_PERSON).search(name) is not None
-        if (_NOT_SECRET.fullmatch(bare) and not is_code) or _NOT_NAMES.search(name):
+        if (compiled(_HARMLESS).fullmatch(bare) and not is_code) or compiled(_NOT_NAMES).search(name):
             return match[0]
         if compiled(_REFERENCE).match(match.string, match.start(f"{kind}_value") + len(quote)):
             return match[0]
         if kind == "flag" and _is_metavar(name, bare):
             return match[0]
-        if kind == "env" and name.endswith("CREDENTIALS") and _A_FILE.fullmatch(bare):
+        if kind == "env" and name.endswith("CREDENTIALS") and compiled(_A_FILE).fullmatch(bare):
             return match[0]
         if kind == "name" and not quote and compiled(_A_CALL).match(bare):
             return match[0]

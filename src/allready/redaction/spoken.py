@@ -31,7 +31,7 @@ _WORDS = (
 )
 """What follows "password" in a sentence that tells none."""
 _BEHIND = (
-    r"(?=[\"'`]?(?:[ \t]*(?:\r?$|[,;)\]}\n]|[\w-]{1,30}[ \t]?[:=]))"
+    r"(?m)(?=[\"'`]?(?:[ \t]*(?:\r?$|[,;)\]}\n]|[\w-]{1,30}[ \t]?[:=]))"
     r"|[\"'`]?[ \t]+(?:for|on|at|of|as|to|in|and|host|user)\b)"
 )
 _A_PLACE = r"(?:~?\.{0,2}/|\$|%|\*{3}|x{4}|&|\||!|>|\\)"
@@ -137,7 +137,7 @@ def _is_password(word: str, match: re.Match[str]) -> bool:
         return False
     if not word.isalpha() and not compiled(_NAMES).fullmatch(word):
         return True
-    is_end = compiled(_BEHIND, re.MULTILINE).match(match.string, match.end()) is not None
+    is_end = compiled(_BEHIND).match(match.string, match.end()) is not None
     return is_end and (match["sign"] is not None or any(map(str.isdecimal, word)))
 
 

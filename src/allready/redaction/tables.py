@@ -1,6 +1,5 @@
 """Secrets in a column: a table whose head calls a column `password`, its cells between commas, tabs, bars or blanks."""
 
-import csv
 import re
 from collections.abc import Sequence
 
@@ -126,6 +125,8 @@ def _with_quotes(line: str, mark: str) -> list[str]:
     """The cells as they stand, of a line in which a quoted one has the mark in itself."""
     if '"' not in line:
         return []
+    import csv  # few texts are tables
+
     try:
         read = next(csv.reader([line], delimiter=mark), [])
     except csv.Error:

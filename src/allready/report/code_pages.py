@@ -1,6 +1,5 @@
 """The pages of the codes that a report names, so that a reader of the HTML need not look for them elsewhere."""
 
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -8,10 +7,11 @@ from msgspec import Struct
 from allready.judging.loading import load
 from allready.judging.registry import Rule
 from allready.model import Report
+from allready.patterns import compiled
 from allready.text import catalog
 
 MAX_PAGES = 48
-_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_HEADING = r"(?m)^## (.+)$"
 
 
 class CodePage(Struct, frozen=True, kw_only=True):
@@ -58,5 +58,5 @@ def _text(rule: Rule, slot: str, language: str) -> str:
 
 
 def _sections(page: str) -> Iterable[tuple[str, str]]:
-    parts = _HEADING.split(page)[1:]
+    parts = compiled(_HEADING).split(page)[1:]
     return zip(parts[::2], (catalog.one_line(body) for body in parts[1::2]), strict=True)

@@ -8,6 +8,8 @@ import functools
 import re
 import unicodedata
 
+from allready.patterns import compiled
+
 _BAD = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _ASCII = {"…": "...", "→": "->", "·": "-", "–": "-", "µ": "u", "×": "x", "±": "+/-", "✓": "ok", "✗": "x"}
 
@@ -114,7 +116,7 @@ def shorten(text: str, columns: int) -> str:
     return "".join(kept) + "…" if columns > 0 else ""
 
 
-_UNITS = re.compile(
+_UNITS = (
     r"(?P<blank>\s+)|[\u3008-\u3010\u201c\u2018\uff08]*(?:[^\s\u2e80-\uffef]+|[\u2e80-\uffef])?"
     r"[\u3001\u3002\u3009-\u3011\u201d\u2019\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*"
 )
@@ -127,7 +129,7 @@ def wrapped(text: str, columns: int, *, most: int | None = None) -> list[str]:
     if columns < 2:
         return [shorten(text, columns)] if text else []
     lines, line = [], ""
-    for unit in _UNITS.finditer(text):
+    for unit in compiled(_UNITS).finditer(text):
         part = unit[0]
         if width(line) + width(part) <= columns:
             line += part

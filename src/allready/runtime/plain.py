@@ -6,7 +6,6 @@ those ranks only that make them: so a count that is less than others' says nothi
 """
 
 import contextlib
-import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 from allready.live.beacon.unsearched import Unsearched
 from allready.model import MAKINGS
+from allready.patterns import compiled
 from allready.runtime import making
 from allready.runtime.messages import BegunHere, Plain, Ranks
 
@@ -26,9 +26,9 @@ _C10D = "torch.distributed.distributed_c10d"
 _DDP = "torch.nn.parallel.distributed"
 _MAKE = {"new_group", "split_group", "_new_group_with_tag", "_new_process_group_helper"}
 """Functions of torch's through which every group is made."""
-_BY_GLOO = re.compile(r"\bgloo/\S+\.(?:cc|h):\d+\]")
+_BY_GLOO = r"\bgloo/\S+\.(?:cc|h):\d+\]"
 """The place in Gloo's source with which its errors begin."""
-_TIMED_OUT = re.compile(r"\] Timed out waiting \d+ms for ")
+_TIMED_OUT = r"\] Timed out waiting \d+ms for "
 """What Gloo says behind it of an operation whose deadline has passed."""
 
 
@@ -132,12 +132,12 @@ def is_torchs(frames: list[FrameType]) -> bool:
 
 def is_by_gloo(error: BaseException) -> bool:
     """Whether Gloo has raised it, for any caller: the `wait` of an operation in flight has no frame of torch's."""
-    return _BY_GLOO.search(str(error)) is not None
+    return compiled(_BY_GLOO).search(str(error)) is not None
 
 
 def is_timeout_of_gloo(error: BaseException) -> bool:
     """Whether the deadline of a plain collective has passed: of no other error is it known that others were late."""
-    return is_by_gloo(error) and _TIMED_OUT.search(str(error)) is not None
+    return is_by_gloo(error) and compiled(_TIMED_OUT).search(str(error)) is not None
 
 
 def _is_collective(frame: FrameType) -> bool:

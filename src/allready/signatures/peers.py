@@ -3,8 +3,6 @@
 Words of an exception may be of any library and version, and be cut, so that no table has all of them.
 """
 
-import re
-
 from allready.patterns import compiled
 
 _GAP = ".{0,200}?"
@@ -25,14 +23,14 @@ _WAITED = r"connection refused|timed?[ -]?out|DEADLINE_EXCEEDED"
 
 def is_closed_by_peer(words: str) -> bool:
     """Whether another process closed the connection, as its end does; a path that is gone closes nothing."""
-    return compiled(_CLOSED, re.IGNORECASE).search(words) is not None
+    return compiled(f"(?i){_CLOSED}").search(words) is not None
 
 
 def has_lost_connection(words: str) -> bool:
     """Whether the connection to another process ended, mostly with that process; who gave up first is not known."""
-    return compiled(_ENDED, re.IGNORECASE).search(words) is not None
+    return compiled(f"(?i){_ENDED}").search(words) is not None
 
 
 def has_lost_or_missed_peer(words: str) -> bool:
     """Whether another process is gone or has given up, or was waited for until a timeout and may never have come."""
-    return compiled(f"{_LOST}|{_WAITED}", re.IGNORECASE).search(words) is not None
+    return compiled(f"(?i){_LOST}|{_WAITED}").search(words) is not None

@@ -14,7 +14,7 @@ import re
 import tomllib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -33,9 +33,9 @@ FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launche
 
 COPY = "tables.json"
 
-_ALL_DIGITS = re.compile(r"\\d|0-9|\{\d+(?:,\d*)?\}")
-_A_DIGIT = re.compile(r"\d|\(\?P=|\(\?\(")
-_A_BRACE = re.compile(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
+_ALL_DIGITS = r"\\d|0-9|\{\d+(?:,\d*)?\}"
+_A_DIGIT = r"\d|\(\?P=|\(\?\("
+_A_BRACE = r"(?<!\\)(?:\\\\)*\[[^\]]*\{"  # in a class, where what follows it is no number of times
 
 
 class LinePattern(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,8 +125,8 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def _is_blind(source: str) -> bool:
     """A digit that is left when classes of all digits and numbers of times were taken out of an expression is one that
     it asks for, the end of a range, or a reference to what a group caught."""
-    left = _ALL_DIGITS.sub("", source)
-    return _A_DIGIT.search(left) is None and _A_BRACE.search(source) is None
+    left = compiled(_ALL_DIGITS).sub("", source)
+    return compiled(_A_DIGIT).search(left) is None and compiled(_A_BRACE).search(source) is None
 
 
 @functools.cache
@@ -149,7 +149,7 @@ def tables() -> dict[str, Any]:
     copy may lie beside it as JSON (`python -m allready.signatures`); it is used while its digest is that of the tables.
     """
     texts = sources()
-    file = resources.files("allready.signatures") / COPY
+    file = Path(__file__).parent / COPY
     if file.is_file():
         copy = json.loads(file.read_bytes())
         if copy.get("digest") == digest(texts):
@@ -166,7 +166,7 @@ def _parsed(family: str, text: bytes) -> dict[str, Any]:
 
 def sources() -> dict[str, bytes]:
     """Family -> the text of its table."""
-    folder = resources.files("allready.signatures")
+    folder = Path(__file__).parent
     return {f: (folder / f"{f}.toml").read_bytes() for f in FAMILIES if (folder / f"{f}.toml").is_file()}
 
 

@@ -9,7 +9,7 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from allready.model.fill import (
     phrases_of,
     steps_of,
 )
+from allready.patterns import compiled
 from allready.text.forms import evidence_forms as evidence_forms
 from allready.text.language import choose_language as choose_language
 from allready.text.steps import written
@@ -35,8 +36,8 @@ from allready.text.ui import FOLDERS, entries, table, ui
 LANGUAGES = ("en", "zh")
 _UNNAMED_PROCESS = {"zh": "某个进程"}
 _UNKNOWN = {"zh": "未知"}
-_WORDLESS = re.compile(r"(?:\{\w+\}|[^\w{}])*")
-_NUMBERS = re.compile(r"[0-9]+(?:, [0-9]+)*")
+_WORDLESS = r"(?:\{\w+\}|[^\w{}])*"
+_NUMBERS = r"[0-9]+(?:, [0-9]+)*"
 """How reports named the ranks that wait when the sentences still had the word."""
 _BESIDE_LATIN = r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9({])|(?<=[A-Za-z0-9)}])(?=[\u4e00-\u9fff])"
 _NO_BLANK = (
@@ -50,7 +51,7 @@ def _codes(language: str) -> dict[str, dict[str, Any]]:
     """Entries of all areas by code; empty for English."""
     if language == "en":
         return {}
-    files = (resources.files("allready.text") / FOLDERS[language]).iterdir()
+    files = (Path(__file__).parent / FOLDERS[language]).iterdir()
     areas = [f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml") and not f.name.startswith("ui_")]
     return {code: entry for area in areas for code, entry in entries(language, area).items()}
 
@@ -122,7 +123,7 @@ def words(language: str) -> Mapping[str, Mapping[str, str]]:
     """Values that are words of ours in `language`, by the value's name and its English; empty for English."""
     if language == "en":
         return {}
-    file = resources.files("allready.text") / FOLDERS[language] / "rules" / "words.toml"
+    file = Path(__file__).parent / FOLDERS[language] / "rules" / "words.toml"
     found: dict[str, dict[str, str]] = {}
     for name, (area, start) in _LABELS.items():
         labels = table(language, area).items()
@@ -179,7 +180,7 @@ def ui_phrase(key: str, **values: str) -> Phrase:
 def _form(english: str, language: str) -> str | None:
     """The template in `language`; one that is nothing but values is the same in all."""
     found = evidence_forms(language).get(english) or _own_words(language).get(english)
-    if found or not _WORDLESS.fullmatch(english):
+    if found or not compiled(_WORDLESS).fullmatch(english):
         return found
     names = re.findall(r"\{(\w+)\}", english)
     return english if len(names) == len(set(names)) else None  # none of ours repeats one; a hostile one grows by it
@@ -250,7 +251,7 @@ def _joined(phrases: Iterable[Phrase], language: str, depth: int = 0) -> str:
 def with_phrases(of: Finding | Evidence | NotChecked, language: str) -> dict[str, str]:
     """The values, and the source, with those that are phrases said in `language`, as far as it has them."""
     found = dict(of.values)
-    if language != "en" and _NUMBERS.fullmatch(found.get("waiting", "")):
+    if language != "en" and compiled(_NUMBERS).fullmatch(found.get("waiting", "")):
         found["waiting"] = f"rank {found['waiting']}"
     for name, phrases in of.phrases.items() if language != "en" else ():
         with contextlib.suppress(KeyError, ValueError, IndexError):

@@ -3,7 +3,7 @@
 import functools
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 
 from allready.text.ui import FOLDERS
 
@@ -13,5 +13,5 @@ def evidence_forms(language: str) -> Mapping[str, str]:
     """The templates of evidence in `language` by the English one; empty for English."""
     if language == "en":
         return {}
-    file = resources.files("allready.text") / FOLDERS[language] / "rules" / "evidence.toml"
+    file = Path(__file__).parent / FOLDERS[language] / "rules" / "evidence.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ A key is "AREA.NAME"; its text is NAME in `en/ui_AREA.toml`, and in `zh_CN/ui_AR
 
 import functools
 import tomllib
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 FOLDERS = {"en": "en", "zh": "zh_CN"}
@@ -13,14 +13,14 @@ FOLDERS = {"en": "en", "zh": "zh_CN"}
 
 def areas() -> list[str]:
     """All areas that have texts."""
-    names = (file.name for file in (resources.files("allready.text") / "en").iterdir())
+    names = (file.name for file in (Path(__file__).parent / "en").iterdir())
     return sorted(name.removeprefix("ui_").removesuffix(".toml") for name in names if name.startswith("ui_"))
 
 
 @functools.cache
 def entries(language: str, name: str) -> dict[str, Any]:
     """The file NAME.toml of `language`; empty when there is none."""
-    file = resources.files("allready.text") / FOLDERS[language] / f"{name}.toml"
+    file = Path(__file__).parent / FOLDERS[language] / f"{name}.toml"
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 

@@ -26,10 +26,10 @@ def translations(language: str) -> dict[str, str]:
     if language == "en":
         return {}
     import tomllib  # English, which needs neither, starts in half the time
-    from importlib import resources
+    from pathlib import Path
 
     found: dict[str, str] = {}
-    for file in (resources.files("allready.text") / "zh_CN" / "cli").iterdir():
+    for file in (Path(__file__).parent / "zh_CN" / "cli").iterdir():
         found |= tomllib.loads(file.read_text(encoding="utf-8"))
     return found
 

@@ -7,17 +7,18 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from allready.patterns import compiled
 from allready.variables.slips import distance
 from allready.variables.table import Reader, Syntax, Type, Variable, flag_types, load
 
 _TRUE, _FALSE = {"1", "y", "yes", "t", "true"}, {"0", "n", "no", "f", "false"}
 _OFF_WORDS = _FALSE | {"off", "none", "disable", "disabled", ""}
-_NUMBER = re.compile(r"\s*[+-]?(?:0[xX][0-9a-fA-F]+|\d+)")
-_CPUS = re.compile(
+_NUMBER = r"\s*[+-]?(?:0[xX][0-9a-fA-F]+|\d+)"
+_CPUS = (
     r"\d{1,5}(?:-\d{1,5}(?::\d{1,5})?)?(?:,\d{1,5}(?:-\d{1,5}(?::\d{1,5})?)?)*|(?:0x)?[0-9a-fA-F]+(?:,[0-9a-fA-F]+)*"
 )
-_GPU = re.compile(r"-?\d{1,4}|(?:GPU|MIG)-[0-9a-fA-F/-]+|all|none|void|NoDevFiles", re.IGNORECASE)
-_HOST = re.compile(r"[A-Za-z0-9_.\-]{1,253}|\[?[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]?")
+_GPU = r"(?i)-?\d{1,4}|(?:GPU|MIG)-[0-9a-fA-F/-]+|all|none|void|NoDevFiles"
+_HOST = r"[A-Za-z0-9_.\-]{1,253}|\[?[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]?"
 
 
 MAX_WORD = 64
@@ -72,7 +73,7 @@ def check(variable: Variable, value: str) -> list[Problem]:
 
 def number(value: str) -> int | None:
     """What strtoll reads: leading digits, decimal or hexadecimal; None when there are none."""
-    match = _NUMBER.match(value)
+    match = compiled(_NUMBER).match(value)
     if match is None:
         return None
     text = match[0].strip()
@@ -134,7 +135,7 @@ def _number_as_switch(variable: Variable, value: str) -> Iterator[Problem]:
     found = number(value)
     if found is None:
         yield Problem(kind=ProblemKind.READ_AS_ZERO, part=value, read="0", better="1")
-    elif rest := _NUMBER.sub("", value, count=1).strip():
+    elif rest := compiled(_NUMBER).sub("", value, count=1).strip():
         yield Problem(kind=ProblemKind.CUT_OFF, part=rest, read=str(found), better=str(found))
     elif not (0 if variable.default else -2) <= found <= 1:
         yield Problem(kind=ProblemKind.OUT_OF_RANGE, part=value, read=str(found), better="0..1")
@@ -151,7 +152,7 @@ def _int(variable: Variable, value: str) -> Iterator[Problem]:
             kind = ProblemKind.STOPS if stops else ProblemKind.READ_AS_ZERO
             yield Problem(kind=kind, part=value, read="" if stops else "0", better=meant)
         return
-    elif rest := _NUMBER.sub("", value, count=1).strip():
+    elif rest := compiled(_NUMBER).sub("", value, count=1).strip():
         if variable.owner == "openmp" and rest.startswith(","):  # one number for each level of nesting
             return
         yield Problem(kind=ProblemKind.CUT_OFF, part=rest, read=str(number(value)), better=_in_units(variable, value))
@@ -235,7 +236,9 @@ def _word(variable: Variable, word: str, value: str) -> Iterator[Problem]:
         if not variable.ignore_case:
             yield Problem(kind=ProblemKind.WRONG_CASE, part=word, better=same)
         return
-    is_number = all(v.lstrip("-").isdecimal() for v in variable.values) and not _NUMBER.sub("", word, count=1).strip()
+    is_number = (
+        all(v.lstrip("-").isdecimal() for v in variable.values) and not compiled(_NUMBER).sub("", word, count=1).strip()
+    )
     if is_number and str(number(word)) in variable.values:
         return
     near = same or variable.meant.get(word.strip().lower()) or _near(word.strip().lower(), variable.values)
@@ -275,7 +278,7 @@ def _port(value: str) -> Iterator[Problem]:
 
 
 def _host(value: str) -> Iterator[Problem]:
-    if re.match(r"\w+://", value) or not _HOST.fullmatch(value):
+    if re.match(r"\w+://", value) or not compiled(_HOST).fullmatch(value):
         yield Problem(kind=ProblemKind.MALFORMED, part=value, better="HOST")
 
 
@@ -287,7 +290,7 @@ def _cidr(value: str) -> Iterator[Problem]:
 
 
 def _cpus(value: str) -> Iterator[Problem]:
-    if not _CPUS.fullmatch(value.replace(" ", "")):
+    if not compiled(_CPUS).fullmatch(value.replace(" ", "")):
         yield Problem(kind=ProblemKind.MALFORMED, part=value, better="0-7,16")
 
 
@@ -307,7 +310,7 @@ def _gpus(variable: Variable, value: str) -> Iterator[Problem]:
         return
     words = [word.strip() for word in value.split(",")[:256]]
     for number, word in enumerate(words):
-        if word and not _GPU.fullmatch(word):
+        if word and not compiled(_GPU).fullmatch(word):
             yield Problem(kind=ProblemKind.MALFORMED, part=word, better="0,1,2,3")
             return
         if word.startswith("-"):

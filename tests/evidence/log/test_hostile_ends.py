@@ -112,6 +112,6 @@ def test_a_last_line_without_an_end_denies_words_before_it() -> None:
 
 def test_a_shell_s_prompt_is_no_line_that_was_cut_and_a_bar_or_a_percentage_is_no_prompt() -> None:
     for prompt in ("user@gpu01:~/x1$ ", "(env) root@a:/w# ", "$ ", "fish> "):
-        assert last_line._PROMPT.search(prompt), prompt
+        assert re.search(last_line._PROMPT, prompt), prompt
     for cut in ("epoch 97%", "12/100 [==>", "[####"):
-        assert not last_line._PROMPT.search(cut), cut
+        assert not re.search(last_line._PROMPT, cut), cut

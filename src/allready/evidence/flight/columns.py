@@ -1,7 +1,6 @@
 """Entries of a recorder turned into columns: what two million of them can be kept as."""
 
 import math
-import re
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from allready.evidence.flight.given import Given, given_to
 from allready.evidence.flight.names import dtype_name, operation_name
 from allready.evidence.reading import FlightRing, FlightShape
 from allready.model import CallSite
+from allready.patterns import compiled
 
 MAX_ENTRIES = 100_000
 MAX_GROUPS = 4_096
@@ -24,7 +24,7 @@ MAX_DIMS = 32
 MAX_FRAMES = 64
 MAX_TEXT = 500
 _BIG = 1 << 53
-_NUMBER = re.compile(r"-?[0-9]{1,15}\Z")
+_NUMBER = r"-?[0-9]{1,15}\Z"
 
 STATES = {"scheduled": 0, "started": 1, "completed": 2}
 UNKNOWN_STATE, RETIRED = 3, 4
@@ -34,7 +34,7 @@ _LIBRARIES = (
     "torch/utils/", "torch/csrc/", "torch/optim/", "torch/cuda/", "torch/multiprocessing/", "/lib/python3", "c10/",
     "c10d/", "aten/",
 )  # fmt: skip
-_NOT_PYTHON = re.compile(r"[^: ]*\.(?:cpp|cc|cu|h|hpp|so|c|S)(?:[: ]|$)")
+_NOT_PYTHON = r"[^: ]*\.(?:cpp|cc|cu|h|hpp|so|c|S)(?:[: ]|$)"
 
 
 _Row = tuple[int, int, int, int, int, int, int, int, int, int, int]
@@ -286,7 +286,7 @@ def number(value: Any) -> int | None:
         return value if abs(value) < _BIG else None
     if type(value) is float and abs(value) < _BIG:
         return int(value)
-    if type(value) is str and _NUMBER.match(value):
+    if type(value) is str and compiled(_NUMBER).match(value):
         return int(value)
     return None
 
@@ -345,7 +345,7 @@ def _frame(frame: Mapping[str, Any]) -> CallSite:
 
 def site_of(stack: Sequence[CallSite]) -> CallSite | None:
     """The innermost frame that is the user's own; else what was typed in; else the outermost one that is not torch."""
-    outside = [f for f in stack if f.file[:1] not in {"<", "?"} and not _NOT_PYTHON.match(f.file)]
+    outside = [f for f in stack if f.file[:1] not in {"<", "?"} and not compiled(_NOT_PYTHON).match(f.file)]
     own = next((f for f in outside if not any(part in f.file for part in _LIBRARIES)), None)
     typed_in = next((f for f in stack if f.file.startswith(("<stdin>", "<string>", "<ipython"))), None)
     return own or typed_in or next((f for f in reversed(outside) if "/torch/" not in f.file), None)

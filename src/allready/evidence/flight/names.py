@@ -1,14 +1,15 @@
 """Words of the recorder in one spelling: operations, dtypes, sizes, and the rank in a file's name."""
 
-import re
 from pathlib import PurePosixPath
 
-_SUFFIX = re.compile(r"(_coalesced|_into_tensor|_tensor|_single|_base|_oop|_v|_sparse)+$")
+from allready.patterns import compiled
+
+_SUFFIX = r"(_coalesced|_into_tensor|_tensor|_single|_base|_oop|_v|_sparse)+$"
 _SPELLINGS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "reducescatter": "reduce_scatter",
     "all_reduce_barrier": "barrier", "allreduce_barrier": "barrier", "all_to_all_v": "all_to_all",
 }  # fmt: skip
-_P2P = re.compile(r"^(send|recv)(?: (\d{1,7})(->|<-)(\d{1,7}|\?))?")
+_P2P = r"^(send|recv)(?: (\d{1,7})(->|<-)(\d{1,7}|\?))?"
 
 BACKENDS_WITH_STATES = frozenset({
     "nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl", "nccl2", "nccl-lazy",
@@ -45,7 +46,7 @@ def operation_name(recorded: str) -> tuple[str, str, int | None, int | None]:
     if not colon:
         backend, rest = "", recorded
     rest = rest.strip()
-    p2p = _P2P.match(rest)
+    p2p = compiled(_P2P).match(rest)
     if p2p:
         kind, left, arrow, right = p2p.groups()
         if left is None:
@@ -53,7 +54,7 @@ def operation_name(recorded: str) -> tuple[str, str, int | None, int | None]:
         own, peer = int(left), None if right == "?" else int(right)  # a receive from any sender
         return (kind, backend, own, peer) if arrow == "->" else (kind, backend, peer, own)
     name = rest.split(" ")[0].lower().lstrip("_")
-    short = _SUFFIX.sub("", name) or name
+    short = compiled(_SUFFIX).sub("", name) or name
     return _SPELLINGS.get(name, _SPELLINGS.get(short, short)), backend, None, None
 
 
@@ -68,13 +69,11 @@ def element_bytes(dtype: str) -> int | None:
     return _BYTES_BY_NAME.get(dtype)
 
 
-_ENDINGS = re.compile(
-    r"(?:\.(?:pkl|pickle|json|bin|dump|dmp|trace|txt|log|dat|out|gz|xz|bz2|zst|lz4|tar|tgz|zip))+$", re.IGNORECASE
-)
-_NAMED = re.compile(r"(?:^|[^a-z])(?:global[_-]?)?rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
-_SHORT = re.compile(r"(?:^|[_\-.])r(\d{1,7})(?=$|[_\-.])", re.IGNORECASE)
-_OF = re.compile(r"(\d{1,7})[_\-]?of[_\-]?\d{1,7}$", re.IGNORECASE)
-_LAST = re.compile(r"(?<!\d)(\d{1,7})$")
+_ENDINGS = r"(?i)(?:\.(?:pkl|pickle|json|bin|dump|dmp|trace|txt|log|dat|out|gz|xz|bz2|zst|lz4|tar|tgz|zip))+$"
+_NAMED = r"(?i)(?:^|[^a-z])(?:global[_-]?)?rank[_\-.=]?(\d{1,7})(?!\d)"
+_SHORT = r"(?i)(?:^|[_\-.])r(\d{1,7})(?=$|[_\-.])"
+_OF = r"(?i)(\d{1,7})[_\-]?of[_\-]?\d{1,7}$"
+_LAST = r"(?<!\d)(\d{1,7})$"
 
 
 def rank_in_name(name: str) -> int | None:
@@ -82,13 +81,13 @@ def rank_in_name(name: str) -> int | None:
     parts = [p for p in PurePosixPath(name.replace("!", "/").replace("\\", "/")).parts if p not in {"/", "."}]
     if not parts:
         return None
-    stem = _ENDINGS.sub("", parts[-1])
-    for pattern in (_NAMED, _OF, _SHORT, _LAST):
+    stem = compiled(_ENDINGS).sub("", parts[-1])
+    for pattern in (compiled(_NAMED), compiled(_OF), compiled(_SHORT), compiled(_LAST)):
         found = pattern.findall(stem)
         if found:
             return int(found[-1])
     for folder in reversed(parts[:-1]):
-        found = _NAMED.findall(folder)
+        found = compiled(_NAMED).findall(folder)
         if found:
             return int(found[-1])
     return None

@@ -20,6 +20,7 @@ from allready.model import Origin, SourceRecord
 from allready.model.events import troubled
 from allready.model.fill import phrase_of, said
 from allready.model.finding import Phrase
+from allready.patterns import compiled
 
 MAX_DUMPS = 4_096  # of one file
 MAX_JSON_BYTES = 12 << 20
@@ -32,9 +33,9 @@ KIND = "flight recorder"
 
 _DUMP_KEYS = frozenset({"entries", "pg_config", "pg_status", "nccl_comm_state"})
 _HEAD_KEYS = tuple(key.encode() for key in (*sorted(_DUMP_KEYS), "collective_seq_id", "profiling_name"))
-_RANKS = re.compile(r"[\[(]?[\d,\s]*[\])]?\Z")
-_RANK_KEY = re.compile(r"(?:rank[_\- ]?)?(\d{1,7})\Z", re.IGNORECASE)
-_RANK_BEFORE = re.compile(r"\brank[ :=_\-]{0,3}(\d{1,7})\b", re.IGNORECASE)
+_RANKS = r"[\[(]?[\d,\s]*[\])]?\Z"
+_RANK_KEY = r"(?i)(?:rank[_\- ]?)?(\d{1,7})\Z"
+_RANK_BEFORE = r"(?i)\brank[ :=_\-]{0,3}(\d{1,7})\b"
 _PICKLE_STARTS = {b"\x80", b"(", b"}", b"]", b"c", b"\x8c", b"X"}
 _PADDING = (b"\n", b"\r", b" ", b"\0")
 _STATUS = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
@@ -216,7 +217,7 @@ def _is_small(value: Any) -> bool:
 
 
 def _rank_before(text: str, start: int, end: int) -> int | None:
-    found = _RANK_BEFORE.findall(text[max(start, end - 300) : end])
+    found = compiled(_RANK_BEFORE).findall(text[max(start, end - 300) : end])
     return int(found[-1]) if found else None
 
 
@@ -266,7 +267,7 @@ def _unwrapped(part: _Part) -> Iterator[_Part]:
     if isinstance(value, dict) and not _is_dump_value(value):
         inner = [(k, v) for k, v in value.items() if _is_dump_value(v)]
         for key, dump in inner:
-            rank = _RANK_KEY.match(key) if isinstance(key, str) else None
+            rank = compiled(_RANK_KEY).match(key) if isinstance(key, str) else None
             number_of_key = int(rank[1]) if rank else key if isinstance(key, int) else None
             yield _Part(value=dump, rank=number_of_key, problem=part.problem, is_cut=part.is_cut)
         if inner:
@@ -371,7 +372,7 @@ def _add_members(groups: dict[str, tuple[str, Sequence[int]]], noted: Any) -> No
 def _members(ranks: Any) -> Sequence[int]:
     """Global ranks from "[0, 1]" or a list; consecutive ones as a range, which takes no room."""
     if isinstance(ranks, str):
-        if len(ranks) > 8 * MAX_MEMBERS or not _RANKS.match(ranks):
+        if len(ranks) > 8 * MAX_MEMBERS or not compiled(_RANKS).match(ranks):
             return ()
         numbers = [int(n) for n in re.findall(r"\d{1,9}", ranks)][:MAX_MEMBERS]
     elif isinstance(ranks, list | tuple):

@@ -7,13 +7,13 @@ cut, a hostile one) goes to `Machine`, which is slower and has bounds on everyth
 """
 
 import pickle
-import re
 from typing import Any, NoReturn
 
 from msgspec import Struct
 
 from allready.evidence.flight.machine import Machine, RefusedError
 from allready.model.finding import Phrase
+from allready.patterns import compiled_bytes
 
 MAX_BYTES = 16 << 20
 """Of one file: a ring of 100,000 entries.  The default ring of 2,000 entries with stacks takes 0.3 MB."""
@@ -27,14 +27,12 @@ _PROTOCOL_2 = b"\x80\x02"
 # A tuple only of two things just fetched from the memo, and never into the memo: so no tuple ever holds a tuple, and
 # nothing that is hashed as a key is deep.  (Groups that capture do not go with possessive repeats in Python 3.11.)
 # Memo numbers stay below 2^20: the C unpickler allots room up to the number.
-_RUN = re.compile(
-    rb"""(?sx: h.h.\x86(?![qr]) | h.(?!X) | [}\](uaesN\x88\x89] | [qK]. | M.. | J....
+_RUN = rb"""(?sx: h.h.\x86(?![qr]) | h.(?!X) | [}\](uaesN\x88\x89] | [qK]. | M.. | J....
     | r..[\x00-\x0f]\x00 | j..[\x00-\x0f]\x00 | \x8a\x08.{8} | \x8a\x00 | \x8a\x01. | \x8a\x02.. | \x8a\x03...
     | \x8a\x04.... | \x8a\x05.{5} | \x8a\x06.{6} | \x8a\x07.{7} | G.{8} )*+"""
-)
-_PUT = re.compile(rb"(?s)q.|r..[\x00-\x0f]\x00")
-_GET_AND_TUPLE = re.compile(rb"(?s)h.\x86(?![qr])")
-_TUPLE = re.compile(rb"(?s)\x86(?![qr])")
+_PUT = rb"(?s)q.|r..[\x00-\x0f]\x00"
+_GET_AND_TUPLE = rb"(?s)h.\x86(?![qr])"
+_TUPLE = rb"(?s)\x86(?![qr])"
 
 _PICKLE_ERRORS = (
     pickle.UnpicklingError, ValueError, TypeError, AttributeError, LookupError, EOFError, OverflowError, MemoryError,
@@ -78,7 +76,7 @@ def dialect_end(data: bytes, start: int = 0) -> int | None:
     at = start + 2
     string_end = -1  # where the last string token ended, while nothing else came after it
     while True:
-        run = _RUN.match(data, at)
+        run = compiled_bytes(_RUN).match(data, at)
         assert run is not None
         if run.end() > at:
             at, string_end = run.end(), -1
@@ -94,10 +92,10 @@ def dialect_end(data: bytes, start: int = 0) -> int | None:
         at += 5 + int.from_bytes(data[at + 1 : at + 5], "little")
         if at > len(data):
             return None
-        put = _PUT.match(data, at)
+        put = compiled_bytes(_PUT).match(data, at)
         at = string_end = put.end() if put else at
-        closed = _TUPLE.match(data, at) if follows else None
-        closed = closed or _GET_AND_TUPLE.match(data, at)
+        closed = compiled_bytes(_TUPLE).match(data, at) if follows else None
+        closed = closed or compiled_bytes(_GET_AND_TUPLE).match(data, at)
         if closed:
             at, string_end = closed.end(), -1
 

@@ -1,15 +1,15 @@
 """Logs as consoles of clouds print them, newest first: their lines from the last one to the first."""
 
 import itertools
-import re
 from collections.abc import Sequence
 
 from allready.evidence.inputs.moves import Moves, Places
+from allready.patterns import compiled_bytes
 
 _SAMPLE = 200
 _MIN_TIMES, _MIN_STEPS = 4, 2
 _MAX_HELD_BYTES = 1 << 25
-_STAMP = re.compile(
+_STAMP = (
     rb"(?:(?:DEFAULT|DEBUG|INFO|NOTICE|WARNING|ERROR|CRITICAL|ALERT|EMERGENCY)[\t ]{1,12})?[\[(|]? ?"
     rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 )
@@ -27,10 +27,10 @@ def is_newest_first(times: Sequence[bytes]) -> bool:
 def is_backwards(head: bytes) -> bool:
     """Whether the lines that begin so, of which most have a time in front, are printed newest first."""
     first = head.lstrip(b"\r\n")
-    if _STAMP.match(first) is None:
+    if compiled_bytes(_STAMP).match(first) is None:
         return False
     lines = [line for line in first.split(b"\n", _SAMPLE)[:_SAMPLE] if line.strip()]
-    times = [found[1] for line in lines if (found := _STAMP.match(line)) is not None]
+    times = [found[1] for line in lines if (found := compiled_bytes(_STAMP).match(line)) is not None]
     return 2 * len(times) > len(lines) and is_newest_first(times)
 
 
@@ -54,7 +54,7 @@ class Backwards:
         assert self.moves is not None
         for line in lines.split(b"\n")[:-1]:
             self.moves.num_lines += 1
-            if self._held and _STAMP.match(line) is None:
+            if self._held and compiled_bytes(_STAMP).match(line) is None:
                 self._held[-1].append(line)
             else:
                 self._held.append([line])

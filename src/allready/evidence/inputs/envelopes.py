@@ -9,7 +9,6 @@ and colours.  A line that has not the envelope of the others passes as it is, bu
 import functools
 import io
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
@@ -23,6 +22,7 @@ from allready.evidence.inputs.backwards import Backwards, is_backwards, is_newes
 from allready.evidence.inputs.codecs import CHUNK, Feed
 from allready.evidence.inputs.intake import Guarded, Intake
 from allready.evidence.inputs.moves import Moves, Places
+from allready.patterns import compiled, compiled_bytes
 
 if TYPE_CHECKING:
     from allready.evidence.lines.native import Native
@@ -43,16 +43,16 @@ _OF_LOGGERS = frozenset({"level", "ts", "time", "severity"})
 _TEXT_KEYS = ("log", "message", "textPayload", "line", "jsonPayload.message", "MESSAGE", _LOGGERS)
 _TIME_KEYS = ("time", "timestamp", "@timestamp", "ts")
 _TIMES = rb"timestamp|receiveTimestamp|ingestionTime|__REALTIME_TIMESTAMP"
-_FIELD = re.compile(rb'[ \t]+"(message|textPayload|MESSAGE|log)": ("(?:[^"\\]++|\\.)*+"),?\s*')
-_TIME_FIELD = re.compile(rb'[ \t]+"(' + _TIMES + rb')": "?([\dT:.Z-]{1,40})')
-_INNER_FIELD = re.compile(rb'"(?:message|textPayload|MESSAGE|log)": ?"(?:[^"\\]++|\\.)*+"')
-_INNER_TIME = re.compile(rb'"(?:' + _TIMES + rb')": ?["\d]')
+_FIELD = rb'[ \t]+"(message|textPayload|MESSAGE|log)": ("(?:[^"\\]++|\\.)*+"),?\s*'
+_TIME_FIELD = rb'[ \t]+"(' + _TIMES + rb')": "?([\dT:.Z-]{1,40})'
+_INNER_FIELD = rb'"(?:message|textPayload|MESSAGE|log)": ?"(?:[^"\\]++|\\.)*+"'
+_INNER_TIME = rb'"(?:' + _TIMES + rb')": ?["\d]'
 _MIN_FIELDS = 2
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
-_CRI = re.compile(rb"(\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP])(?::[^ \n]{0,40})? ")
+_STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
+_CRI = rb"(\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP])(?::[^ \n]{0,40})? "
 _PIECES = (b" stdout P", b" stderr P")
-_COLOUR = re.compile(rb"\x1b\[[\d;:]{0,40}m")
-_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_COLOUR = rb"\x1b\[[\d;:]{0,40}m"
+_ESCAPES = rb"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])"
 
 
 class Envelope(Protocol):
@@ -85,8 +85,8 @@ def envelope_of(head: bytes) -> Envelope | None:
     lines = [line for line in _whole_lines(head) if line.strip()][:_SAMPLE]
     if not lines:
         return None
-    if sum(_CRI.match(line) is not None for line in lines) >= _MIN_SHARE * len(lines):
-        return _Cri(has_stamps=_is_log(_CRI.sub(b"", line, 1) for line in lines))
+    if sum(compiled_bytes(_CRI).match(line) is not None for line in lines) >= _MIN_SHARE * len(lines):
+        return _Cri(has_stamps=_is_log(compiled_bytes(_CRI).sub(b"", line, 1) for line in lines))
     if sniff.kind_of(head) in {sniff.LOG, sniff.ELASTIC_ERROR}:
         found = _records_of(lines) or _document_of(lines)
         if found is not None:
@@ -106,21 +106,21 @@ def is_coloured(head: bytes) -> bool:
     if b"\x1b[" not in head or b"\0" in head:
         return False
     lines = [line for line in _whole_lines(head) if line.strip()]
-    return sum(_COLOUR.search(line) is not None for line in lines) >= _MIN_COLOURED * max(len(lines), 1)
+    return sum(compiled_bytes(_COLOUR).search(line) is not None for line in lines) >= _MIN_COLOURED * max(len(lines), 1)
 
 
 def _document_of(lines: Sequence[bytes]) -> "_Document | _OneLine | None":
     """A document whose first lines have many records, each with a text and a time, on lines of their own or in one."""
     first = lines[0].strip()
     if first in (b"{", b"["):
-        times = [found for line in lines if (found := _TIME_FIELD.match(line)) is not None]
-        if min(sum(_FIELD.fullmatch(line) is not None for line in lines), len(times)) < _MIN_FIELDS:
+        times = [found for line in lines if (found := compiled_bytes(_TIME_FIELD).match(line)) is not None]
+        if min(sum(compiled_bytes(_FIELD).fullmatch(line) is not None for line in lines), len(times)) < _MIN_FIELDS:
             return None
         same = [found[2] for found in times if found[1] == times[-1][1]]  # there is another one of when it was taken in
         return _Document(is_backwards=is_newest_first(same))
     if not first.startswith((b"{", b"[")):
         return None
-    fields = (len(pattern.findall(first)) for pattern in (_INNER_FIELD, _INNER_TIME))
+    fields = (len(pattern.findall(first)) for pattern in (compiled_bytes(_INNER_FIELD), compiled_bytes(_INNER_TIME)))
     return _OneLine() if min(fields) >= _MIN_FIELDS else None
 
 
@@ -138,7 +138,7 @@ def _records_of(lines: Sequence[bytes]) -> "_Records | None":
     texts, times = Counter[str](), Counter[str]()
     for record in found:
         texts.update(key for key in _TEXT_KEYS if _text_of(record, key) is not None)
-        times.update(key for key in _TIME_KEYS if _STAMP.fullmatch(str(record.get(key))) is not None)
+        times.update(key for key in _TIME_KEYS if compiled(_STAMP).fullmatch(str(record.get(key))) is not None)
     key = next((key for key in _TEXT_KEYS if texts[key] >= least), None)
     if key is None or (len(lines) == 1 and key == "message"):  # one record alone: torch's file of an error
         return None
@@ -371,7 +371,7 @@ class _Document:
 
     @staticmethod
     def _text(line: bytes) -> str | None:
-        field = _FIELD.fullmatch(line)
+        field = compiled_bytes(_FIELD).fullmatch(line)
         try:
             return None if field is None else msgspec.json.decode(field[2], type=str).removesuffix("\n")
         except (msgspec.DecodeError, UnicodeError):
@@ -466,7 +466,7 @@ class _Cri:
         return b"".join(map(self._one, _lines(lines)))
 
     def _one(self, line: bytes) -> bytes:
-        found = _CRI.match(line)
+        found = compiled_bytes(_CRI).match(line)
         if found is None:
             return self._pieces.owed().encode() + line
         stamp, stream = found[1].decode(), found[2].decode()
@@ -500,7 +500,7 @@ class _Colours:
     def opened(self, lines: bytes) -> bytes:
         if b"\x1b" not in lines:
             return lines
-        return _ESCAPES.sub(b"", lines) if self._native is None else self._native.uncoloured(lines)
+        return compiled_bytes(_ESCAPES).sub(b"", lines) if self._native is None else self._native.uncoloured(lines)
 
     def rest(self) -> bytes:
         return b""

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from allready.evidence.reading import RasAnswer
 from allready.model import Death, Event, Origin, ProcessRecord
+from allready.patterns import compiled
 
 MAX_RANKS = 1 << 18
 """No job is larger; a line that says so is damaged, and sets of ranks shall not fill the memory."""
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*")
+_ADDRESS = r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*"
 """The numbers in an address number no nodes."""
 _NODE_STEMS = frozenset({"node", "node-", "node_", "noderank", "node_rank", "node-rank"})
 """node0, node1 are numbers, as files are named; worker-3 is a host of that name, unless rank 0 lives on worker-0."""
@@ -267,7 +268,7 @@ def _numbered(
     if by_torch and keys <= set(by_torch) and len(set(by_torch.values())) == len(by_torch):
         return by_torch, True
     tails = {key: re.search(r"(\d{1,6})$", key) for key in keys}
-    if keys and all(tails.values()) and not any(_ADDRESS.fullmatch(key) for key in keys):
+    if keys and all(tails.values()) and not any(compiled(_ADDRESS).fullmatch(key) for key in keys):
         by_name = {key: int(match.group(1)) for key, match in tails.items() if match is not None}
         stems = {key[: -len(match.group(1))] for key, match in tails.items() if match is not None}
         is_confirmed = by_name.get(best.get(0, "")) == 0 or stems <= _NODE_STEMS

@@ -8,8 +8,9 @@ from msgspec import Struct
 from allready.evidence.flight.names import operation_name
 from allready.evidence.join.identity import MAX_RANKS, Identities
 from allready.model import CallSite, Event, GroupProgress, Operation, Position, Recorder
+from allready.patterns import compiled
 
-TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
+TAG = r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]"
 _WORLD = "0"
 _UNNAMED = "of unknown name"  # for a reader
 _GAVE_UP = "Timeout at NCCL work"
@@ -166,7 +167,7 @@ def _positions(lines: Iterable[Event]) -> Iterable[tuple[str | None, str, Positi
     for at, event in enumerate(events):
         if event.signature in _OF_ONE_OPERATION:
             continue
-        tag = TAG.search(event.text)
+        tag = compiled(TAG).search(event.text)
         name = (event.values.get("pg_guid") or (tag["name"] if tag else "")) or _WORLD
         lines_of_group = found.setdefault(name, _GroupLines(event))
         lines_of_group.update(event, event.values.get("pg_desc") or (tag["desc"] if tag else "") or "")
@@ -221,7 +222,7 @@ def _place(loose: Sequence[_Loose], found: dict[str, _GroupLines]) -> _GroupLine
 
 
 def _loose(at: int, event: Event) -> _Loose:
-    tag = TAG.search(event.text)
+    tag = compiled(TAG).search(event.text)
     name, desc = ("", "") if tag is None else (tag["name"], tag["desc"] or "")
     return _Loose(at, event, _operation(event), name or None, desc)
 

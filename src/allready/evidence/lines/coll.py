@@ -5,12 +5,13 @@ by their bytes.  Therefore the fields that change from line to line (counter, bu
 from `0` to `o`, which the fast path can check without looking at them one by one.
 """
 
-import re
+import functools
 
 from msgspec import Struct
 
 from allready.evidence.operation_names import known_operation
 from allready.evidence.reading import OpShape
+from allready.patterns import compiled, compiled_bytes
 
 VARIABLE_LOW, VARIABLE_HIGH = 0x30, 0x6F
 """What may stand in a variable field: digits, letters up to `o`, some punctuation; no blank, no control byte."""
@@ -19,7 +20,7 @@ MARKER = b": opCount "
 MAX_BYTES = 2_048  # a longer line is no operation: NCCL cuts its lines at 1,024 bytes
 MAX_DIGITS = 16  # of the counter
 _BUFFER = rb"(?:0x([0-o]{1,16})|\(nil\))"
-_LINE = re.compile(
+_LINE = (
     rb":(?P<pid>\d{1,10}):\d{1,10} (?:\[-?\d{1,4}\] )?NCCL INFO (?P<op>[A-Za-z]\w{0,40})"
     rb": opCount (?P<number>[0-o]{1,%d})"
     % MAX_DIGITS
@@ -36,15 +37,15 @@ _LINE = re.compile(
     + rb"(?P<more>(?: task [0-o]{1,20}| [A-Za-z]\w{0,30}[ =](?:0x[0-9a-f]{1,16}|\(nil\)|-?\d{1,20})){0,8})\s*\Z"
 )
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
-_TASK = re.compile(rb" task ([0-o]{1,20})(?= |\s*\Z)")
-_GLOBAL_RANK = re.compile(rb" globalrank (\d{1,9})(?= |\s*\Z)")
-_DATE = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,](\d{1,9}))?(?![\d:])")
-_CLOCK = re.compile(
+_TASK = rb" task ([0-o]{1,20})(?= |\s*\Z)"
+_GLOBAL_RANK = rb" globalrank (\d{1,9})(?= |\s*\Z)"
+_DATE = rb"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,](\d{1,9}))?(?![\d:])"
+_CLOCK = (
     rb"\d{4}[-/]\d\d[-/]\d\d(?=[T _]\d\d:)|\d\d/\d\d/\d{4}(?= \d\d:)|(?<![\d:])\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![\d:])"
     rb"|(?<=\[)\d{1,12}\.\d{3,9}(?=\])|(?<![\d.])1\d{9}(?:\.\d{1,9})?(?![\d.])"
 )
-_DIGITS = re.compile(rb"\d+")
-_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_DIGITS = rb"\d+"
+_CAPITAL = r"(?<=[a-z0-9])(?=[A-Z])"
 
 _DTYPES = (
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16", "float8_e4m3fn",
@@ -55,7 +56,7 @@ _REDOPS = ("sum", "prod", "max", "min", "avg")
 
 def without_clocks(front: bytes) -> bytes:
     """The same at any time of any day."""
-    return _CLOCK.sub(b"T", front)
+    return compiled_bytes(_CLOCK).sub(b"T", front)
 
 
 class CollLine(Struct, frozen=True):
@@ -84,7 +85,7 @@ def parse(line: bytes) -> CollLine | None:
     """The operation in `line` (without its newline), or None when it is no operation line."""
     if len(line) >= MAX_BYTES:
         return None
-    match = _LINE.search(line)
+    match = compiled_bytes(_LINE).search(line)
     if match is None:
         return None
     head = line[: match.start()]
@@ -93,16 +94,16 @@ def parse(line: bytes) -> CollLine | None:
     if not host or len(host) > 255:
         return None
     more_at, more = match.start("more"), match["more"]
-    variable = [match.span("number"), *(span for span in map(match.span, _BUFFER_GROUPS) if span[0] >= 0)]
+    variable = [match.span("number"), *(span for span in map(match.span, _buffer_groups()) if span[0] >= 0)]
     date, rank = None, None
     if more:
-        variable += [(a + more_at, b + more_at) for a, b in (m.span(1) for m in _TASK.finditer(more))]
-        rank = _GLOBAL_RANK.search(more)
+        variable += [(a + more_at, b + more_at) for a, b in (m.span(1) for m in compiled_bytes(_TASK).finditer(more))]
+        rank = compiled_bytes(_GLOBAL_RANK).search(more)
     if front:
-        for clock in _CLOCK.finditer(front):
+        for clock in compiled_bytes(_CLOCK).finditer(front):
             at = clock.start()
-            variable += [(a + at, b + at) for a, b in (m.span() for m in _DIGITS.finditer(clock[0]))]
-        for found in _DATE.finditer(front):
+            variable += [(a + at, b + at) for a, b in (m.span() for m in compiled_bytes(_DIGITS).finditer(clock[0]))]
+        for found in compiled_bytes(_DATE).finditer(front):
             date = (found.start(), *(found.span(1) if found[1] else (0, 0)))
     return CollLine(
         front=front,
@@ -126,12 +127,16 @@ def parse(line: bytes) -> CollLine | None:
     )
 
 
-_BUFFER_GROUPS = tuple(i for i in range(1, _LINE.groups + 1) if i not in _LINE.groupindex.values())
+@functools.cache
+def _buffer_groups() -> tuple[int, ...]:
+    """Those of a line's groups that have no name."""
+    pattern = compiled_bytes(_LINE)
+    return tuple(set(range(1, pattern.groups + 1)) - set(pattern.groupindex.values()))
 
 
 def op_name(name: str) -> str:
     """`AllReduce` -> `all_reduce`; a name we have never seen in the same style."""
-    return known_operation(name) or _CAPITAL.sub("_", name).lower()
+    return known_operation(name) or compiled(_CAPITAL).sub("_", name).lower()
 
 
 def _named(names: tuple[str, ...], number: int, otherwise: str) -> str:

@@ -6,7 +6,6 @@ a digit stands inside the anchor: that line is kept as well).  What a table cann
 and long, begins a block, may be an operation) goes the usual way, line by line.
 """
 
-import re
 from collections.abc import Callable, Collection
 
 import numpy as np
@@ -18,6 +17,7 @@ from allready.evidence.lines.line_buffer import HEX_NUMBER, process_of, without_
 from allready.evidence.lines.literals import Ints, distinct
 from allready.evidence.lines.marks import WORDS
 from allready.evidence.lines.native import HashTable, Native
+from allready.patterns import compiled_bytes
 
 PLAIN, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
 """What a form is: of no interest; worth keeping; with NCCL's word; it may say an iteration; the usual way decides."""
@@ -35,10 +35,9 @@ _FRONT_BYTES = 32
 _FEW_FRONTS = 64
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
 
-_PROCESS = re.compile(
-    rb"^(?:[^\n]*? )??([A-Za-z0-9_.\-]{1,255}:\d{1,10}):\d{1,10} "
-    rb"(?:\[-?\d{1,4}\] )?(?:[^\s:]{1,200}:\d{1,7} )?NCCL [^\n]*",
-    re.MULTILINE,
+_PROCESS = (
+    rb"(?m)^(?:[^\n]*? )??([A-Za-z0-9_.\-]{1,255}:\d{1,10}):\d{1,10} "
+    rb"(?:\[-?\d{1,4}\] )?(?:[^\s:]{1,200}:\d{1,7} )?NCCL [^\n]*"
 )
 """A line of NCCL's, whole, and the process that it names; at most one match in each line."""
 
@@ -103,7 +102,7 @@ class Forms:
         """By deleting the numbers of all lines together."""
         text = bytes(memoryview(data)[:size])
         if b"0x" in text:
-            text = HEX_NUMBER.sub(b"", text)
+            text = compiled_bytes(HEX_NUMBER).sub(b"", text)
         lines = text.translate(None, _DIGITS).split(b"\n")
         lines.pop()
         if b"\r\n" in text:
@@ -204,7 +203,7 @@ class Forms:
         return number
 
     def _by_text(self, data: bytes, num_lines: int) -> Ints:
-        names = _PROCESS.findall(data)
+        names = compiled_bytes(_PROCESS).findall(data)
         if len(names) != num_lines:
             texts = data.split(b"\n")[:num_lines]
             names = [name[0].encode() if (name := process_of(text)) is not None else b"" for text in texts]

@@ -1,7 +1,6 @@
 """What is kept of the interesting lines, within bounds: the first, the last, and counts of what repeats itself."""
 
 import functools
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.templates import DIGIT, HEX, Ints
+from allready.patterns import compiled_bytes
 
 _BYTES_BEFORE = 512
 _MAX_KEYS = 50_000
@@ -17,15 +17,15 @@ LINE_BYTES = 100  # what a line takes besides its text
 _KEY_BYTES = 256
 _MAX_HEAD_BYTES = 320
 _DIGITS = b"0123456789"
-_NUMBER = re.compile(rb"0x[0-9a-f]+|[0-9]+")
-HEX_NUMBER = re.compile(rb"0x(?<![0-9]0x)[0-9a-f]+")
+_NUMBER = rb"0x[0-9a-f]+|[0-9]+"
+HEX_NUMBER = rb"0x(?<![0-9]0x)[0-9a-f]+"
 """What is deleted before the digits: with them it is what `_NUMBER` finds one by one."""
 
-_PIDS = re.compile(rb".*:(\d{1,10}):\d{1,10} ", re.DOTALL)  # the last one: a time of day looks the same
+_PIDS = rb"(?s).*:(\d{1,10}):\d{1,10} "  # the last one: a time of day looks the same
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 Span = tuple[int, int]
-_SAYS_NOTHING = re.compile(
+_SAYS_NOTHING = (
     rb"NCCL INFO (?:Trees? |Ring |Pattern |=+|\+ |threadThresholds|Setting affinity|NVLS |P2P Chunksize|Check P2P|"
     rb"isAll|New proxy|Latency/AlgBw|Max NThreads|CC O|Intra|\[Proxy |Symmetric|Dynamic)"
 )
@@ -38,7 +38,7 @@ def _says_nothing(form: bytes) -> bool:
     Each process prints them for each channel or communicator, and no reader takes anything from them but that the
     process was there.
     """
-    return _SAYS_NOTHING.search(form) is not None
+    return compiled_bytes(_SAYS_NOTHING).search(form) is not None
 
 
 def process_of(text: bytes) -> tuple[str, Span] | None:
@@ -53,7 +53,7 @@ def process_of(text: bytes) -> tuple[str, Span] | None:
 @functools.lru_cache(maxsize=4096)
 def _process_in(head: bytes) -> tuple[str, Span] | None:
     """The same, of what stands before the word."""
-    match = _PIDS.search(head)
+    match = compiled_bytes(_PIDS).search(head)
     if match is None:
         return None
     front = head[: match.start(1) - 1]
@@ -65,13 +65,13 @@ def _process_in(head: bytes) -> tuple[str, Span] | None:
 
 def without_numbers(text: bytes) -> bytes:
     """Equal for lines that differ in numbers only."""
-    return _NUMBER.sub(b"", text) if b"0x" in text else text.translate(None, _DIGITS)
+    return compiled_bytes(_NUMBER).sub(b"", text) if b"0x" in text else text.translate(None, _DIGITS)
 
 
 def numbers_in(text: bytes, but: Span | None) -> list[tuple[int, int, int]]:
     """(start, end, class) of the numbers that `without_numbers` takes out, except inside `but`."""
     spans = []
-    for match in _NUMBER.finditer(text):
+    for match in compiled_bytes(_NUMBER).finditer(text):
         start, end = match.span()
         kind = DIGIT
         if text.startswith(b"0x", start) and end - start > 2:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from allready.errors import UsageError
 from allready.evidence.lines.literals import Ints, places_of
 from allready.evidence.lines.native import HashTable, Native
+from allready.patterns import compiled_bytes
 
 WORDS = (b"step", b"iter")  # every usual marker has one of these, in any case
 _MAX_BETWEEN = 24
@@ -37,8 +38,8 @@ _FILLED = _FILLED.view(np.uint64)  # [n]: the first bytes of sixteen, all but th
 _ONE_DIGIT = np.arange(256, dtype=np.uint8)
 _ONE_DIGIT[list(b"0123456789")] = ord("0")
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
-_OWN = re.compile(rb"(?:(?<![a-z0-9_./-])|^)(?:global|current|cur|train|training)[_ ]?\Z")
-_OTHER_THING = re.compile(
+_OWN = rb"(?:(?<![a-z0-9_./-])|^)(?:global|current|cur|train|training)[_ ]?\Z"
+_OTHER_THING = (
     rb"[a-z0-9_./-]\Z|(?:(?<![a-z])|^)(?:max|min|total|num|save|saving|saved|warm[_ -]?up|every|per|accumulation|accum"
     rb"|micro|log|logging|eval|evaluation|val|valid|validation|test|inner|sub|time|decay|last|start|final|best|resume"
     rb"|from|diffusion|sampling|optimizer)[_ -]{1,2}\Z"
@@ -124,7 +125,9 @@ class Marker:
         if is_good is None:
             if len(self._known) > 10_000:
                 self._known.clear()
-            is_good = self._known[before] = not _OTHER_THING.search(_OWN.sub(b"", before.lower()))
+            is_good = self._known[before] = not compiled_bytes(_OTHER_THING).search(
+                compiled_bytes(_OWN).sub(b"", before.lower())
+            )
         return is_good
 
 

@@ -7,7 +7,6 @@ is left, which is searched for the signatures' anchors and for iteration markers
 
 import bisect
 import itertools
-import re
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
@@ -32,6 +31,7 @@ from allready.evidence.lines.residue import Reader, ResidueHit
 from allready.evidence.lines.streams import Streams
 from allready.evidence.lines.templates import Rows, Templates, Workspace, geometry
 from allready.model.fill import said
+from allready.patterns import compiled_bytes
 
 _LESSON_BYTES = 256 << 10
 """Of the first log: from so many the fast lane learns what the others are compared with."""
@@ -43,7 +43,7 @@ _MAX_FORMS = 64
 _FEW = 64
 _NONE: Ints = np.empty(0, np.int64)
 _MAX_MARKED = 50_000
-_MARKER_WORD = re.compile(rb"step|iter", re.IGNORECASE)
+_MARKER_WORD = rb"(?i)step|iter"
 _FRONT_BYTES = 160  # of a line, in which its writer is named
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
@@ -381,7 +381,7 @@ class _Scan:
     def _tag(self, text: bytes) -> str | None:
         """Who wrote a line; what stands before its count is read once, whenever it was written, and once whatever
         numbers it has where it names no process."""
-        word = _MARKER_WORD.search(text, 0, _FRONT_BYTES + 4)
+        word = compiled_bytes(_MARKER_WORD).search(text, 0, _FRONT_BYTES + 4)
         front = text[: min(_FRONT_BYTES, word.start() if word is not None else _FRONT_BYTES)]
         known = self._tags.get(front)
         if known is not None:

@@ -1,25 +1,24 @@
 """Steps that are counted without a total, against the number that the program announced when it began."""
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from allready.patterns import compiled
+
 _KINDS = {"step": "step", "iter": "iter", "upda": "update", "roun": "round"}
-_TOTAL = re.compile(
-    r"(?:\b(?:max|total|num(?:ber)?(?:[_ -]of)?|train(?:ing)?|optimi[sz]ation)[_ -]{1,2}"
+_TOTAL = (
+    r"(?i)(?:\b(?:max|total|num(?:ber)?(?:[_ -]of)?|train(?:ing)?|optimi[sz]ation)[_ -]{1,2}"
     r"(?:(?:train(?:ing)?|optimi[sz]ation|global|number of)[_ -])?"
     r"(?P<kind>steps?|iter(?:ation)?s?|updates?|rounds?)\b['\"]?\s{0,4}(?:[:=]|\.{2,60}|\s)|"
     r"(?:^|--|\bparam |[{(,\"'])\s{0,2}(?P<bare>steps|iter(?:ation)?s|updates|rounds)\b['\"]?\s{0,4}[:=])"
-    r"\s{0,8}['\"]?(?P<total>\d[\d,]{0,14})\b(?![.:]\d|\s{0,2}[/%-])",
-    re.IGNORECASE,
+    r"\s{0,8}['\"]?(?P<total>\d[\d,]{0,14})\b(?![.:]\d|\s{0,2}[/%-])"
 )
-_STEP = re.compile(
-    r"(?:^|[\s|\[(,{\"'>])(?:completed |global[_ ]?|train(?:ing)?[_ ]?)?"
+_STEP = (
+    r"(?i)(?:^|[\s|\[(,{\"'>])(?:completed |global[_ ]?|train(?:ing)?[_ ]?)?"
     r"(?P<kind>steps?|iter(?:ation)?s?|updates?|rounds?)['\"]?[\])]?"
-    r"(?:\s{0,3}[:=#]\s{0,8}|\s{1,8})\[?(?P<done>\d{1,12})\b(?!\s{0,4}(?:/|of\b)|[.:]\d|%|[-\w])",
-    re.IGNORECASE,
+    r"(?:\s{0,3}[:=#]\s{0,8}|\s{1,8})\[?(?P<done>\d{1,12})\b(?!\s{0,4}(?:/|of\b)|[.:]\d|%|[-\w])"
 )
-_MAY_COUNT = re.compile(r"(?:step|iter|update|round)[a-z\])'\"]{0,8}\s?[\s:=#]", re.IGNORECASE)
+_MAY_COUNT = r"(?i)(?:step|iter|update|round)[a-z\])'\"]{0,8}\s?[\s:=#]"
 _MIN_COUNTS = 3
 
 
@@ -72,7 +71,7 @@ def _steps(course: Sequence[tuple[int, int]], first: int, total: int) -> Steps |
 def _totals(head: str) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
     for text in head.splitlines():
-        for match in _TOTAL.finditer(text):
+        for match in compiled(_TOTAL).finditer(text):
             total = int(match["total"].replace(",", ""))
             if total > 1:
                 found.setdefault(_KINDS[(match["kind"] or match["bare"])[:4].lower()], set()).add(total)
@@ -80,7 +79,7 @@ def _totals(head: str) -> dict[str, set[int]]:
 
 
 def _counts(text: str) -> Iterable[tuple[str, int]]:
-    if _MAY_COUNT.search(text) is None:
+    if compiled(_MAY_COUNT).search(text) is None:
         return
-    if (match := _STEP.search(text)) is not None and _TOTAL.search(text) is None:
+    if (match := compiled(_STEP).search(text)) is not None and compiled(_TOTAL).search(text) is None:
         yield _KINDS[match["kind"][:4].lower()], int(match["done"])

@@ -1,15 +1,16 @@
 """How long bars took: the one that ran about as long as the whole program holds the others."""
 
-import re
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
-_TIMED = re.compile(
+from allready.patterns import compiled
+
+_TIMED = (
     r"(?P<label>.{0,120}?)(?P<percent>\d{1,3})%(?:\|[^|]{0,300}\|)?\s{0,8}(?P<done>\d{1,12})/(?P<total>\d{1,12}) "
     r"\[(?P<elapsed>[\d:]{4,12})<"
 )
-PERCENT = re.compile(
+PERCENT = (
     r"(?P<label>.{0,120}?)(?<!\d)(?P<percent>\d{1,3})%\|[^|]{0,300}\|\s{1,8}"
     r"(?:ETA: |Time: (?P<elapsed>(?:\d{1,4} days, )?[\d:]{4,12}))"
 )
@@ -44,12 +45,12 @@ def is_outermost(lines: Sequence[str], at: int, head: str) -> bool:
 
 
 def _bar(text: str) -> _Bar | None:
-    match = _TIMED.match(text)
+    match = compiled(_TIMED).match(text)
     if match is not None:
         return _Bar(
             (match["label"].strip(), match["total"]), match["done"] == match["total"], _seconds(match["elapsed"])
         )
-    match = PERCENT.match(text)
+    match = compiled(PERCENT).match(text)
     if match is None or match["elapsed"] is None:
         return None
     return _Bar((match["label"].strip(), "%"), True, _seconds(match["elapsed"]))

@@ -1,6 +1,5 @@
 """Blocks of lines that belong together: tracebacks, torchelastic's tables, `Rendezvous complete`."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -10,9 +9,10 @@ from allready.evidence.log.elastic import ErrorFile, FailedProcess
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Traceback
 from allready.evidence.log.writer import WriterKey
+from allready.patterns import compiled
 
 MAX_BLOCKS = 5000
-_NOISE = re.compile(
+_NOISE = (
     r"frame #\d+:|Exception raised from |C\+\+ CapturedTraceback:|#\d+ .{1,300} from .{1,300}:\d+|"
     r"={8,}\s*$|-{8,}\s*$|\*{8,}\s*$|=== Source Location Trace"
 )
@@ -58,7 +58,7 @@ def find(lines: Sequence[Line]) -> Blocks:
     for at, line in enumerate(lines):
         if at in taken or num >= MAX_BLOCKS or not line.is_known or line.prefix.kind == "nccl":
             continue
-        if _NOISE.match(line.rest):
+        if compiled(_NOISE).match(line.rest):
             line.is_understood = True
             continue
         members: list[int] = []

@@ -1,7 +1,6 @@
 """How a log ends: its program, launcher or scheduler says that it is done, its progress is full, or it stops midway."""
 
 import functools
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
@@ -29,6 +28,7 @@ from allready.evidence.log.signs import Sign, are_enough, kinds, weak_signs
 from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
 from allready.model import Closing, ClosingKind, ClosingSign, SignKind
+from allready.patterns import compiled
 from allready.signatures import of_line
 
 _MAX_LINES = 400
@@ -43,7 +43,7 @@ _MAX_BEHIND = 80
 _MAX_BEHIND_COUNT = 60
 """The same behind a count that has reached its end, without the rows of a table: more is another work."""
 
-_VALUE = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}%?\s{0,8}\|?$")
+_VALUE = r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}%?\s{0,8}\|?$"
 
 _MAX_AGAIN, _MAX_AGAIN_SHAPES = 24, 2
 """Lines behind the words like those before them: other ranks finish their last step; more is another run."""
@@ -74,12 +74,12 @@ those that it begins like."""
 
 _COUNTING_NOTHING = (wording.member_done, wording.of_the_best, wording.is_final, wording.of_settings)
 
-_ANNOUNCES = re.compile(r"\w\s?(?:\.\.\.|…)\s*$")
+_ANNOUNCES = r"\w\s?(?:\.\.\.|…)\s*$"
 """What is counted begins with such a line: `Step 5/5: building the tree...`."""
 
-_DIGITS = re.compile(r"\d+")
-_NUMBERS = re.compile(r"(?<![\d.])\d{2,12}(?![\d.]*\d)")
-_FILE_NUMBERS = re.compile(r"[A-Za-z]\w{0,60}?[_-](\d{2,12})\.\w{1,8}\b")
+_DIGITS = r"\d+"
+_NUMBERS = r"(?<![\d.])\d{2,12}(?![\d.]*\d)"
+_FILE_NUMBERS = r"[A-Za-z]\w{0,60}?[_-](\d{2,12})\.\w{1,8}\b"
 
 
 def find(log: LogContext) -> Closing | None:
@@ -254,7 +254,7 @@ class _Ending:
         if (
             state is not None
             and state.is_full
-            and _ANNOUNCES.search(self.lines[state.at]) is None
+            and compiled(_ANNOUNCES).search(self.lines[state.at]) is None
             and not (self._is_contradicted(state.at) or self._is_later_bar(state) or self._is_one_of_several)
         ):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
@@ -562,9 +562,9 @@ class _Ending:
         last = next((index for index in range(at - 1, -1, -1) if times[self._shapes[index]] > _MANY_ENDS), None)
         if last is None:
             return False
-        named = set(_NUMBERS.findall(self.lines[at])) - set(_NUMBERS.findall(words))
-        named |= set(_FILE_NUMBERS.findall(words))
-        return bool(named & set(_NUMBERS.findall(self.lines[last])))
+        named = set(compiled(_NUMBERS).findall(self.lines[at])) - set(compiled(_NUMBERS).findall(words))
+        named |= set(compiled(_FILE_NUMBERS).findall(words))
+        return bool(named & set(compiled(_NUMBERS).findall(self.lines[last])))
 
     def _is_one_of_many(self, at: int) -> bool:
         """Whether the lines before give a result as well, and begin alike: one of each sample."""
@@ -686,7 +686,7 @@ class _Ending:
             return True
         if any(_counted_from(course) is not None for course in counted(behind[1:]).values()):
             return True
-        if len({_shape(text) for text in own if _VALUE.search(text) is None}) > _MAX_BEHIND_COUNT:
+        if len({_shape(text) for text in own if compiled(_VALUE).search(text) is None}) > _MAX_BEHIND_COUNT:
             return True
         if len(own) > 1 and all(wording.is_prepared().search(text) for text in own[1:]):
             return True
@@ -711,7 +711,7 @@ def _writer(text: str) -> str | None:
 
 
 def _shape(text: str) -> str:
-    return _DIGITS.sub("0", text)[:60]
+    return compiled(_DIGITS).sub("0", text)[:60]
 
 
 def _is_noise(text: str) -> bool:

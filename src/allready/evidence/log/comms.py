@@ -1,19 +1,17 @@
 """The communicators of one process, from NCCL's life lines (Init, layout, Destroy, Abort) of any version."""
 
-import re
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from allready.model import CommRecord
+from allready.patterns import compiled
 
 MAX_COMMS = 20_000
 
-_COMM = re.compile(
-    r"(?:\[Rank \d+\] )?(?:\w{1,60} )?comm (0x[0-9a-fA-F]{1,16}) rank (\d{1,7}) n[rR]anks (\d{1,7})\b(.*)$"
-)
-_STATE = re.compile(r"- ?(Init|Destroy|Abort|Revoke|Finalize)(?: (START|COMPLETE)|\b)")
-_PAIR = re.compile(r"(\w+) (-?(?:0x)?[0-9a-fA-F]+|0x[0-9a-fA-F]+)(?=[\s-]|$)")
+_COMM = r"(?:\[Rank \d+\] )?(?:\w{1,60} )?comm (0x[0-9a-fA-F]{1,16}) rank (\d{1,7}) n[rR]anks (\d{1,7})\b(.*)$"
+_STATE = r"- ?(Init|Destroy|Abort|Revoke|Finalize)(?: (START|COMPLETE)|\b)"
+_PAIR = r"(\w+) (-?(?:0x)?[0-9a-fA-F]+|0x[0-9a-fA-F]+)(?=[\s-]|$)"
 
 
 class Draft(Struct):
@@ -54,12 +52,12 @@ class Comms:
 
     def feed(self, text: str, *, tid: int | None, time_s: float | None) -> bool:
         """Take a life line in; False when it is none."""
-        match = _COMM.match(text)
+        match = compiled(_COMM).match(text)
         if match is None:
             return False
         comm, rank, nranks, tail = match[1], int(match[2]), int(match[3]), match[4]
-        state = _STATE.search(tail)
-        pairs = dict(_PAIR.findall(tail))
+        state = compiled(_STATE).search(tail)
+        pairs = dict(compiled(_PAIR).findall(tail))
         draft = self._open.get(comm)
         is_new = draft is None or (draft.rank, draft.nranks) != (rank, nranks)
         if state is not None and state[1] == "Init" and draft is not None:

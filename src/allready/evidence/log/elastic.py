@@ -10,18 +10,19 @@ from allready.evidence import clock as clocks
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, read_text
 from allready.evidence.untyped import as_dict, as_text
+from allready.patterns import compiled
 
 MAX_SECTION_LINES = 6000
 
-_SECTION = re.compile(r"\s*(?:Failures|Root Cause(?: \(first observed failure\))?|Other Failures):\s*$")
-_BORDER = re.compile(r"\s*(?:={8,}|-{8,}|\*{8,})\s*$")
-_ENTRY = re.compile(r"\s*\[(\d{1,7})\]:\s*$")
-_FIELD = re.compile(r"\s+(time|host|rank|exitcode|error_file|traceback|msg)\s*: ?(.*)$")
-_RANK = re.compile(r"(\d{1,7}) \(local_rank: (\d{1,5})\)")
-_EXIT = re.compile(r"(-?\d{1,6}) \(pid: (\d{1,9})\)")
-_WHEN = re.compile(r"(\d{4})-(\d\d)-(\d\d)_(\d\d):(\d\d):(\d\d)")
-_SETTING = re.compile(r"\s+(\w{1,40})=(.{0,2000})$")
-_ERROR_START = re.compile(r'\s*\{\s*"message"\s*:\s*\{\s*"message"\s*:\s*"')
+_SECTION = r"\s*(?:Failures|Root Cause(?: \(first observed failure\))?|Other Failures):\s*$"
+_BORDER = r"\s*(?:={8,}|-{8,}|\*{8,})\s*$"
+_ENTRY = r"\s*\[(\d{1,7})\]:\s*$"
+_FIELD = r"\s+(time|host|rank|exitcode|error_file|traceback|msg)\s*: ?(.*)$"
+_RANK = r"(\d{1,7}) \(local_rank: (\d{1,5})\)"
+_EXIT = r"(-?\d{1,6}) \(pid: (\d{1,9})\)"
+_WHEN = r"(\d{4})-(\d\d)-(\d\d)_(\d\d):(\d\d):(\d\d)"
+_SETTING = r"\s+(\w{1,40})=(.{0,2000})$"
+_ERROR_START = r'\s*\{\s*"message"\s*:\s*\{\s*"message"\s*:\s*"'
 _NOTHING = ("To enable traceback see", "Signal ", "<N/A>")
 
 
@@ -48,7 +49,7 @@ class FailedProcess(Struct):
 
 def is_section(line: Line) -> bool:
     """Whether a part of the table begins here."""
-    return _SECTION.match(line.rest) is not None
+    return compiled(_SECTION).match(line.rest) is not None
 
 
 def read_section(lines: Sequence[Line], start: int) -> tuple[list[FailedProcess], list[int]]:
@@ -63,18 +64,18 @@ def read_section(lines: Sequence[Line], start: int) -> tuple[list[FailedProcess]
         if not line.continues(opener):
             continue
         text = line.rest
-        if _ENTRY.match(text):
+        if compiled(_ENTRY).match(text):
             entries.append(FailedProcess(line.number, is_first))
             in_words = False
-        elif _BORDER.match(text):
+        elif compiled(_BORDER).match(text):
             taken.append(at)
             if entries or not is_first:
                 break
             continue
-        elif _SECTION.match(text) or (not in_words and text.strip() and not text[0].isspace()):
+        elif compiled(_SECTION).match(text) or (not in_words and text.strip() and not text[0].isspace()):
             break
         elif entries:
-            found = _FIELD.match(text)
+            found = compiled(_FIELD).match(text)
             if found is not None and not (in_words and found[1] != "traceback" and len(entries[-1].words) > 1):
                 in_words = found[1] in ("traceback", "msg")
                 _fill(entries[-1], found[1], found[2])
@@ -91,13 +92,13 @@ def _fill(entry: FailedProcess, name: str, value: str) -> None:
             entry.words.append(value)
         return
     match: re.Match[str] | None
-    if name == "rank" and (match := _RANK.match(value)):
+    if name == "rank" and (match := compiled(_RANK).match(value)):
         entry.rank, entry.local_rank = int(match[1]), int(match[2])
-    elif name == "exitcode" and (match := _EXIT.match(value)):
+    elif name == "exitcode" and (match := compiled(_EXIT).match(value)):
         entry.exit_code, entry.pid = int(match[1]), int(match[2])
     elif name == "host" and not value.startswith("localhost"):
         entry.host = value or None
-    elif name == "time" and (match := _WHEN.match(value)):
+    elif name == "time" and (match := compiled(_WHEN).match(value)):
         entry.time_s = clocks.dated(*map(int, match.groups()))
 
 
@@ -109,7 +110,7 @@ def read_settings(lines: Sequence[Line], start: int) -> tuple[dict[str, str], li
         line = lines[at]
         if not line.continues(lines[start]):
             continue
-        match = _SETTING.match(line.rest)
+        match = compiled(_SETTING).match(line.rest)
         if match is None:
             if line.rest.strip():
                 break
@@ -163,7 +164,7 @@ def _whole_error(text: str) -> tuple[str | None, str | None, float | None] | Non
 
 
 def _cut_error(text: str) -> tuple[str | None, str | None, float | None]:
-    if not _ERROR_START.match(text):
+    if not compiled(_ERROR_START).match(text):
         return None, None, None
     found = re.search(r'"message": *"((?:[^"\\]|\\.){0,20000})', text)
     callstack = re.search(r'"py_callstack": *"((?:[^"\\]|\\.){0,60000})', text)

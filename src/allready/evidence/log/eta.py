@@ -1,15 +1,14 @@
 """What is left, where a program prints it: `eta: 0:00:21` counts the whole run down, or each epoch again."""
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
 from allready.evidence.log.progress import Reading
+from allready.patterns import compiled
 
-_ETA = re.compile(
-    r"\beta['\"]?\s{0,3}[:=]?\s{0,3}['\"]?"
-    r"(?:(?P<days>\d{1,4}) days?,? ?)?(?:(?P<h>\d{1,4}):)?(?P<m>\d{1,2}):(?P<s>\d{2})\b",
-    re.IGNORECASE,
+_ETA = (
+    r"(?i)\beta['\"]?\s{0,3}[:=]?\s{0,3}['\"]?"
+    r"(?:(?P<days>\d{1,4}) days?,? ?)?(?:(?P<h>\d{1,4}):)?(?P<m>\d{1,2}):(?P<s>\d{2})\b"
 )
 _FEW = 4
 _MUCH = 4
@@ -35,7 +34,7 @@ def counts_down(lines: Sequence[str], head: str, readings: Sequence[Reading]) ->
 
 def left_s(text: str) -> int | None:
     """The seconds that a line says are left."""
-    match = _ETA.search(text) if "eta" in text or "ETA" in text else None
+    match = compiled(_ETA).search(text) if "eta" in text or "ETA" in text else None
     if match is None:
         return None
     days, hours = int(match["days"] or 0), int(match["h"] or 0)

@@ -11,27 +11,26 @@ from allready.evidence.log.context import LogContext
 from allready.evidence.log.events import Collector, Finder, SignatureMatch, values_of
 from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode, decode_all
 from allready.model import Event, Origin, Role
+from allready.patterns import compiled
 from allready.signatures import Signature
 
 RENDEZVOUS = "elastic.rendezvous_complete"
 _STACK = "Stack trace of the failed collective"
-_STACK_FRAME = re.compile(r"\s*#\d{1,4} (.{1,300}?) from (.{1,500}):(\d{1,9})\s*$")
-_WATCHDOG = re.compile(
+_STACK_FRAME = r"\s*#\d{1,4} (.{1,300}?) from (.{1,500}):(\d{1,9})\s*$"
+_WATCHDOG = (
     r"Watchdog caught collective operation timeout|raised the following async exception|etected by watchdog at work|"
     r"Timeout at NCCL work"
 )
-_TASK = re.compile(r"task:(\d{1,7})")
+_TASK = r"task:(\d{1,7})"
 _NO_NUMBER = str(2**64 - 1)
 """-1 as torch prints it: an operation of several tensors has no one number of elements."""
-_OLD_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
-_OLD_WORK = re.compile(
-    r"(\[Rank \d{1,6}\]) Watchdog caught ([^()]{1,60}\([^()]{1,300}Timeout)\(ms\)=\d{1,15}\) ran for (\d{1,15})"
-)
+_OLD_RANK = r"\[Rank (\d{1,6})\] "
+_OLD_WORK = r"(\[Rank \d{1,6}\]) Watchdog caught ([^()]{1,60}\([^()]{1,300}Timeout)\(ms\)=\d{1,15}\) ran for (\d{1,15})"
 _HAS_MORE = ("async exception", "NCCL error", "NCCL operation", "DistBackendError", "terminated with exception")
-_CPP_FRAME = re.compile(r"(?:Exception raised from|frame #\d)")
+_CPP_FRAME = r"(?:Exception raised from|frame #\d)"
 _MAX_MORE = 12
-_FRAME = re.compile(r"""\s*File ["'][^"']{1,400}["'], line \d{1,9}(?:, in .{1,200})?\s*$""")
-_GOES_ON = re.compile(r"[a-z0-9(<'\"./,][^:\]]{0,60}(?:[\s.,()<>]|$)")
+_FRAME = r"""\s*File ["'][^"']{1,400}["'], line \d{1,9}(?:, in .{1,200})?\s*$"""
+_GOES_ON = r"[a-z0-9(<'\"./,][^:\]]{0,60}(?:[\s.,()<>]|$)"
 """How a line goes on: no prefix, no name of an exception."""
 
 _MIN_BROKEN = 20
@@ -80,7 +79,7 @@ class _Extraction:
         if not 0 < line.number < len(self._rows):
             return None
         after = self._rows[line.number].lstrip()  # a page indents what it put into the next line
-        goes_on = _GOES_ON.match(after) or (line.rest.endswith((":", ",", "(")) and after[:1].isalnum())
+        goes_on = compiled(_GOES_ON).match(after) or (line.rest.endswith((":", ",", "(")) and after[:1].isalnum())
         if line.is_understood or len(line.rest) < _MIN_BROKEN or not goes_on:
             return None
         for blank in (" ", ""):
@@ -133,14 +132,18 @@ class _Extraction:
         place = self.collector.add(event)
         if event.signature == horovod.STALLED:
             self._last_stall = line.number
-        if place is not None and _WATCHDOG.search(line.rest):
+        if place is not None and compiled(_WATCHDOG).search(line.rest):
             before = self._watchdogs.get(_key(origin))
             if before is None or "Watchdog caught" in line.rest or "Watchdog caught" not in self.collector[before].text:
                 self._watchdogs[_key(origin)] = place
 
     def _origin(self, line: Line) -> Origin:
         origin = self._log.origin(line)
-        if origin.rank is None and (old := _OLD_RANK.match(line.rest)) is not None and self._old_ranks_are_global:
+        if (
+            origin.rank is None
+            and (old := compiled(_OLD_RANK).match(line.rest)) is not None
+            and self._old_ranks_are_global
+        ):
             return replace(origin, rank=int(old[1]))
         return origin
 
@@ -155,7 +158,7 @@ class _Extraction:
         for line in self._log.lines:
             if line.prefix.rank is not None:
                 return False
-            work = _OLD_WORK.match(line.rest) if line.rest.startswith("[Rank ") else None
+            work = compiled(_OLD_WORK).match(line.rest) if line.rest.startswith("[Rank ") else None
             if work is not None and ran.setdefault(work[1], (work[2], work[3])) != (work[2], work[3]):
                 return False
         return True
@@ -164,7 +167,7 @@ class _Extraction:
         collector = self.collector
         if place is None or "site" in collector[place].values:
             return
-        frames = [(m[2], int(m[3]), m[1]) for text in stack if (m := _STACK_FRAME.match(text))]
+        frames = [(m[2], int(m[3]), m[1]) for text in stack if (m := compiled(_STACK_FRAME).match(text))]
         site = tracebacks.innermost(frames)
         event = collector[place]
         values = dict(event.values) | ({} if site is None else {"site": str(site)})
@@ -205,7 +208,9 @@ def _is_source(lines: Sequence[Line], at: int) -> bool:
     for before in reversed(lines[max(0, at - _MAX_BETWEEN) : at]):
         if before.prefix.writer == line.prefix.writer and before.prefix.rank == line.prefix.rank:
             is_deeper = _indent(line.rest) > _indent(before.rest)
-            return is_deeper and before.number >= line.number - _MAX_BETWEEN and bool(_FRAME.match(before.rest))
+            return (
+                is_deeper and before.number >= line.number - _MAX_BETWEEN and bool(compiled(_FRAME).match(before.rest))
+            )
     return False
 
 
@@ -266,7 +271,7 @@ def _values_of_line(log: LogContext, at: int, signature: Signature, match: re.Ma
     if signature.id == ray.DIED:
         values |= ray.named_below(log.lines, at)
     if "task:" in values.get("tasks", ""):  # one below the other, with JAX's names of jobs and replicas
-        values["ranks"] = values["tasks"] = ", ".join(dict.fromkeys(_TASK.findall(values["tasks"])))
+        values["ranks"] = values["tasks"] = ", ".join(dict.fromkeys(compiled(_TASK).findall(values["tasks"])))
     return values
 
 
@@ -323,7 +328,7 @@ def _more(log: LogContext, at: int) -> list[str]:
     for line in log.lines[at + 1 : at + 1 + 10 * _MAX_MORE]:
         if line.prefix.writer != opener.prefix.writer:
             continue
-        if not line.continues(opener) or not line.rest.strip() or _CPP_FRAME.match(line.rest):
+        if not line.continues(opener) or not line.rest.strip() or compiled(_CPP_FRAME).match(line.rest):
             break
         found.append(line.rest.strip()[:500])
         line.is_understood = True
@@ -339,7 +344,7 @@ def _stack_after(log: LogContext, at: int) -> list[str]:
     for line in log.lines[at + 1 : at + 400]:
         if not line.continues(opener):
             continue
-        if _STACK_FRAME.match(line.rest) is None:
+        if compiled(_STACK_FRAME).match(line.rest) is None:
             break
         found.append(line.rest.strip()[:500])
         line.is_understood = True

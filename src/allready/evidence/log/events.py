@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from allready.evidence.log.line import MAX_EVENT_TEXT
 from allready.model import Event
+from allready.patterns import compiled
 from allready.signatures import LinePattern, Signature, table
 
 MAX_EVENTS = 50_000
@@ -16,8 +17,8 @@ MAX_KEPT = 16
 _MAX_KNOWN = 8192
 _MAX_KNOWN_CHARS = 300
 _ZEROS = dict.fromkeys(range(ord("0"), ord("9") + 1), "0")
-_POINTER = re.compile(r"0x[0-9a-fA-F]+")
-_NUMBER = re.compile(r"\d+")
+_POINTER = r"0x[0-9a-fA-F]+"
+_NUMBER = r"\d+"
 
 _Candidate = tuple[LinePattern, Signature]
 SignatureMatch = tuple[Signature, re.Match[str]]
@@ -68,7 +69,7 @@ class Finder:
 
     def _candidates(self, text: str) -> tuple[_Candidate, ...]:
         """Patterns that may know such a line.  Anchors have no digits, so numbers and pointers decide nothing."""
-        shape = (_POINTER.sub("0x", text) if "0x" in text else text).translate(_ZEROS)
+        shape = (compiled(_POINTER).sub("0x", text) if "0x" in text else text).translate(_ZEROS)
         found = self._of_shape.get(shape)
         if found is None:
             found = tuple((line, signature) for anchor, line, signature in self._table if anchor in text)
@@ -103,7 +104,7 @@ class Collector:
         if at is not None:
             self._count(at, event)
             return None
-        shape = tuple([(name, _NUMBER.sub("0", value)) for name, value in values])
+        shape = tuple([(name, compiled(_NUMBER).sub("0", value)) for name, value in values])
         alike = (who, shape, event.stall and event.stall.tensors)
         number, last = self._alike.get(alike, (0, 0))
         if number >= MAX_KEPT or len(self._events) >= MAX_EVENTS:

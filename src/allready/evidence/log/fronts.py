@@ -4,13 +4,14 @@ import functools
 import re
 
 from allready.evidence import prefix_forms as forms
+from allready.patterns import compiled
 
-_GROUP = re.compile(r"\(\?P<\w+>")
+_GROUP = r"\(\?P<\w+>"
 
 
 def _unnamed(form: str) -> str:
     """The form without the names of its groups, so that it may stand beside another."""
-    return _GROUP.sub("(?:", form)
+    return compiled(_GROUP).sub("(?:", form)
 
 
 @functools.cache

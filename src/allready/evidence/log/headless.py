@@ -6,26 +6,27 @@ from collections.abc import Sequence
 from allready.evidence.log import tracebacks
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
+from allready.patterns import compiled
 
-_FRAME = re.compile(r'\s{1,12}File "[^"]{1,1000}", line \d{1,9}, in \S')
+_FRAME = r'\s{1,12}File "[^"]{1,1000}", line \d{1,9}, in \S'
 _NAME = (
     r"(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z]\w{0,80}?"
     r"(?:Error|Exception|Interrupt|Exit|Iteration|Timeout|Expired|Failure|Died)"
 )
-_EXCEPTION = re.compile(rf"(?P<name>{_NAME}): (?P<message>\S.*)$")
-_WORDLESS = re.compile(rf"(?P<name>{_NAME}):(?P<message>)\s*$")  # its words stand below
-_NAMED = re.compile(rf"{_NAME}$")
+_EXCEPTION = rf"(?P<name>{_NAME}): (?P<message>\S.*)$"
+_WORDLESS = rf"(?P<name>{_NAME}):(?P<message>)\s*$"  # its words stand below
+_NAMED = rf"{_NAME}$"
 
 
 def begins(line: Line) -> bool:
     """Whether it is a frame of a traceback."""
-    return line.text.find(", line ") >= 0 and _FRAME.match(line.rest) is not None
+    return line.text.find(", line ") >= 0 and compiled(_FRAME).match(line.rest) is not None
 
 
 def read(lines: Sequence[Line], start: int) -> Traceback | None:
     """The traceback of which `lines[start]` is the first frame that is left; None where no exception follows."""
     block = tracebacks.read(lines, start, has_header=False)
-    return block if block is not None and _NAMED.match(block.failures[0].name) is not None else None
+    return block if block is not None and compiled(_NAMED).match(block.failures[0].name) is not None else None
 
 
 def last_words(lines: Sequence[Line], taken: set[int]) -> Traceback | None:
@@ -40,7 +41,7 @@ def last_words(lines: Sequence[Line], taken: set[int]) -> Traceback | None:
             continue
         if at in taken or line.prefix.kind:
             return None
-        match = (_EXCEPTION.match(line.rest) if is_indented else None) or _WORDLESS.match(line.rest)
+        match = (compiled(_EXCEPTION).match(line.rest) if is_indented else None) or compiled(_WORDLESS).match(line.rest)
         if match is not None:
             return None if _are_several(lines, at) else _alone(lines, at, match)
         is_indented = is_indented and line.rest[0] in " \t"
@@ -50,7 +51,9 @@ def last_words(lines: Sequence[Line], taken: set[int]) -> Traceback | None:
 def _are_several(lines: Sequence[Line], at: int) -> bool:
     """Whether others stand above: then it is not known which came first, and signatures know what they mean."""
     above = (line.rest for line in lines[:at] if not line.is_understood)
-    return any(_EXCEPTION.match(text) is not None or _WORDLESS.match(text) is not None for text in above)
+    return any(
+        compiled(_EXCEPTION).match(text) is not None or compiled(_WORDLESS).match(text) is not None for text in above
+    )
 
 
 def _alone(lines: Sequence[Line], at: int, match: re.Match[str]) -> Traceback:

@@ -5,22 +5,22 @@ ranks: 0]` (until 0.16), and since then one line per missing rank, `3: [TENSOR, 
 who is the reason that Horovod shuts down.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from allready.evidence.log.line import Line
 from allready.model import TensorRanks, TensorStall
+from allready.patterns import compiled
 
 STALLED = "launcher.horovod_stalled"
 MAX_LINES = 400  # so much may stand behind the last report of a job that did not go on
 _MAX_BELOW = 256
 _MAX_TENSORS = 24
 _HEADER = "broadcasted by subset of ranks"
-_RANK = re.compile(r"(?:^|[\s:>\]|])(\d{1,7})(!?): \[([^\[\]]{1,4000}?)( \.\.\.)?\]\s*$")
-_TENSOR = re.compile(r"(?:Stalled ops:)?(\S{1,300}) \[(missing|ready) ranks: ?(\d{1,7}(?:, ?\d{1,7}){0,4096})\]")
+_RANK = r"(?:^|[\s:>\]|])(\d{1,7})(!?): \[([^\[\]]{1,4000}?)( \.\.\.)?\]\s*$"
+_TENSOR = r"(?:Stalled ops:)?(\S{1,300}) \[(missing|ready) ranks: ?(\d{1,7}(?:, ?\d{1,7}){0,4096})\]"
 _SHUT_DOWN = 'One or more rank (marked by "!") is stalled'
-_OWN_STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:.]{8,16}: [A-Z] ")
+_OWN_STAMP = r"^\[\d{4}-\d\d-\d\d [\d:.]{8,16}: [A-Z] "
 
 
 def report(lines: Sequence[Line], at: int) -> TensorStall:
@@ -33,10 +33,10 @@ def report(lines: Sequence[Line], at: int) -> TensorStall:
     for line in lines[at : at + 1 + _MAX_BELOW]:
         if line is not opener and (_HEADER in line.text or (line.text[:1] == "[" and _is_anothers(line))):
             break
-        for tensor, kind, numbers in _TENSOR.findall(line.text):
+        for tensor, kind, numbers in compiled(_TENSOR).findall(line.text):
             (missing if kind == "missing" else ready).setdefault(tensor, set()).update(map(int, numbers.split(",")))
             line.is_understood = True
-        found = _RANK.search(line.text) if line is not opener else None
+        found = compiled(_RANK).search(line.text) if line is not opener else None
         names = found[3].split(", ") if found is not None else []
         if found is not None and all(" " not in name and not _is_number(name) for name in names):
             line.is_understood = True
@@ -61,7 +61,7 @@ def missing_in(stall: TensorStall) -> str:
 
 def _is_anothers(line: Line) -> bool:
     """Whether it is a line of Horovod's logger about something else than a tensor."""
-    return _OWN_STAMP.match(line.text) is not None and _TENSOR.search(line.text) is None
+    return compiled(_OWN_STAMP).match(line.text) is not None and compiled(_TENSOR).search(line.text) is None
 
 
 def _is_number(text: str) -> bool:

@@ -5,18 +5,19 @@ from collections.abc import Callable, Sequence
 
 from allready.evidence.log.tracebacks import HEADER
 from allready.evidence.log.trouble import is_bad, is_overcome
+from allready.patterns import compiled
 
 _MAX_LINES, _MAX_ALL = 6, 16
 _MAX_LETTERS, _MAX_ENDING = 300, 100
 _MAX_TRACEBACK = 60
-_ERROR = re.compile(
+_ERROR = (
     r"(?:^|[\]|>-] {1,2}|\d {1,2}|: )\W{0,3}(?i:(?:fatal |internal |runtime )?error|fatal|critical)\b"
     r"(?: \(?\w{1,20}\)?| on (?:proc|rank|node|process) \d{1,7})?\W{0,2}[:!\]-] {0,4}(?P<said>\S.{3,300})|"
     r"^\s*(?P<raised>(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Iteration)[(:] ?.{1,300})"
 )
 """Behind the beginning of the line, a time, a level or the name of a logger."""
 
-_LOGGED = re.compile(r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120}:\d{1,6}\] \S.{3,300}")
+_LOGGED = r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120}:\d{1,6}\] \S.{3,300}"
 """By glog, at the level of an error: the words need not say so."""
 
 _OF_A_THREAD = "Exception in thread "
@@ -24,7 +25,7 @@ _FRAME = 'File "'
 _MAX_BEFORE = 6
 """Lines between these words and the header: JAX and IPython say what they left out."""
 
-_OF_SLURM = re.compile(r"(?:slurmstepd|srun|slurmd): error: ")
+_OF_SLURM = r"(?:slurmstepd|srun|slurmd): error: "
 """Slurm writes all that its plugins say at this level."""
 
 
@@ -43,10 +44,10 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
         num += 1
         if num > _MAX_LINES:
             break
-        match = _ERROR.search(text)
+        match = compiled(_ERROR).search(text)
         is_told = match is not None and (is_bad(text) or match["raised"] is not None)
-        is_error = is_told or _LOGGED.match(text) is not None
-        if match is not None and _OF_SLURM.match(text) and not is_bad(match["said"] or text):
+        is_error = is_told or compiled(_LOGGED).match(text) is not None
+        if match is not None and compiled(_OF_SLURM).match(text) and not is_bad(match["said"] or text):
             continue
         raised = match["raised"] if match is not None else None
         header = next((place for place in range(max(0, at - _MAX_TRACEBACK), at) if HEADER in lines[place]), None)

@@ -1,17 +1,17 @@
 """Whether a log's last line is whole, though it may have no newline: a program that was still writing had no end."""
 
-import re
 from collections.abc import Sequence
 
-_ENDS_A_LINE = re.compile(
-    r"(?:\b(?:done|finished|completed?|success(?:fully)?)|"
-    r"\.(?:csv|json|txt|md|html|pdf|png|pt|pth|pkl|npz|npy|ckpt|bin|safetensors|onnx|h5|log|parquet))[\s.!\W]{0,20}$",
-    re.IGNORECASE,
+from allready.patterns import compiled
+
+_ENDS_A_LINE = (
+    r"(?i)(?:\b(?:done|finished|completed?|success(?:fully)?)|"
+    r"\.(?:csv|json|txt|md|html|pdf|png|pt|pth|pkl|npz|npy|ckpt|bin|safetensors|onnx|h5|log|parquet))[\s.!\W]{0,20}$"
 )
 _BRACKETS = ("(", ")"), ("[", "]"), ("{", "}")
 _CLOSES = tuple(")]}")
-_DIGITS = re.compile(r"\d+")
-_PROMPT = re.compile(r"(?:[\w~)\]/:] ?[$#]|[A-Za-z~)\]/:] ?[>%]|^[$#>%]) ?$")
+_DIGITS = r"\d+"
+_PROMPT = r"(?:[\w~)\]/:] ?[$#]|[A-Za-z~)\]/:] ?[>%]|^[$#>%]) ?$"
 """A shell's, behind a program that ended on a terminal; neither `97%` nor a bar of `=>` or `##`."""
 
 
@@ -22,16 +22,16 @@ def is_whole(lines: Sequence[str], tail: bytes) -> bool:
     `tail`: the log's last bytes.
     """
     last = lines[-1]
-    if tail.endswith(b"\n") or _PROMPT.search(last) is not None:
+    if tail.endswith(b"\n") or compiled(_PROMPT).search(last) is not None:
         return True
     if not last or tail.endswith(b"\r"):
         return False
-    if _ENDS_A_LINE.search(last) is not None:
+    if compiled(_ENDS_A_LINE).search(last) is not None:
         return True
     if last.endswith(_CLOSES) and all(last.count(a) == last.count(b) for a, b in _BRACKETS):
         return True
-    form = _DIGITS.sub("0", last)
-    return not last[-1].isalnum() and any(_DIGITS.sub("0", text) == form for text in lines[:-1])
+    form = compiled(_DIGITS).sub("0", last)
+    return not last[-1].isalnum() and any(compiled(_DIGITS).sub("0", text) == form for text in lines[:-1])
 
 
 def is_open(last: str, tail: bytes) -> bool:

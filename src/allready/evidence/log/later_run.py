@@ -1,7 +1,6 @@
 """Where another run begins behind the end of one: writing into the same file, of a program that this log may not have
 seen before."""
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -10,6 +9,7 @@ from allready.evidence.clock import Clock
 from allready.evidence.log import closing_words as wording
 from allready.evidence.log.left_loop import plain
 from allready.evidence.prefix import parse
+from allready.patterns import compiled
 
 _PAUSE_S = 1_800
 """More than a program takes to write out what it has, or a job script to move it away."""
@@ -21,7 +21,7 @@ _MIN_AGAIN = 6
 """Lines of the log's beginning, one behind the other, that stand again: its settings."""
 
 _MIN_LETTERS = 4
-_TITLE = re.compile(r"(?P<rule>[=#*~-]{2,60}) ?(?P<words>[^\W\d_].{0,60}?) ?(?P=rule)")
+_TITLE = r"(?P<rule>[=#*~-]{2,60}) ?(?P<words>[^\W\d_].{0,60}?) ?(?P=rule)"
 
 
 def later_run(earlier: Sequence[str], lines: Sequence[str], at: int) -> int | None:
@@ -65,10 +65,10 @@ def _beginning(earlier: Sequence[str], lines: Sequence[str], at: int) -> int | N
 
 def _title(earlier: Sequence[str], lines: Sequence[str], at: int) -> int | None:
     last = max((place for place, text in enumerate(lines) if text.strip()), default=-1)
-    mine = _TITLE.fullmatch(plain(lines[last])) if last > at else None
+    mine = compiled(_TITLE).fullmatch(plain(lines[last])) if last > at else None
     if mine is None or wording.done().search(mine["words"]) is not None:
         return None
-    others = [match for text in map(plain, (*earlier, *lines[: at + 1])) if (match := _TITLE.fullmatch(text))]
+    others = [match for text in map(plain, (*earlier, *lines[: at + 1])) if (match := compiled(_TITLE).fullmatch(text))]
     alike = {match["words"] for match in others if match["rule"] == mine["rule"]}
     return last if alike and mine["words"] not in alike else None
 

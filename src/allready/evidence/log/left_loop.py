@@ -1,6 +1,5 @@
 """A program that left its loop: the lines that it wrote again and again are over, and others follow, each once."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -8,6 +7,7 @@ from allready.evidence.log import closing_words as wording
 from allready.evidence.log import languages
 from allready.evidence.log.fronts import without_front
 from allready.evidence.log.trouble import is_bad
+from allready.patterns import compiled
 
 _TIMES = 5
 """A line that stands so often, with other numbers, is of a loop."""
@@ -18,35 +18,31 @@ _MIN_LINES = 50
 _MAX_BEHIND = 40
 """Lines behind the last one of a loop: more is another work."""
 
-_STYLE = re.compile(r"\x1b\[[0-9;]{0,12}[A-Za-z]")
-_NUMBER = re.compile(r"0x[0-9a-f]{1,16}|[-+]?\d[\d.,:eE+-]*")
-_FILL = re.compile(r"[\s█▏▎▍▌▋▊▉━╸╺=#>.-]+")
-_LETTERS = re.compile(r"[^\W\d_]{2}")
+_STYLE = r"\x1b\[[0-9;]{0,12}[A-Za-z]"
+_NUMBER = r"0x[0-9a-f]{1,16}|[-+]?\d[\d.,:eE+-]*"
+_FILL = r"[\s█▏▎▍▌▋▊▉━╸╺=#>.-]+"
+_LETTERS = r"[^\W\d_]{2}"
 
 _MAX_CHARS = 400
 
-_NOT_OF_ALL = re.compile(
-    r"\b(?:limit\w*|exceed\w*|budget|max\w*|epochs?|steps?|iter\w*|batch\w*|fold|round|phase|stage|warm-?up|eval\w*|valid\w*|test\w*|ranks?|"
-    r"workers?|so far)\b",
-    re.IGNORECASE,
+_NOT_OF_ALL = (
+    r"(?i)\b(?:limit\w*|exceed\w*|budget|max\w*|epochs?|steps?|iter\w*|batch\w*|fold|round|phase|stage|warm-?up|eval\w*|valid\w*|test\w*|ranks?|"
+    r"workers?|so far)\b"
 )
-_WHOLE_TIME = re.compile(
-    r"\b(?:training|execution|run|program|script|job|total)[ _](?:time|took|duration|runtime)\b[^\d]{0,40}\d",
-    re.IGNORECASE,
+_WHOLE_TIME = (
+    r"(?i)\b(?:training|execution|run|program|script|job|total)[ _](?:time|took|duration|runtime)\b[^\d]{0,40}\d"
 )
 """How long all of it took, which is printed behind it."""
 
-_BARE = re.compile(
-    rf"^\W*(?:(?:all )?(?:finish(?:ed)?|done|completed?)|{languages.DONE_ALONE})"
-    r"(?:\W*$|[.!] (?=[^.]{0,80}\b(?:saved|written|results?|report|output)\b))",
-    re.IGNORECASE,
+_BARE = (
+    rf"(?i)^\W*(?:(?:all )?(?:finish(?:ed)?|done|completed?)|{languages.DONE_ALONE})"
+    r"(?:\W*$|[.!] (?=[^.]{0,80}\b(?:saved|written|results?|report|output)\b))"
 )
 
 
-_TRAINS = re.compile(
-    r"\b(?:\w{0,24}_)?(?:loss(?:es)?|lr|learning[ _]rate|grad(?:ient)?[ _]?norm|epochs?|reward|throughput|steps?)\b"
-    rf".{{0,40}}?\d|{languages.OF_A_STEP}",
-    re.IGNORECASE,
+_TRAINS = (
+    r"(?i)\b(?:\w{0,24}_)?(?:loss(?:es)?|lr|learning[ _]rate|grad(?:ient)?[ _]?norm|epochs?|reward|throughput|steps?)\b"
+    rf".{{0,40}}?\d|{languages.OF_A_STEP}"
 )
 
 
@@ -56,7 +52,7 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
 
     `lines`: all that is kept of the log, its beginning and its end.
     """
-    texts = [text for text in map(plain, lines) if _LETTERS.search(text) is not None]
+    texts = [text for text in map(plain, lines) if compiled(_LETTERS).search(text) is not None]
     shapes = [form(text) for text in texts]
     times = Counter(shapes)
     last = next((at for at in range(len(shapes) - 1, -1, -1) if times[shapes[at]] >= _TIMES), None)
@@ -84,19 +80,19 @@ def trains(lines: Sequence[str]) -> bool:
 
 def training_lines(lines: Sequence[str]) -> list[int]:
     """The places of the lines of a training that came again and again."""
-    forms = {at: form(text) for at, text in enumerate(map(plain, lines)) if _TRAINS.search(text) is not None}
+    forms = {at: form(text) for at, text in enumerate(map(plain, lines)) if compiled(_TRAINS).search(text) is not None}
     times = Counter(forms.values())
     return [at for at, one in forms.items() if times[one] >= _TIMES]
 
 
 def plain(line: str) -> str:
     """The beginning of the line without colours."""
-    return _STYLE.sub("", line[:_MAX_CHARS]).strip()
+    return compiled(_STYLE).sub("", line[:_MAX_CHARS]).strip()
 
 
 def form(text: str) -> str:
     """What a line is without its numbers and bars."""
-    return _FILL.sub(" ", _NUMBER.sub("0", text))[:200]
+    return compiled(_FILL).sub(" ", compiled(_NUMBER).sub("0", text))[:200]
 
 
 def _denies(text: str) -> bool:
@@ -106,5 +102,9 @@ def _denies(text: str) -> bool:
 def _is_of_whole_run(text: str) -> bool:
     """Whether it is about all that was done."""
     text = without_front(text)
-    is_whole = _WHOLE_TIME.search(text) is not None and _NOT_OF_ALL.search(text) is None and not text.startswith("|")
-    return (is_whole or _BARE.match(text) is not None) and not wording.denies(text)
+    is_whole = (
+        compiled(_WHOLE_TIME).search(text) is not None
+        and compiled(_NOT_OF_ALL).search(text) is None
+        and not text.startswith("|")
+    )
+    return (is_whole or compiled(_BARE).match(text) is not None) and not wording.denies(text)

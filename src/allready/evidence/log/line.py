@@ -1,16 +1,16 @@
 """One line of a log, ready to be read: decoded, its prefix off."""
 
-import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from allready.evidence.prefix import Prefix
+from allready.patterns import compiled
 
 MAX_CHARACTERS = 4096
 MAX_EVENT_TEXT = 1000
 _UNCLEAN = (b"\r", b"\x1b", b"\0")
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_ESCAPES = r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])"
 
 
 class Line(Struct):
@@ -53,7 +53,7 @@ def decode(raw: bytes) -> str:
     """The line as text, without its end, colours and NULs."""
     text = raw[:MAX_CHARACTERS].decode("utf-8", "replace").rstrip("\r\n")
     if "\x1b" in text:
-        text = _ESCAPES.sub("", text)
+        text = compiled(_ESCAPES).sub("", text)
     if "\r" in text:  # a progress bar overwrote itself: what stayed on the screen
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     return text.replace("\x00", "") if "\x00" in text else text

@@ -1,27 +1,24 @@
 """The last output of each of several processes: whether all of them have ended well."""
 
-import re
 from collections.abc import Sequence
 
-_SPAWNED = re.compile(r"\bprocess (\d{1,10}) spawned with command")
-_EXITED = re.compile(r"\bProcess (\d{1,10}) exits successfully")
-_NUM_STARTED = re.compile(r"\b(?:num_local_procs|dist_world_size)=(\d{1,9})\b")
+from allready.patterns import compiled
+
+_SPAWNED = r"\bprocess (\d{1,10}) spawned with command"
+_EXITED = r"\bProcess (\d{1,10}) exits successfully"
+_NUM_STARTED = r"\b(?:num_local_procs|dist_world_size)=(\d{1,9})\b"
 _EIGHT = 8
 
 _MEMBER = r"(?:rank|worker|process|task|node|proc)"
-_DONE = re.compile(
-    r"\b(?:all )?(?:done|finished|completed?)\b(?: for| by| on| in| of|:)?\W{0,4}"
+_DONE = (
+    r"(?i)\b(?:all )?(?:done|finished|completed?)\b(?: for| by| on| in| of|:)?\W{0,4}"
     rf"{_MEMBER}\W{{0,3}}(\d{{1,6}})\b[\s.!]{{0,8}}$|"
     rf"\[Rank (\d{{1,6}})\] NCCL watchdog thread terminated normally\b|"
     rf"\b{_MEMBER}\W{{0,3}}(\d{{1,6}})\b[\]):\s]{{0,6}}(?:is |has |was )?(?:all )?"
-    r"(?:done|finished|completed?)[\s.!]{0,8}$",
-    re.IGNORECASE,
+    r"(?:done|finished|completed?)[\s.!]{0,8}$"
 )
-_NAMED = re.compile(r"\b(?:rank|local_rank|worker|task|proc(?:ess)?)\W{0,3}(\d{1,6})\b", re.IGNORECASE)
-_SIZE = re.compile(
-    r"\b(?:nranks|world[_ ]?size|num[_ ](?:ranks|workers|processes|procs|tasks)|n?procs)\W{1,4}(\d{1,6})\b",
-    re.IGNORECASE,
-)
+_NAMED = r"(?i)\b(?:rank|local_rank|worker|task|proc(?:ess)?)\W{0,3}(\d{1,6})\b"
+_SIZE = r"(?i)\b(?:nranks|world[_ ]?size|num[_ ](?:ranks|workers|processes|procs|tasks)|n?procs)\W{1,4}(\d{1,6})\b"
 _MAX_MEMBERS = 100_000
 
 
@@ -39,12 +36,12 @@ def _of_launcher(lines: Sequence[str], head: str) -> int | None:
     """
     ended: dict[str, int] = {}
     for at, text in enumerate(lines):
-        if "exits successfully" in text and (match := _EXITED.search(text)) is not None:
+        if "exits successfully" in text and (match := compiled(_EXITED).search(text)) is not None:
             ended[match[1]] = at
     if not ended:
         return None
-    started = set(_SPAWNED.findall(head))
-    announced = [int(number) for number in _NUM_STARTED.findall(head)]
+    started = set(compiled(_SPAWNED).findall(head))
+    announced = [int(number) for number in compiled(_NUM_STARTED).findall(head)]
     if started or announced:
         is_all = len(ended) >= max(len(started), *announced, 1)
     else:
@@ -56,12 +53,12 @@ def _by_number(lines: Sequence[str], head: str) -> int | None:
     """By what each says of itself: numbers from 0 on, as many as are reported or named anywhere, two at least."""
     ended: dict[int, int] = {}
     for at, text in enumerate(lines):
-        if (match := _DONE.search(text)) is not None:
+        if (match := compiled(_DONE).search(text)) is not None:
             ended[int(match[1] or match[2] or match[3])] = at
     if len(ended) < 2:
         return None
     text = "\n".join((head, *lines))
-    sizes = [int(number) for number in _SIZE.findall(text)]
-    named = {int(number) for number in _NAMED.findall(text)} | ended.keys()
+    sizes = [int(number) for number in compiled(_SIZE).findall(text)]
+    named = {int(number) for number in compiled(_NAMED).findall(text)} | ended.keys()
     most = max(len(ended), *sizes, *(number + 1 for number in named if number < _MAX_MEMBERS))
     return max(ended.values()) if len(ended) == most and max(ended) == most - 1 else None

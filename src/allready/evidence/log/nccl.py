@@ -1,7 +1,6 @@
 """NCCL's and RCCL's INFO lines of one process -> its `ProcessRecord`.  All shapes from 2.8 to 2.30."""
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -9,6 +8,7 @@ from msgspec import Struct, field
 
 from allready.evidence.log.comms import Comms
 from allready.model import BOOTSTRAP_TOTAL, NcclChoice, NcclDiagnostic, Transport
+from allready.patterns import compiled
 from allready.redaction import masked_value
 
 _Item = TypeVar("_Item")
@@ -16,33 +16,33 @@ _Item = TypeVar("_Item")
 MAX_TRANSPORTS = 4096
 MAX_NAMES = 256
 
-_CHANNEL = re.compile(
+_CHANNEL = (
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-fA-F]+\] -> (\d+)\[[0-9a-fA-F]+\] (?:\[(send|receive)\] )?via (.{1,120}?)"
     r"(?: comm (0x[0-9a-fA-F]+).*)?$"
 )
-_ENV = re.compile(r"([A-Z][A-Z0-9_]{2,80}) set(?: by (?:environment|env))? to (.*)$")
-_ADDRESS = re.compile(r"(?:\[\d+\])?([\w.@\-]{1,64}):(\S{2,100}?)<\d+>")
-_PORT = re.compile(r"(?:^|[\s=\]{])([A-Za-z][\w.\-]{0,63}):(\d{1,3})/(IB|RoCE|ROCE|Ethernet)\b")
-_GDR_NIC = re.compile(r"NET/(\S{1,60}) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']{1,64})'")
-_COUNTS = re.compile(r"(\d+) (coll|collnet|nvls|p2p) channels( per peer)?")
-_TUNING = re.compile(r"(?:(\w{1,40}): )?(\d+) Bytes -> Algo (\w{1,30}) proto (\w{1,20})( time )?")
-_DIAGNOSTIC = re.compile(r"NCCL DIAG \[(\w{1,12})\] {1,8}([\w/ ]{1,60}): (.{1,500})")
-_OFF_MEDIAN = re.compile(r"\S{1,40} rank (\d{1,9}) \(.{1,200}?\): [\d.]{1,20} Gbit/s, >\d+% off median")
-_P2P_WRONG = re.compile(r"only \d+/\d+ GPU-to-GPU peer accesses passed|(?:write|read) mismatch")
-_TIMINGS = re.compile(r"Init timings(?: - \w{1,60})?: rank \d+ nranks (\d+) total ([\d.]{1,20}) \(([^)]{1,400})\)")
-_BOOTSTRAP = re.compile(r"Bootstrap timings total ([\d.]{1,20}) \(([^)]{1,400})\)")
-_PART = re.compile(r"(\w{1,40}) ([\d.]{1,20})(?:,|$)")
-_VERSION = re.compile(r"(NCCL|RCCL|HIP|ROCm) version *:? *(\d[\w.]*?)((?:\+|-).*)?(?:\s|$)")
-_CUDA = re.compile(r"\+cuda(\d+(?:\.\d+)*)")
-_HIP = re.compile(r"\+hip(\d+(?:\.\d+)*)")
-_PLUGIN = re.compile(
+_ENV = r"([A-Z][A-Z0-9_]{2,80}) set(?: by (?:environment|env))? to (.*)$"
+_ADDRESS = r"(?:\[\d+\])?([\w.@\-]{1,64}):(\S{2,100}?)<\d+>"
+_PORT = r"(?:^|[\s=\]{])([A-Za-z][\w.\-]{0,63}):(\d{1,3})/(IB|RoCE|ROCE|Ethernet)\b"
+_GDR_NIC = r"NET/(\S{1,60}) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']{1,64})'"
+_COUNTS = r"(\d+) (coll|collnet|nvls|p2p) channels( per peer)?"
+_TUNING = r"(?:(\w{1,40}): )?(\d+) Bytes -> Algo (\w{1,30}) proto (\w{1,20})( time )?"
+_DIAGNOSTIC = r"NCCL DIAG \[(\w{1,12})\] {1,8}([\w/ ]{1,60}): (.{1,500})"
+_OFF_MEDIAN = r"\S{1,40} rank (\d{1,9}) \(.{1,200}?\): [\d.]{1,20} Gbit/s, >\d+% off median"
+_P2P_WRONG = r"only \d+/\d+ GPU-to-GPU peer accesses passed|(?:write|read) mismatch"
+_TIMINGS = r"Init timings(?: - \w{1,60})?: rank \d+ nranks (\d+) total ([\d.]{1,20}) \(([^)]{1,400})\)"
+_BOOTSTRAP = r"Bootstrap timings total ([\d.]{1,20}) \(([^)]{1,400})\)"
+_PART = r"(\w{1,40}) ([\d.]{1,20})(?:,|$)"
+_VERSION = r"(NCCL|RCCL|HIP|ROCm) version *:? *(\d[\w.]*?)((?:\+|-).*)?(?:\s|$)"
+_CUDA = r"\+cuda(\d+(?:\.\d+)*)"
+_HIP = r"\+hip(\d+(?:\.\d+)*)"
+_PLUGIN = (
     r"(?:(NET|TUNER|PROFILER|ENV|GIN|RMA|COLLNET)/Plugin ?: )?(?:Loaded|Using|Successfully loaded external) "
     r"(?:(?:net|network|coll|collnet|tuner|profiler|tuning) )?(?:plugin )?([\w.\-/ ]{1,80}?)(?: plugin)?"
     r"(?: \(?(v\d{1,3})\)?)?$"
 )
-_PROVIDER = re.compile(r"NET/(\w{1,30}) (?:Selected [Pp]rovider is|Using aws-ofi-nccl) ([\w.\-;]{1,60})")
-_FILLED = re.compile(r"Filled ([\w.\-]{1,64}) in topo")
-_CODE = re.compile(r"[\w./\-]{1,200}:\d+ -> \d+")
+_PROVIDER = r"NET/(\w{1,30}) (?:Selected [Pp]rovider is|Using aws-ofi-nccl) ([\w.\-;]{1,60})"
+_FILLED = r"Filled ([\w.\-]{1,64}) in topo"
+_CODE = r"[\w./\-]{1,200}:\d+ -> \d+"
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 _COPIED = (
@@ -51,7 +51,7 @@ _COPIED = (
 )  # fmt: skip
 """Fields of a `ProcessRecord` that are `NcclProcess`'s own."""
 
-_UNDERSTOOD = re.compile(
+_UNDERSTOOD = (
     r"Connected |New proxy|Tree |Trees |Ring |Pattern |Channel |GPU/|NET/|CPU/|NVS/|PCI/|NIC/|GIN/|=+|\+ |\d+ : |"
     r"Topology|TOPO/NET|Could not (?:get speed|find real path)|MNNVL|RAS |Comm config|CC O|P2P |Check P2P|ncclP2p|"
     r"\[Proxy|\[Service|\[MSCCL|threadThresholds|Setting affinity|NVLS |DMA-BUF|Initialized|Assigned|Intra|ncclTopo|"
@@ -63,14 +63,12 @@ _UNDERSTOOD = re.compile(
 )
 """Beginnings of INFO lines that are understood and say nothing that is kept."""
 
-_TEARDOWN = re.compile(
+_TEARDOWN = (
     r"Destroy (?:START|COMPLETE)|Abort (?:START|COMPLETE)|Revoke |Closing env plugin|abort called|"
     r"Connection closed by localRank|[Uu]nload|[Ff]inaliz"
 )
-_CONNECT = re.compile(
-    r"Channel |Connected |New proxy|Connecting|P2P/|Received and initiated operation|\[Proxy Progress"
-)
-_INIT = re.compile(
+_CONNECT = r"Channel |Connected |New proxy|Connecting|P2P/|Received and initiated operation|\[Proxy Progress"
+_INIT = (
     r"Init (?:START|COMPLETE|timings)|Bootstrap|NET/|/Plugin|Using network|version|cudaDriver|set by env|comm 0x|Tree|"
     r"Ring|Pattern|Topology|TOPO|GPU/|CPU/|NVS/|MNNVL|channels|threadThresholds|Comm config|Setting affinity|RAS|=== |"
     r"\[Proxy Service|Initialized|Assigned|DMA-BUF|NVLS|CC O|P2P |Check|dlvsym|Could not|ncclTopo|ncclP2p"
@@ -81,18 +79,18 @@ def class_of(text: str, level: str | None, *, is_nccl: bool = True) -> str:
     """What a process was doing when it printed this: see `ProcessRecord.last_line_class`."""
     if ": opCount " in text:
         return "operation"
-    if _TEARDOWN.search(text):
+    if compiled(_TEARDOWN).search(text):
         return "teardown"
-    if level in (("ERROR", "FATAL", "ABORT", "WARN") if is_nccl else ("ERROR", "FATAL")) or _CODE.match(text):
+    if level in (("ERROR", "FATAL", "ABORT", "WARN") if is_nccl else ("ERROR", "FATAL")) or compiled(_CODE).match(text):
         return "error"
-    if _CONNECT.match(text):
+    if compiled(_CONNECT).match(text):
         return "connect"
-    return "init" if _INIT.search(text) else "other"
+    return "init" if compiled(_INIT).search(text) else "other"
 
 
 def choice_of(text: str) -> NcclChoice | None:
     """What a line of NCCL's TUNING says: the algorithm and protocol of an operation of one size."""
-    match = _TUNING.search(text)
+    match = compiled(_TUNING).search(text)
     if match is None:
         return None
     operation, size_bytes, algorithm, protocol, time = match.groups()
@@ -107,14 +105,14 @@ def choice_of(text: str) -> NcclChoice | None:
 
 def diagnostic_of(text: str) -> NcclDiagnostic | None:
     """A line of NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS, NCCL_RUN_RAS_DIAGNOSTICS)."""
-    match = _DIAGNOSTIC.search(text)
+    match = compiled(_DIAGNOSTIC).search(text)
     if match is None:
         return None
     level, check, words = match.groups()
-    off, kind = _OFF_MEDIAN.match(words) if check == "net bw" else None, ""
+    off, kind = compiled(_OFF_MEDIAN).match(words) if check == "net bw" else None, ""
     if off is not None:
         kind = "slow_network"
-    elif check == "p2p" and _P2P_WRONG.match(words):
+    elif check == "p2p" and compiled(_P2P_WRONG).match(words):
         kind = "p2p_wrong"
     return NcclDiagnostic(level=level, check=check, text=words, kind=kind, rank=int(off[1]) if off else None)
 
@@ -122,17 +120,17 @@ def diagnostic_of(text: str) -> NcclDiagnostic | None:
 @functools.lru_cache(maxsize=4096)
 def _is_understood(text: str) -> bool:
     """Whether a line from which nothing is kept is of a known kind."""
-    return _UNDERSTOOD.match(text.lstrip()) is not None or _CODE.match(text) is not None
+    return compiled(_UNDERSTOOD).match(text.lstrip()) is not None or compiled(_CODE).match(text) is not None
 
 
 @functools.lru_cache(maxsize=512)  # most ranks of a job print the same words
 def version_of(text: str) -> Mapping[str, str]:
     """The versions that one line tells: "nccl", "cuda", "rccl", "hip", "rocm"."""
-    match = _VERSION.search(text)
+    match = compiled(_VERSION).search(text)
     if match is None:
         return {}
     found = {match[1].lower(): match[2]}
-    for name, pattern in (("cuda", _CUDA), ("hip", _HIP)):
+    for name, pattern in (("cuda", compiled(_CUDA)), ("hip", compiled(_HIP))):
         built = pattern.search(match[3] or "")
         if built is not None:
             found[name] = built[1]
@@ -211,7 +209,7 @@ class NcclProcess(Struct):
         return self.comms.feed(text, tid=self._tid, time_s=self._time_s)
 
     def read_channel(self, text: str) -> bool:
-        match = _CHANNEL.match(text)
+        match = compiled(_CHANNEL).match(text)
         if match is None:
             return text.startswith("Channel ")
         channel, connection, src, dst, direction, how, comm = match.groups()
@@ -230,7 +228,7 @@ class NcclProcess(Struct):
         return True
 
     def read_setting(self, text: str) -> bool:
-        match = _ENV.match(text)
+        match = compiled(_ENV).match(text)
         if match is None:
             return False
         name, value = match[1], match[2].strip()
@@ -246,26 +244,28 @@ class NcclProcess(Struct):
         head, _, oob = text.partition("OOB ")
         if " : Using " in head:
             if "NET/Socket" in head or "NET/IB" not in head:
-                _add(self.interfaces, *_ADDRESS.findall(head))
-            _add(self.hcas, *(f"{name}:{port}/{layer}" for name, port, layer in _PORT.findall(head)))
-        if self.oob is None and (address := _ADDRESS.search(oob)) is not None:
+                _add(self.interfaces, *compiled(_ADDRESS).findall(head))
+            _add(self.hcas, *(f"{name}:{port}/{layer}" for name, port, layer in compiled(_PORT).findall(head)))
+        if self.oob is None and (address := compiled(_ADDRESS).search(oob)) is not None:
             self.oob = (address[1], address[2])
-        if (gdr := _GDR_NIC.match(text)) is not None and len(self.gdr) < MAX_NAMES:
+        if (gdr := compiled(_GDR_NIC).match(text)) is not None and len(self.gdr) < MAX_NAMES:
             self.gdr[gdr[4]] = gdr[2] == "Enabled"
-        if (provider := _PROVIDER.match(text)) is not None:
+        if (provider := compiled(_PROVIDER).match(text)) is not None:
             _add(self.plugins, f"NET {provider[1]} {provider[2]}")
         self.read_plugin(text)
         return text.startswith("NET/")
 
     def read_bootstrap(self, text: str) -> bool:
-        timings = _BOOTSTRAP.match(text)
+        timings = compiled(_BOOTSTRAP).match(text)
         if timings is not None:
             total = _number(timings[1])
             if total > self.phases_s.get(BOOTSTRAP_TOTAL, -1.0):
                 self.phases_s[BOOTSTRAP_TOTAL] = total
-                self.phases_s |= {f"bootstrap {name}": _number(value) for name, value in _PART.findall(timings[2])}
+                self.phases_s |= {
+                    f"bootstrap {name}": _number(value) for name, value in compiled(_PART).findall(timings[2])
+                }
             return True
-        match = _ADDRESS.search(text) if "Using" in text else None
+        match = compiled(_ADDRESS).search(text) if "Using" in text else None
         if match is not None:
             self.oob = (match[1], match[2])
         return match is not None or "Using" in text
@@ -285,7 +285,7 @@ class NcclProcess(Struct):
         return False
 
     def read_plugin(self, text: str) -> bool:
-        match = _PLUGIN.match(text)
+        match = compiled(_PLUGIN).match(text)
         if match is None or (match[1] is None and "external" not in text):
             return False
         if "internal" not in match[2]:  # NCCL's own
@@ -304,7 +304,9 @@ class NcclProcess(Struct):
         return True
 
     def read_counts(self, text: str) -> bool:
-        self.num_channels |= {f"{kind}{per_peer}": int(number) for number, kind, per_peer in _COUNTS.findall(text)}
+        self.num_channels |= {
+            f"{kind}{per_peer}": int(number) for number, kind, per_peer in compiled(_COUNTS).findall(text)
+        }
         return True
 
     def read_tuning(self, text: str) -> bool:
@@ -318,17 +320,17 @@ class NcclProcess(Struct):
         return True
 
     def read_timed(self, text: str) -> bool:
-        match = _TIMINGS.match(text)
+        match = compiled(_TIMINGS).match(text)
         if match is None:
             return False
         if int(match[1]) > self._timed_ranks:
             self._timed_ranks = int(match[1])
             self.phases_s["init total"] = _number(match[2])
-            self.phases_s |= {f"init {name}": _number(value) for name, value in _PART.findall(match[3])}
+            self.phases_s |= {f"init {name}": _number(value) for name, value in compiled(_PART).findall(match[3])}
         return True
 
     def read_filled(self, text: str) -> bool:
-        match = _FILLED.search(text)
+        match = compiled(_FILLED).search(text)
         if match is not None:
             _add(self.available, match[1])
         return match is not None

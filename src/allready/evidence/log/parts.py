@@ -5,6 +5,8 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 
+from allready.patterns import compiled
+
 _MAX_CHARS = 200
 _MAX_LISTS = 8
 _OF_THE_LOG = 3
@@ -13,7 +15,7 @@ _OF_THE_LOG = 3
 _WITH_LOGS = {"trial", "run", "experiment", "repeat", "repetition", "seed", "job"}
 """What is often started again from the beginning, each with a log of its own; folds and stages follow in one."""
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
+_NUMBER = r"(?i)\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 _PART = (
     r"(?:fold|split|subject|seed|config(?:uration)?|run|trial|experiment|stage|phase|shard|chunk|part|task|job|"
     r"repeat|repetition|步骤|阶段|任务|实验)"
@@ -176,5 +178,5 @@ def is_of_a_list(lines: Sequence[str]) -> bool:
 
 
 def _is_named(item: str, kind: str, later: str) -> bool:
-    before = rf"\b{kind}s?\W{{1,3}}" if _NUMBER.fullmatch(item) else r"(?<![\w-])"
+    before = rf"\b{kind}s?\W{{1,3}}" if compiled(_NUMBER).fullmatch(item) else r"(?<![\w-])"
     return re.search(rf"{before}{re.escape(item)}(?![\w-])", later, re.IGNORECASE) is not None

@@ -1,6 +1,5 @@
 """The processes that a log speaks of: NCCL's, ranks that printed something, pids in a launcher's table."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,13 +14,14 @@ from allready.evidence.log.nccl import NcclProcess
 from allready.evidence.log.writer import Process, Writer
 from allready.evidence.reading import OpStream
 from allready.model import ProcessRecord
+from allready.patterns import compiled
 from allready.redaction import masked_value
 
 MAX_PROCESSES = 8192
 MAX_VARIABLES = 256
-_VARIABLE = re.compile(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
-_BARE_VERSION = re.compile(r"(?:N|R)CCL version|HIP version|ROCm version")
-_TORCH_NCCL = re.compile(r"NCCL version: (\d[\w.]*)")
+_VARIABLE = r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})"
+_BARE_VERSION = r"(?:N|R)CCL version|HIP version|ROCm version"
+_TORCH_NCCL = r"NCCL version: (\d[\w.]*)"
 
 
 class _Printed(Struct):
@@ -57,7 +57,7 @@ class ProcessTable:
         p = line.prefix
         if p.kind != "nccl" or p.host is None or p.pid is None:
             versions = nccl.version_of(line.rest) if " version" in line.rest and line.is_known else {}
-            if versions and _BARE_VERSION.match(line.rest):
+            if versions and compiled(_BARE_VERSION).match(line.rest):
                 self._bare_versions |= versions
                 return True
             return False
@@ -193,10 +193,10 @@ class ProcessTable:
 
 
 def _settings(text: str, printed: _Printed) -> None:
-    version = _TORCH_NCCL.search(text)
+    version = compiled(_TORCH_NCCL).search(text)
     if version is not None:
         printed.versions["nccl"] = version[1]
-    for name, value in _VARIABLE.findall(text[:4096]):
+    for name, value in compiled(_VARIABLE).findall(text[:4096]):
         if "_" in name and len(printed.env) < MAX_VARIABLES:
             printed.env[name] = masked_value(name, value.strip())
 

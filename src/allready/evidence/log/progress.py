@@ -9,74 +9,69 @@ from typing import NamedTuple
 from allready.evidence.log import languages
 from allready.evidence.log.bars import PERCENT, is_outermost
 from allready.evidence.log.trouble import is_of_a_library
+from allready.patterns import compiled
 
-_COUNT = re.compile(
-    r"(?P<label>\b(?:global[_ ]?|train(?:ing)?[_ ]?)?(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|updates?|rounds?|"
-    rf"episodes?|runs?|trials?|tests?|{languages.EPOCHS}|{languages.STEPS})"
+_COUNT = (
+    r"(?i)(?P<label>\b(?:global[_ ]?|train(?:ing)?[_ ]?)?(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|updates?|"
+    rf"rounds?|episodes?|runs?|trials?|tests?|{languages.EPOCHS}|{languages.STEPS})"
     r"(?:\(\w{1,20}\))?)['\"]?\s{0,4}[:=#]?\s{0,8}[\[(]?\s{0,8}(?P<done>\d{1,12})"
     r"[ \t]{0,8}(?:/|(?:out[ \t])?of)[ \t]{0,8}"
-    r"(?P<total>\d{1,12})(?![\d.]*[/.]\d)",
-    re.IGNORECASE,
+    r"(?P<total>\d{1,12})(?![\d.]*[/.]\d)"
 )
-_BAR = re.compile(
+_BAR = (
     r"(?P<label>.{0,120}?)(?P<percent>\d{1,3})%(?:\|[^|]{0,300}\|\s{0,8}|\s{1,4}(?=\d{1,12}/\d{1,12} \[[\d:]{4,12}<))"
     r"(?P<done>\d{1,12})/(?P<total>\d{1,12})\b"
 )
 """tqdm's, also where it has no room for the meter: `100% 1330/1330 [14:55<00:00,  1.48it/s]`."""
 
-_INNER = re.compile(
-    r"\bepochs?(?:\(\w{1,20}\))?:?\s{0,4}\[\s{0,8}(?P<epoch>\d{1,9})\]\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,8}/\s{0,8}(?P<total>\d{1,12})\]",
-    re.IGNORECASE,
+_INNER = (
+    r"(?i)\bepochs?(?:\(\w{1,20}\))?:?\s{0,4}\[\s{0,8}(?P<epoch>\d{1,9})\]\s{0,4}"
+    r"\[\s{0,8}(?P<done>\d{1,12})\s{0,8}/\s{0,8}(?P<total>\d{1,12})\]"
 )
-_BEHIND_OUTER = re.compile(
+_BEHIND_OUTER = (
     r"[\])]?[ \t]{0,4}[,:;|-]?[ \t]{0,4}[\[(]\s{0,8}(?P<done>\d{1,12})\s{0,4}/\s{0,4}(?P<total>\d{1,12})\s{0,4}[\])]"
 )
 """What stands right behind a count of epochs counts within them: `Epoch:[1/3](40/2000)`, `Epoch 1/60 [0/445]`."""
 
-_BRACKET = re.compile(
+_BRACKET = (
     r"(?:^|[\s>:|\]])(?P<label>[A-Za-z][A-Za-z_-]{2,24}):?\s{0,4}(?:\d{1,6}\s{1,4})?"
     r"\[\s{0,8}(?P<done>\d{1,12})\s{0,4}/\s{0,4}(?P<total>\d{1,12})\s{0,4}(?:\(\s{0,2}\d{1,3}%\)\s{0,4})?\]|"
     r"\[(?P<name>[A-Za-z][A-Za-z_-]{2,24}) (?P<count>\d{1,12})/(?P<of>\d{1,12})\]"
 )
-_NO_STEP = re.compile(r"rank|gpu|node|worker|proc|device|layer|expert|thread|version|page|shard|epoch", re.IGNORECASE)
-_TABLE = re.compile(
-    r"\s{0,12}(?P<done>\d[\d,]{0,14})/(?P<total>\d[\d,]{0,14})(?=\s)(?!\s{1,4}\d{1,2}:\d\d)(?![\s\d]{0,8}[\[━=])"
+_NO_STEP = r"(?i)rank|gpu|node|worker|proc|device|layer|expert|thread|version|page|shard|epoch"
+_TABLE = r"\s{0,12}(?P<done>\d[\d,]{0,14})/(?P<total>\d[\d,]{0,14})(?=\s)(?!\s{1,4}\d{1,2}:\d\d)(?![\s\d]{0,8}[\[━=])"
+_KERAS = r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>. ]{2,200}\]|[━╸╺]{2,200})"
+_ORDINAL = (
+    rf"第?\s?(?P<done>\d{{1,9}})\s?/\s?(?P<total>\d{{1,9}})\s?{languages.ORDINAL}|"
+    rf"第\s?(?P<alone>\d{{1,9}})\s?{languages.ORDINAL}"
 )
-_KERAS = re.compile(r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>. ]{2,200}\]|[━╸╺]{2,200})")
-_ORDINAL = re.compile(
-    rf"第?\s?(?P<done>\d{{1,9}})\s?/\s?(?P<total>\d{{1,9}})\s?{languages.ORDINAL}|第\s?(?P<alone>\d{{1,9}})\s?{languages.ORDINAL}"
-)
-_EPOCH = re.compile(
-    rf"(?<!max-)(?<!num-)(?<!total-)\b(?:epoch\b|{languages.EPOCHS})"
+_EPOCH = (
+    rf"(?i)(?<!max-)(?<!num-)(?<!total-)\b(?:epoch\b|{languages.EPOCHS})"
     r"['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b"
-    r"(?!\s{0,8}(?:/|(?:out )?of\b|%\|)|\.\d)",
-    re.IGNORECASE,
+    r"(?!\s{0,8}(?:/|(?:out )?of\b|%\|)|\.\d)"
 )
-_EPOCH_ENDS = re.compile(
-    r"\bend[-_ ]of[-_ ](?:the[-_ ]|train(?:ing)?[-_ ])?epoch\b|"
-    r"\bepoch\b\W{0,4}\d{1,9}\W{1,4}(?:is |has |was )?(?:done|finished|completed?|ended|over)\b",
-    re.IGNORECASE,
+_EPOCH_ENDS = (
+    r"(?i)\bend[-_ ]of[-_ ](?:the[-_ ]|train(?:ing)?[-_ ])?epoch\b|"
+    r"\bepoch\b\W{0,4}\d{1,9}\W{1,4}(?:is |has |was )?(?:done|finished|completed?|ended|over)\b"
 )
-_MINOR = re.compile(
-    r"eval|valid|test|load|download|tokeniz|\bmap|sampl|generat|sav|filter|infer|predict|extract|shard|warm|prepar|"
-    r"convert|fetch|upload|resolv|writ|cach|pack|compil|group|sanity|captur|build|import",
-    re.IGNORECASE,
+_MINOR = (
+    r"(?i)eval|valid|test|load|download|tokeniz|\bmap|sampl|generat|sav|filter|infer|predict|extract|shard|warm|prepar|"
+    r"convert|fetch|upload|resolv|writ|cach|pack|compil|group|sanity|captur|build|import"
 )
-_NUM_EPOCHS = re.compile(
-    r"(?:num[_ -]?(?:train[_ -]?)?epochs?|max[_ -]?epochs?|total[_ -]?epochs?|train[_ -]?epochs|n[_ -]?epochs|"
+_NUM_EPOCHS = (
+    r"(?i)(?:num[_ -]?(?:train[_ -]?)?epochs?|max[_ -]?epochs?|total[_ -]?epochs?|train[_ -]?epochs|n[_ -]?epochs|"
     r"epochs?[_ -]?num|(?<![\w/])-{0,2}epochs)"
     r"['\"]?\s{0,4}[:= .]\s{0,40}['\"]?(\d{1,9})\b(?![./]\d)|"
-    r"\b(?:train\w*|fine-?tun\w*|fit\w*|run\w*)\b[^\d\n]{0,40}?\bfor (\d{1,9}) epochs\b",
-    re.IGNORECASE,
+    r"\b(?:train\w*|fine-?tun\w*|fit\w*|run\w*)\b[^\d\n]{0,40}?\bfor (\d{1,9}) epochs\b"
 )
-_FILE = re.compile(r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|msgpack|distcp)\b\S{0,60}")
+_FILE = r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|msgpack|distcp)\b\S{0,60}"
 """`epoch=9-step=1000.ckpt` counts nothing."""
 
 _FILES = (".ckpt", ".pt", ".bin", ".safetensors", ".tar", ".h5", ".np", ".msgpack", ".distcp")
 
-_OUTER = re.compile(rf"(?:train(?:ing)? )?epoch|run|trial|{languages.EPOCHS}", re.IGNORECASE)
+_OUTER = rf"(?i)(?:train(?:ing)? )?epoch|run|trial|{languages.EPOCHS}"
 _OF_EPOCHS = {"bar epoch", "bar epochs", "bar training epochs", "bar train epoch"}
-_RESULT = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}\s*\|?$")
+_RESULT = r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}\s*\|?$"
 _MANY_RESULTS = 6
 _MANY = 3
 _FEW_EPOCHS = 2
@@ -112,47 +107,47 @@ class Progress(NamedTuple):
 def counts(at: int, text: str) -> list[Reading]:
     """All counts in one line."""
     if any(mark in text for mark in _FILES):
-        text = _FILE.sub("", text)
+        text = compiled(_FILE).sub("", text)
     found: list[Reading] = []
-    bar = _BAR.match(text) or (PERCENT.match(text) if "%|" in text else None)
+    bar = compiled(_BAR).match(text) or (compiled(PERCENT).match(text) if "%|" in text else None)
     if bar is not None:
         of = {"total": "100", "done": bar["percent"], **bar.groupdict()}
         label = _plain(bar["label"])
-        epoch = _EPOCH.search(bar["label"] + " ")
+        epoch = compiled(_EPOCH).search(bar["label"] + " ")
         if epoch is not None:
             found.append(Reading(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
         found += [
             Reading(at, match["label"].lower(), int(match["done"]), int(match["total"]), _is_outer(match), False)
-            for match in _COUNT.finditer(bar["label"])
+            for match in compiled(_COUNT).finditer(bar["label"])
         ]
-        minor = _MINOR.search(label) is not None
+        minor = compiled(_MINOR).search(label) is not None
         found.append(Reading(at, f"bar {label}", int(of["done"]), int(of["total"]), is_outer=False, is_minor=minor))
         return [one for one in found if one.total is None or 0 < one.total >= one.done]
-    inner = _INNER.search(text)
+    inner = compiled(_INNER).search(text)
     if inner is not None:
         found.append(Reading(at, "epoch", int(inner["epoch"]), None, is_outer=True, is_minor=False))
-        minor = _MINOR.search(text[: inner.start("epoch")]) is not None
+        minor = compiled(_MINOR).search(text[: inner.start("epoch")]) is not None
         found.append(Reading(at, "inner", int(inner["done"]), int(inner["total"]), is_outer=False, is_minor=minor))
-    keras = _KERAS.match(text)
+    keras = compiled(_KERAS).match(text)
     if keras is not None:
         found.append(Reading(at, "bar", int(keras["done"]), int(keras["total"]), is_outer=False, is_minor=False))
     found += _others(at, text)
-    for match in _COUNT.finditer(text):
-        minor = _MINOR.search(text[max(0, match.start() - 24) : match.start()] + match["label"]) is not None
+    for match in compiled(_COUNT).finditer(text):
+        minor = compiled(_MINOR).search(text[max(0, match.start() - 24) : match.start()] + match["label"]) is not None
         found.append(
             Reading(at, _plain(match["label"]), int(match["done"]), int(match["total"]), _is_outer(match), minor)
         )
-        within = _BEHIND_OUTER.match(text, match.end()) if _is_outer(match) else None
+        within = compiled(_BEHIND_OUTER).match(text, match.end()) if _is_outer(match) else None
         if within is not None:
             done, total = int(within["done"]), int(within["total"])
             found.append(Reading(at, "inner", done, total, is_outer=False, is_minor=minor))
-    ordinal = _ORDINAL.search(text)
+    ordinal = compiled(_ORDINAL).search(text)
     if ordinal is not None:
         of_all = None if ordinal["total"] is None else int(ordinal["total"])
         counted = int(ordinal["done"] or ordinal["alone"])
         found.append(Reading(at, "ordinal", counted, of_all, is_outer=True, is_minor=False))
     if not any(one.is_outer for one in found):
-        epoch = _EPOCH.search(text)
+        epoch = compiled(_EPOCH).search(text)
         if epoch is not None:
             found.append(Reading(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
     return [one for one in found if one.total is None or 0 < one.total >= one.done]
@@ -162,15 +157,15 @@ def _others(at: int, text: str) -> list[Reading]:
     """Counts that nothing calls steps: `Evaluation [ 20/251]`, `[decoding 36/36]`, the first column of a table."""
     if "/" not in text:
         return []
-    table = _TABLE.match(text)
+    table = compiled(_TABLE).match(text)
     if table is not None:
         done, total = (int(table[name].replace(",", "")) for name in ("done", "total"))
         return [Reading(at, "table", done, total, is_outer=False, is_minor=False)]
-    match = _BRACKET.search(text) if "[" in text else None
+    match = compiled(_BRACKET).search(text) if "[" in text else None
     label = "" if match is None else match["label"] or match["name"]
-    if match is None or _NO_STEP.search(label) is not None:
+    if match is None or compiled(_NO_STEP).search(label) is not None:
         return []
-    minor = _MINOR.search(label) is not None
+    minor = compiled(_MINOR).search(label) is not None
     done, total = int(match["done"] or match["count"]), int(match["total"] or match["of"])
     return [Reading(at, f"of {label.lower()}", done, total, is_outer=False, is_minor=minor)]
 
@@ -182,7 +177,7 @@ def _counts_of(head: str) -> tuple[Reading, ...]:
 
 
 def _is_outer(match: re.Match[str]) -> bool:
-    return _OUTER.match(match["label"]) is not None
+    return compiled(_OUTER).match(match["label"]) is not None
 
 
 def _plain(label: str) -> str:
@@ -288,7 +283,7 @@ def _has_result(at: int, readings: Sequence[Reading], lines: Sequence[str]) -> b
 def _has_results(at: int, readings: Sequence[Reading], lines: Sequence[str]) -> bool:
     """Whether a bar that never moved stands in front of a table of results: it was drawn once, and is of no use."""
     behind = [text for text in lines[at + 1 :] if text.strip()]
-    return readings[-1].at == at and sum(_RESULT.search(text) is not None for text in behind) >= _MANY_RESULTS
+    return readings[-1].at == at and sum(compiled(_RESULT).search(text) is not None for text in behind) >= _MANY_RESULTS
 
 
 def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
@@ -310,7 +305,7 @@ def _may_be_all(main: Reading, head: str) -> bool:
 
 def _num_epochs(head: str) -> set[int]:
     """The numbers of epochs that the beginning announces."""
-    return {int(match[1] or match[2]) for match in _NUM_EPOCHS.finditer(head)}
+    return {int(match[1] or match[2]) for match in compiled(_NUM_EPOCHS).finditer(head)}
 
 
 def _is_one(head: str) -> bool:
@@ -325,7 +320,7 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
     for before, one in zip([None, *places], places, strict=False):
         if before is None or before.done != one.done:
             begins.append(one.at)
-    if _EPOCH_ENDS.search(lines[places[-1].at]) is not None:
+    if compiled(_EPOCH_ENDS).search(lines[places[-1].at]) is not None:
         return True
     if any(one.at == places[-1].at and not one.is_outer and one.done == one.total for one in readings):
         return True  # `epoch 50/50, batch 2501/2501`
@@ -374,7 +369,7 @@ def _announced(main: Reading, readings: Sequence[Reading], lines: Sequence[str],
     """The number of epochs that the beginning announces, and how many are done, by numbers from 0 or from 1."""
     begun = [one for one in _counts_of(head) if one.is_outer]
     totals = _num_epochs(head) - {0}
-    if not totals and _EPOCH_ENDS.search(lines[main.at]) is not None:
+    if not totals and compiled(_EPOCH_ENDS).search(lines[main.at]) is not None:
         totals = {one.total for one in begun if one.label == main.label and one.total is not None}
     if len(totals) != 1:
         return None, main.done

@@ -1,14 +1,14 @@
 """The lines below Ray's word on a dead actor: its class, its process and its machine."""
 
-import re
 from collections.abc import Sequence
 
 from allready.evidence.log.line import Line
+from allready.patterns import compiled
 
 DIED = "launcher.ray_actor_died"
 
 _MAX_BELOW = 8
-_FIELD = re.compile(r"\s{1,8}(class_name|actor_id|pid|namespace|ip|name|label): (\S.{0,200}?)\s*$")
+_FIELD = r"\s{1,8}(class_name|actor_id|pid|namespace|ip|name|label): (\S.{0,200}?)\s*$"
 _NAMES = {"class_name": "actor", "pid": "pid", "ip": "ip"}
 
 
@@ -17,7 +17,7 @@ def named_below(lines: Sequence[Line], at: int) -> dict[str, str]:
     found: dict[str, str] = {}
     opener = lines[at]
     for line in lines[at + 1 : at + 1 + _MAX_BELOW]:
-        field = _FIELD.match(line.rest)
+        field = compiled(_FIELD).match(line.rest)
         if field is None or line.prefix.writer != opener.prefix.writer:
             break
         line.is_understood = True

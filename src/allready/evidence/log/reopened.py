@@ -1,8 +1,7 @@
 """Where the first lines of a log stand again: a job script that was started once more, writing into the same file."""
 
-import re
-
 from allready.evidence.log.fronts import without_front
+from allready.patterns import compiled
 
 _MAX_OPENING = 12
 _MIN_OPENING = 2
@@ -10,8 +9,8 @@ _MIN_SHAPE = 12
 _NEAR_LINES = 6
 _MAX_FOUND = 256
 
-_DIGITS = re.compile(r"\d+")
-_WORD = re.compile(r"(?!(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b)\b[A-Za-z]{3}|[^\x00-\x7f─-╿]{2}")
+_DIGITS = r"\d+"
+_WORD = r"(?!(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b)\b[A-Za-z]{3}|[^\x00-\x7f─-╿]{2}"
 """More than a rule that a logger drew."""
 
 
@@ -23,12 +22,16 @@ def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int,
     """
     numbered = list(enumerate(head, start=1))
     numbered += [(number, text) for number, text in enumerate(last, start=first_of_last) if number > len(head)]
-    shapes = [(number, _DIGITS.sub("0", text).strip()[:120]) for number, text in numbered if text.strip()]
+    shapes = [(number, compiled(_DIGITS).sub("0", text).strip()[:120]) for number, text in numbered if text.strip()]
     opening: list[str] = []
     for _, shape in shapes[:_MAX_OPENING]:
         if shape.startswith("Traceback"):
             break
-        if len(shape) >= _MIN_SHAPE and _WORD.search(without_front(shape)) is not None and shape not in opening:
+        if (
+            len(shape) >= _MIN_SHAPE
+            and compiled(_WORD).search(without_front(shape)) is not None
+            and shape not in opening
+        ):
             opening.append(shape)
     if len(opening) < _MIN_OPENING:
         return ()

@@ -5,58 +5,51 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from allready.patterns import compiled
+
 _MAX_LINES = 60
 _FEW, _MANY = 2, 5
 _MAX_TAIL = 4
 """Lines of the block behind the last measure: counts, settings, the end of a document."""
 
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?"
-_PAIR = re.compile(
-    rf"['\"]?(?P<name>[^\W\d][\w @%/()\[\].+-]{{0,60}}?)['\"]?\s{{0,30}}(?:[:=|]{{1,2}}|(?<=['\"]),|(?=tensor\())"
+_PAIR = (
+    rf"(?i)['\"]?(?P<name>[^\W\d][\w @%/()\[\].+-]{{0,60}}?)['\"]?\s{{0,30}}(?:[:=|]{{1,2}}|(?<=['\"]),|(?=tensor\())"
     rf"\s{{0,20}}(?:tensor\()?['\"\[]?"
-    rf"(?P<value>{_NUMBER}|nan\b|None\b)",
-    re.IGNORECASE,
+    rf"(?P<value>{_NUMBER}|nan\b|None\b)"
 )
-_ROW = re.compile(
-    rf"^\s{{0,20}}\|?\s{{0,4}}(?P<name>[^\W\d][\w @%/()-]{{0,40}}?)(?:[\s|]{{1,20}}{_NUMBER}%?){{3,12}}[\s|]*$"
-)
-_CELLS = re.compile(r"^\s{0,8}\|(?:[^|]{0,80}\|){2,40}\s*$")
-_NUMBERS = re.compile(r"(?<![@\d])(?<!Rank-)(?!(?<=Rank)-)[\d.,+-]+")
-_FRACTION = re.compile(r"\d\.\d")
-_LISTED = re.compile(r"\b(?!INFO\b|epoch|step|iter)[A-Za-z][\w ]{2,40}:[\s\d,]*$", re.IGNORECASE)
+_ROW = rf"^\s{{0,20}}\|?\s{{0,4}}(?P<name>[^\W\d][\w @%/()-]{{0,40}}?)(?:[\s|]{{1,20}}{_NUMBER}%?){{3,12}}[\s|]*$"
+_CELLS = r"^\s{0,8}\|(?:[^|]{0,80}\|){2,40}\s*$"
+_NUMBERS = r"(?<![@\d])(?<!Rank-)(?!(?<=Rank)-)[\d.,+-]+"
+_FRACTION = r"\d\.\d"
+_LISTED = r"(?i)\b(?!INFO\b|epoch|step|iter)[A-Za-z][\w ]{2,40}:[\s\d,]*$"
 """Which ones: `Timeout cases: 49 299`."""
 
-_RULE = re.compile(r"^[\W_]*$")
-_TITLE = re.compile(r"^\W{0,8}[^\W\d][^\d]{0,80}(?::\W{0,4}|\)|\]|(?<=[A-Z]{3}))\s*$")
-_ENDS = re.compile(r"\b(?:summary|final|overall|conclusion)\b", re.IGNORECASE)
-_OF_ALL = re.compile(
-    r"\b(?:summary|final|overall|average|avg|mean|median|p\d{2}|total|macro|weighted|test)\b|平均|总|最终",
-    re.IGNORECASE,
-)
-_MEASURE = re.compile(
-    r"(?<![a-z])(?:acc(?:uracy)?|precision|recall|f1\w*|f-?score|fscore|bleu\w*|rouge\w*|meteor|cider|chrf|ter|m?ap(?:\d{2})?|"
+_RULE = r"^[\W_]*$"
+_TITLE = r"^\W{0,8}[^\W\d][^\d]{0,80}(?::\W{0,4}|\)|\]|(?<=[A-Z]{3}))\s*$"
+_ENDS = r"(?i)\b(?:summary|final|overall|conclusion)\b"
+_OF_ALL = r"(?i)\b(?:summary|final|overall|average|avg|mean|median|p\d{2}|total|macro|weighted|test)\b|平均|总|最终"
+_MEASURE = (
+    r"(?i)(?<![a-z])(?:acc(?:uracy)?|precision|recall|f1\w*|f-?score|fscore|bleu\w*|rouge\w*|meteor|cider|chrf|ter|m?ap(?:\d{2})?|"
     r"m?iou|dice|hausdorff|auc|auroc|ap\d{0,2}|ndcg\w*|mrr|hits?|recall@\w{1,4}|r@\w{1,4}|rank-\d{1,2}|top\d|loss|rmse|mae|mse|mape|"
     r"smape\w*|r2|psnr|ssim|lpips|fid|wer|cer|perplexity|ppl|score|reward|return|success\w*|throughput|latency|bandwidth|"
     r"busbw|algbw|speed|cost|"
     r"gflops|tflops|flops|fps|samples|images|tokens|tok|iter time|step time|elapsed|runtime|duration|"
-    r"time|memory|mem|vram|error|metrics?|distance|correlation|spearman|pearson|kappa|mcc|entropy|crps|nll|ece)(?![a-z])",
-    re.IGNORECASE,
+    r"time|memory|mem|vram|error|metrics?|distance|correlation|spearman|pearson|kappa|mcc|entropy|crps|nll|ece)(?![a-z])"
 )
-_SETTING = re.compile(
-    r"(?<![a-z])(?:lr|learning|(?:drop|decay|sampl\w{1,3}|mask|frame|bit|base)[ _]?rate|(?<!\w[ _])rate|"
+_SETTING = (
+    r"(?i)(?<![a-z])(?:lr|learning|(?:drop|decay|sampl\w{1,3}|mask|frame|bit|base)[ _]?rate|(?<!\w[ _])rate|"
     r"dropout|decay|eps(?:ilon)?|warm-?up|seed|beta\d?|momentum|alpha|gamma|lambda|"
     r"temperature|top_?[pk]|patience|epochs?|steps?|iter(?:ation)?s?|layers?|heads?|hidden|dim|vocab|path|port|"
     r"version|params?|parameters|weight|fraction|eta|remaining|limit|max_\w{1,20}|min_delta|tol(?:erance)?|cpu|threads?|"
-    r"timeout|walltime)(?![a-z])|_thresh|allow_",
-    re.IGNORECASE,
+    r"timeout|walltime)(?![a-z])|_thresh|allow_"
 )
-_FOR_ONE = re.compile(r"\btime for (?!(?:all|the|this|everything|training)\b)", re.IGNORECASE)
+_FOR_ONE = r"(?i)\btime for (?!(?:all|the|this|everything|training)\b)"
 """What one of several things took."""
 
-_GOES_ON = re.compile(
-    r"%\||\b(?:epoch|step|iter(?:ation)?|batch|episode)\b['\"]?[ :=/\[#]{1,3}\d|\b(?:eta|time_left|learning_rate|lr|"
-    r"grad_norm|running|waiting|pending|queued?|prog)\b['\"]?\s{0,3}[:=]|\bepoch\b",
-    re.IGNORECASE,
+_GOES_ON = (
+    r"(?i)%\||\b(?:epoch|step|iter(?:ation)?|batch|episode)\b['\"]?[ :=/\[#]{1,3}\d|\b(?:eta|time_left|learning_rate|"
+    r"lr|grad_norm|running|waiting|pending|queued?|prog)\b['\"]?\s{0,3}[:=]|\bepoch\b"
 )
 """Of a line that is written again and again while the work goes on."""
 
@@ -80,30 +73,32 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], trains: Callable[
     if last < 0 or not measures:
         return None
     shown = [lines[place] for place in measures]
-    is_summed = any(_OF_ALL.search(text) for text in shown) or title
+    is_summed = any(compiled(_OF_ALL).search(text) for text in shown) or title
     has_several = sum(num_measures(text) for text in shown) >= _FEW
     if has_several + is_summed + (not trains()) < _FEW:  # two of three speak for the end
         return None
-    if not any(_MEASURE.search(text) is not None for text in lines[measures[-1] : last + 1]):
+    if not any(compiled(_MEASURE).search(text) is not None for text in lines[measures[-1] : last + 1]):
         return None  # a table of something else
     if len(shown) > _FEW and not is_summed and len({_measure_of(text) for text in shown} - {""}) == 1:
         return None  # one measure of each sample
     names = [_name(text) for text in shown]
-    is_document = any(text.rstrip() in {"}", "]"} for text in lines[last:]) or all(map(_CELLS.match, shown))
+    is_document = any(text.rstrip() in {"}", "]"} for text in lines[last:]) or all(map(compiled(_CELLS).match, shown))
     if (len(set(names)) < len(names) and not is_document) or measures[0] < last - _MAX_TAIL:
         return None
     before = {_name(text) for text in (*earlier, *lines[: _table_from(lines, measures[-1])])}
     if names[0] in before:
         return None
-    return Results(last, title or any(_ENDS.search(text) for text in shown))
+    return Results(last, title or any(compiled(_ENDS).search(text) for text in shown))
 
 
 def _table_from(lines: Sequence[str], first: int) -> int:
     """Where the tables begin of which the measure in `lines[first]` is a row: one may repeat rows of another."""
-    if _CELLS.match(lines[first]) is None:
+    if compiled(_CELLS).match(lines[first]) is None:
         return first
     at = first
-    while at > 0 and (not lines[at - 1].strip() or _CELLS.match(lines[at - 1]) or _RULE.match(lines[at - 1])):
+    while at > 0 and (
+        not lines[at - 1].strip() or compiled(_CELLS).match(lines[at - 1]) or compiled(_RULE).match(lines[at - 1])
+    ):
         at -= 1
     return at
 
@@ -116,17 +111,19 @@ def _last_block(lines: Sequence[str]) -> tuple[int, list[int], bool]:
     title = False
     for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MAX_LINES), -1):
         text = lines[at]
-        if not text.strip() or _RULE.match(text):
+        if not text.strip() or compiled(_RULE).match(text):
             continue
-        if _TITLE.match(text) is not None and measures:
-            title = title or _ENDS.search(text) is not None
+        if compiled(_TITLE).match(text) is not None and measures:
+            title = title or compiled(_ENDS).search(text) is not None
             continue
         if sum(number for name, number in times.items() if name.startswith(_name(text))) >= _MANY:
             break  # of the loop in front of the results, also where its last line was cut
-        if not measures and len(lines) - at <= _MAX_TAIL and _LISTED.search(text) is not None:
+        if not measures and len(lines) - at <= _MAX_TAIL and compiled(_LISTED).search(text) is not None:
             last = max(last, at)
             continue
-        if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
+        if compiled(_GOES_ON).search(text) is not None or not (
+            _is_of_results(text) or (measures and compiled(_PAIR).search(text))
+        ):
             break
         last = max(last, at)
         if num_measures(text):
@@ -138,34 +135,44 @@ def num_measures(text: str) -> int:
     """How many measures a line gives."""
     pairs = [
         match
-        for match in _PAIR.finditer(text)
-        if _MEASURE.search(match["name"]) is not None
-        and _SETTING.search(match["name"]) is None
-        and _FOR_ONE.search(match["name"]) is None
+        for match in compiled(_PAIR).finditer(text)
+        if compiled(_MEASURE).search(match["name"]) is not None
+        and compiled(_SETTING).search(match["name"]) is None
+        and compiled(_FOR_ONE).search(match["name"]) is None
     ]
-    if any(_FRACTION.search(match["value"]) is not None for match in pairs):
+    if any(compiled(_FRACTION).search(match["value"]) is not None for match in pairs):
         return len(pairs)
-    row = _ROW.match(text)
-    is_row = row is not None and _FRACTION.search(text) is not None
-    return _FEW if is_row or (_CELLS.match(text) is not None and _FRACTION.search(text) is not None) else 0
+    row = compiled(_ROW).match(text)
+    is_row = row is not None and compiled(_FRACTION).search(text) is not None
+    return (
+        _FEW
+        if is_row or (compiled(_CELLS).match(text) is not None and compiled(_FRACTION).search(text) is not None)
+        else 0
+    )
 
 
 def _measure_of(text: str) -> str:
     """The only measure that a line gives, by how its name ends; "" where it gives several, or a row."""
-    names = [match["name"] for match in _PAIR.finditer(text) if _MEASURE.search(match["name"]) is not None]
+    names = [
+        match["name"]
+        for match in compiled(_PAIR).finditer(text)
+        if compiled(_MEASURE).search(match["name"]) is not None
+    ]
     return names[0].split()[-1].strip("(").lower() if len(names) == 1 else ""
 
 
 def _is_of_results(text: str) -> bool:
     """Whether a line may stand among results: a measure, a part of a document or a table, a count."""
-    if num_measures(text) or _CELLS.match(text) is not None:
+    if num_measures(text) or compiled(_CELLS).match(text) is not None:
         return True
-    pair = _PAIR.search(text)
+    pair = compiled(_PAIR).search(text)
     return (
-        pair is not None and pair.start() < 40 and (_SETTING.search(pair["name"]) is None or text.lstrip()[0] in "'\"")
+        pair is not None
+        and pair.start() < 40
+        and (compiled(_SETTING).search(pair["name"]) is None or text.lstrip()[0] in "'\"")
     )
 
 
 def _name(text: str) -> str:
     """What a line is called, without its numbers; hits@1 and hits@3 are two measures, so are Rank-1 and Rank-5."""
-    return re.sub(r"\s+", " ", _NUMBERS.sub("0", text)).strip()[:60]
+    return re.sub(r"\s+", " ", compiled(_NUMBERS).sub("0", text)).strip()[:60]

@@ -19,6 +19,7 @@ from allready.evidence.log.results import num_measures
 from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad
 from allready.model import SignKind
+from allready.patterns import compiled
 
 _TIMES = 5
 """A line that stands so often, with other numbers, is of a loop."""
@@ -122,11 +123,11 @@ def _of_all() -> re.Pattern[str]:
     )
 
 
-_TEST = re.compile(r"(?<![a-z])test(?:ing|ed|s)?(?![a-z])|测试", re.IGNORECASE)
-_VALIDATION = re.compile(r"(?<![a-z])(?:val|valid|validation|dev)(?![a-z])|验证", re.IGNORECASE)
-_ALL_DONE = re.compile(r"\ball (?:done|finished|completed?)\b", re.IGNORECASE)
-_SETTING = re.compile(r"[A-Za-z]\w*\s{0,40}[:=] ?\S")
-_LETTERS = re.compile(r"[^\W\d_]{2}")
+_TEST = r"(?i)(?<![a-z])test(?:ing|ed|s)?(?![a-z])|测试"
+_VALIDATION = r"(?i)(?<![a-z])(?:val|valid|validation|dev)(?![a-z])|验证"
+_ALL_DONE = r"(?i)\ball (?:done|finished|completed?)\b"
+_SETTING = r"[A-Za-z]\w*\s{0,40}[:=] ?\S"
+_LETTERS = r"[^\W\d_]{2}"
 
 
 def weak_signs(
@@ -140,7 +141,7 @@ def weak_signs(
     said = [
         (at, words)
         for at, line in enumerate((*earlier, *lines))
-        if not is_noise(line) and _LETTERS.search(words := without_front(plain(line)))
+        if not is_noise(line) and compiled(_LETTERS).search(words := without_front(plain(line)))
     ]
     is_long = all(b - a >= _MIN_RUN for a, b in pairwise(openings))
     begun = max(openings, default=0) if is_long else 0
@@ -187,7 +188,7 @@ def weak_signs(
 
 def _is_of_all(words: str) -> bool:
     """Whether the last line says that all is done, and names no part or act."""
-    is_of_less = wording.is_other(words) or (is_of_an_act(words) and _ALL_DONE.search(words) is None)
+    is_of_less = wording.is_other(words) or (is_of_an_act(words) and compiled(_ALL_DONE).search(words) is None)
     return _done().search(words) is not None and not is_of_less
 
 
@@ -262,12 +263,12 @@ def _tested(own: Sequence[tuple[int, str]], coda: range) -> list[Sign]:
     before = [words for _, words in own[: coda.start]]
     known = {form(words) for words in before}
     report = [at for at, words in (own[i] for i in coda) if num_measures(words) and form(words) not in known]
-    tests = [at for at, words in (own[i] for i in coda) if measures(words, _TEST)]
-    is_first = bool(tests) and not any(measures(words, _TEST) for words in before)
+    tests = [at for at, words in (own[i] for i in coda) if measures(words, compiled(_TEST))]
+    is_first = bool(tests) and not any(measures(words, compiled(_TEST)) for words in before)
     if not is_first and len(report) < _MIN_REPORT:
         return []
     first = tests[0] if is_first else report[0]
-    num_validated = sum(measures(words, _VALIDATION) for words in before)
+    num_validated = sum(measures(words, compiled(_VALIDATION)) for words in before)
     return [Sign(SignKind.TEST, first)] if num_validated >= _MANY_VALIDATED else []
 
 
@@ -275,12 +276,12 @@ def _framed(lines: Sequence[str], begun: int) -> list[Sign]:
     """The rule that closes a document which began with it; not one between titles, or around settings."""
     drawn = [(at, text) for at, line in enumerate(lines) if (text := plain(line))]
     first = next((text for at, text in drawn if at >= begun), "")
-    if len(first) < _MIN_RULE or _LETTERS.search(first) or drawn[-1][1] != first:
+    if len(first) < _MIN_RULE or compiled(_LETTERS).search(first) or drawn[-1][1] != first:
         return []
     own = [text for at, text in drawn if at >= begun]
     rules = [i for i, text in enumerate(own) if text == first]
-    body = [text for text in own[rules[1] + 1 if len(rules) > 1 else 1 :] if _LETTERS.search(text)]
+    body = [text for text in own[rules[1] + 1 if len(rules) > 1 else 1 :] if compiled(_LETTERS).search(text)]
     has_titles = any(b - a <= _MAX_TITLE for a, b in pairwise(rules[1:]))
     has_titles = has_titles and not any(_done().search(text) for text in own[rules[-2] :])
-    is_of_settings = sum(_SETTING.match(text) is not None for text in body) >= _MOST * len(body)
+    is_of_settings = sum(compiled(_SETTING).match(text) is not None for text in body) >= _MOST * len(body)
     return [] if has_titles or is_of_settings else [Sign(SignKind.FRAMED, drawn[-1][0])]

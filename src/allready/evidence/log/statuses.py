@@ -1,12 +1,12 @@
 """Statuses of XLA's coordination service: which call was answered so stands some lines below the message."""
 
-import re
 from collections.abc import Sequence
 
 from allready.evidence.log.line import Line
+from allready.patterns import compiled
 
 _MARKS = ("absl::Status: ", "RuntimeError: DEADLINE_EXCEEDED: Deadline Exceeded")
-_CALL = re.compile(r"RPC: /[\w.]{1,100}/(\w{1,60})")
+_CALL = r"RPC: /[\w.]{1,100}/(\w{1,60})"
 _MAX_BELOW = 8
 
 
@@ -28,7 +28,7 @@ def _call_below(lines: Sequence[Line], at: int) -> str | None:
         num_seen += 1
         if not line.continues(opener) or num_seen > _MAX_BELOW:
             return None
-        found = _CALL.match(line.rest.strip())
+        found = compiled(_CALL).match(line.rest.strip())
         if found is not None:
             line.is_understood = True
             return found[1]

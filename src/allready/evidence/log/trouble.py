@@ -3,6 +3,8 @@
 import functools
 import re
 
+from allready.patterns import compiled
+
 _NAN = r"(?:nan|-?inf(?:inite|inity)?|non-?finite)"
 _STATUS = (
     r"(?:exit[ _-]?(?:code|status)|exitcode|return[ _-]?(?:code|value)|returncode|\brc)\b['\"]?\s{0,4}[:=]?\s{0,4}"
@@ -94,7 +96,7 @@ def _share() -> re.Pattern[str]:
     )
 
 
-_LIBRARY = re.compile(
+_LIBRARY = (
     r"\s*(?:[\w.-]{1,255}: )?(?:\[rank\d+\]:)?\[?[WI]\d{3,4} |"
     r".{0,200}?(?:\bWarning: |\.py:\d{1,6}: [A-Z]\w{2,40}Warning: |"
     r"warnings\.warn\(|resource_tracker|\bWARN(?:ING)?\b|_WARN\b|"
@@ -109,7 +111,7 @@ _LIBRARY = re.compile(
 )
 
 
-_STACK = re.compile(
+_STACK = (
     r"\s{0,40}(?:[\w.-]{1,255}: )?(?:\[rank\d{1,7}\]: ?)?"
     r"(?:frame #\d{1,3}: |Exception raised from \w{1,80} at .{1,300}most recent call first)"
 )
@@ -131,14 +133,14 @@ def _of_a_member() -> re.Pattern[str]:
 
 def is_of_a_library(text: str) -> bool:
     """A warning or a note of a library, as they come at the door."""
-    return _LIBRARY.match(text) is not None
+    return compiled(_LIBRARY).match(text) is not None
 
 
 def is_bad(text: str) -> bool:
     """Whether a line says that something went wrong."""
     if is_of_a_library(text):
         return _of_a_member().search(text) is not None
-    if _STACK.match(text) is not None:
+    if compiled(_STACK).match(text) is not None:
         return False
     plain = _harmless().sub("", text)
     return _bad().search(plain) is not None or is_of_some(plain)

@@ -4,21 +4,21 @@ Only where the pieces give one of its sentences from its beginning to its end: t
 """
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 
 from allready.evidence.log.line import Line
+from allready.patterns import compiled
 
 MAX_PIECES = 8
 _MAX_BETWEEN = 64  # lines of other ranks that may stand between the pieces of one
-_BEGUN = re.compile(
+_BEGUN = (
     r"Watchdog caught|Caught collective operation|Timeout at NCCL|Exception \(either|"
     r"NCCL error is detected|[Ff]ailure detected by|watchdog got stuck"
 )
 _WORDS = ("atchdog", "aught coll", "Timeout at NCCL", "Exception (either", "error is detected", "ailure detected")
 """Of lines that may begin one: looked for first, in every line of a log."""
 
-_WHOLE = re.compile(
+_WHOLE = (
     r"(?:(?:Watchdog c|C)aught collective operation timeout: Work\w{1,20}\("
     r"(?:\w{1,40}=(?:\w{1,60}|\[(?:\d{1,12}(?:, \d{1,12}){0,16})?\]), ){0,8}Timeout\(ms\)=\d{1,15}\) "
     r"ran for \d{1,15} milliseconds before timing out\.?|"
@@ -27,21 +27,21 @@ _WHOLE = re.compile(
     r"[Ff]ailure detected by watchdog at work sequence id: -?\d{1,19} PG status: last enqueued work: -?\d{1,19}, "
     r"(?:last started work: -?\d{1,19}, )?last completed work: -?\d{1,19})"
 )
-_TAG = re.compile(
+_TAG = (
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?[^\s()\[\]]{1,160} ?(?:\([^\s()\[\]]{0,160}\))? ?)?(?<![^\s\[])"
     r"Rank \d{1,7}\] {1,3}"
 )
 """What stands in front of a sentence: its process group, and the rank in it."""
 
-_OPEN = re.compile(
+_OPEN = (
     r"ProcessGroupNCCL's watchdog got stuck for \d{1,9} seconds without making progress in monitoring enqueued "
     r"collectives\."
 )
 """A sentence that others follow in its line: it is whole wherever the piece ends."""
 
-_HEAD = re.compile(r"(?:\[[^\]]{0,160}\]? {0,2}){0,2}(?:\w{1,20}(?:'\w?)?(?: |$)){0,5}")
+_HEAD = r"(?:\[[^\]]{0,160}\]? {0,2}){0,2}(?:\w{1,20}(?:'\w?)?(?: |$)){0,5}"
 _MAX_HEAD = 200
-_END = re.compile(r"""[\s"'},]{0,20}$""")
+_END = r"""[\s"'},]{0,20}$"""
 
 
 def join(lines: Sequence[Line]) -> frozenset[int]:
@@ -67,7 +67,11 @@ def join(lines: Sequence[Line]) -> frozenset[int]:
 def _begins(line: Line) -> bool:
     """Whether there is the beginning of a sentence."""
     text = line.rest
-    return line.prefix.kind != "nccl" and any(word in text for word in _WORDS) and _BEGUN.search(text) is not None
+    return (
+        line.prefix.kind != "nccl"
+        and any(word in text for word in _WORDS)
+        and compiled(_BEGUN).search(text) is not None
+    )
 
 
 def is_watchdogs(text: str) -> bool:
@@ -77,7 +81,9 @@ def is_watchdogs(text: str) -> bool:
 
 def _is_head(line: Line) -> bool:
     """Whether the line ends before the sentence says what it is."""
-    return line.prefix.kind == "glog" and len(line.rest) < _MAX_HEAD and _HEAD.fullmatch(line.rest) is not None
+    return (
+        line.prefix.kind == "glog" and len(line.rest) < _MAX_HEAD and compiled(_HEAD).fullmatch(line.rest) is not None
+    )
 
 
 def _whole(lines: Sequence[Line], at: int, *, is_alone: bool) -> tuple[list[int], str | None]:
@@ -100,18 +106,20 @@ def _whole(lines: Sequence[Line], at: int, *, is_alone: bool) -> tuple[list[int]
 
 def _is_whole(text: str) -> bool:
     """Whether a sentence stands in one piece already."""
-    return _WHOLE.search(text) is not None or _OPEN.search(text) is not None
+    return compiled(_WHOLE).search(text) is not None or compiled(_OPEN).search(text) is not None
 
 
 def _ends(text: str) -> bool:
     """Whether the pieces give a sentence from its beginning to its end."""
-    found = _WHOLE.search(text)
-    return (found is not None and _END.match(text, found.end()) is not None) or _OPEN.search(text) is not None
+    found = compiled(_WHOLE).search(text)
+    return (found is not None and compiled(_END).match(text, found.end()) is not None) or compiled(_OPEN).search(
+        text
+    ) is not None
 
 
 def _has_tag(text: str) -> bool:
     """Whether the tag in front of the sentence is whole as well."""
-    tag, whole = _TAG.search(text), _WHOLE.search(text) or _OPEN.search(text)
+    tag, whole = compiled(_TAG).search(text), compiled(_WHOLE).search(text) or compiled(_OPEN).search(text)
     return tag is not None and whole is not None and tag.end() == whole.start()
 
 

@@ -1,11 +1,10 @@
 """What the three forms of an answer share: names of operations and results, hashes, times."""
 
-import calendar
-import re
-import time
+from datetime import UTC, datetime, timedelta
 
 from allready.evidence.operation_names import known_operation
 from allready.evidence.untyped import as_int
+from allready.patterns import compiled
 
 RESULTS = {
     1: "unhandled cuda error",
@@ -28,8 +27,8 @@ _RESULT_OF_TEXT = {
 }
 
 MAX_RANKS = 1_000_000  # A rank or a size beyond is a broken number
-VERSION = re.compile(r"NCCL version \S{1,60} compiled with CUDA \S+")
-_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
+VERSION = r"NCCL version \S{1,60} compiled with CUDA \S+"
+_TIME = r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)"
 
 
 def operation_name(name: str) -> str:
@@ -56,13 +55,14 @@ def hash_name(text: str) -> str:
 
 def parse_time(text: str) -> float | None:
     """`YYYY-MM-DD HH:MM:SS` as if it were UTC."""
-    match = _TIME.search(text)
+    match = compiled(_TIME).search(text)
     if match is None:
         return None
     year, month, day, hour, minute, second = (int(g) for g in match.groups())
     if not (1970 <= year < 2200 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
         return None
-    return float(calendar.timegm(time.struct_time((year, month, day, hour, minute, second, 0, 0, -1))))
+    moment = datetime(year, month, 1, hour, minute, tzinfo=UTC) + timedelta(days=day - 1, seconds=second)
+    return moment.timestamp()
 
 
 def as_rank(value: object) -> int | None:

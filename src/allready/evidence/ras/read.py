@@ -14,6 +14,7 @@ from allready.evidence.untyped import as_dict
 from allready.model import Event, Origin
 from allready.model.events import troubled
 from allready.model.fill import said
+from allready.patterns import compiled
 
 MAX_POSITIONS = 100_000  # ranks of all answers together: the first answer and the last ones are kept
 MAX_ANSWERS = 50_000
@@ -29,14 +30,11 @@ _JSON_EVENT = (
     r'\{\s*"timestamp"\s*:\s*"[^"\n]{0,40}"\s*,\s*"group"\s*:\s*"[A-Z]{1,20}"\s*,\s*"event"\s*:\s*'
     rf'"(?:{_EVENT_NAMES})"'
 )
-_START = re.compile(rf"(?P<report>{_JSON_REPORT})|(?P<event>{_JSON_EVENT})|(?P<text>{VERSION.pattern})")
-_TEXT_EVENT = re.compile(rf"^\[(\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d)\] ({_EVENT_NAMES}|PEER_[A-Z_]{{1,30}}): ?(.*)$")
-_PEER = re.compile(r"Process (\d{1,10}) on node (\S{1,255})")
-_ADDRESS = re.compile(r"^\[?([0-9a-fA-F.:]{2,45})\]?<\d{1,5}>")
-_TALK = re.compile(
-    r"^(OK|SERVER PROTOCOL \d+|ERROR: .*|CLIENT PROTOCOL \d+|(VERBOSE )?STATUS|SET FORMAT \w+|TIMEOUT \d+)$",
-    re.IGNORECASE,
-)
+_START = rf"(?P<report>{_JSON_REPORT})|(?P<event>{_JSON_EVENT})|(?P<text>{VERSION})"
+_TEXT_EVENT = rf"^\[(\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d)\] ({_EVENT_NAMES}|PEER_[A-Z_]{{1,30}}): ?(.*)$"
+_PEER = r"Process (\d{1,10}) on node (\S{1,255})"
+_ADDRESS = r"^\[?([0-9a-fA-F.:]{2,45})\]?<\d{1,5}>"
+_TALK = r"(?i)^(OK|SERVER PROTOCOL \d+|ERROR: .*|CLIENT PROTOCOL \d+|(VERBOSE )?STATUS|SET FORMAT \w+|TIMEOUT \d+)$"
 _DEAD = {"PEER_DEAD", "PEER_TIMEOUT_DEAD"}
 
 
@@ -50,16 +48,18 @@ def is_ras(head: bytes) -> bool:
         )
     if re.search(_JSON_EVENT, text) or re.search(r"(?m)^SERVER PROTOCOL \d+\s*$", text):
         return True
-    if any(_TEXT_EVENT.match(line.strip()) for line in text.splitlines()):
+    if any(compiled(_TEXT_EVENT).match(line.strip()) for line in text.splitlines()):
         return True
-    return bool(VERSION.search(text)) and bool(re.search(r"CUDA runtime version \d+, driver version|Job summary", text))
+    return bool(compiled(VERSION).search(text)) and bool(
+        re.search(r"CUDA runtime version \d+, driver version|Job summary", text)
+    )
 
 
 def read_ras(data: bytes, source: str) -> Reading:
     """All answers in one file, in order; more than one are samples over time."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     reader = _Reader(source)
-    starts = list(islice(_START.finditer(text), MAX_ANSWERS))
+    starts = list(islice(compiled(_START).finditer(text), MAX_ANSWERS))
     line = 1
     at = 0
     for i, start in enumerate(starts):
@@ -94,10 +94,10 @@ class _Reader:
     def _line(self, text: str, number: int) -> bool:
         if not text:
             return True
-        match = _TEXT_EVENT.match(text)
+        match = compiled(_TEXT_EVENT).match(text)
         if match:
             self._event(match.group(2), parse_time(match.group(1)), match.group(3), text, number)
-        elif not _TALK.match(text):
+        elif not compiled(_TALK).match(text):
             self.tally.add_unknown(text)
             return False
         self.tally.num_known += 1
@@ -123,7 +123,7 @@ class _Reader:
 
         report = TextReport(origin)
         for number, item in enumerate(_lines_of(text), line):
-            if _TEXT_EVENT.match(item.strip()) or _TALK.match(item.strip()):
+            if compiled(_TEXT_EVENT).match(item.strip()) or compiled(_TALK).match(item.strip()):
                 self._line(item.strip(), number)
             else:
                 report.take(item, number)
@@ -145,9 +145,9 @@ class _Reader:
 
     def _event(self, name: str, time_s: float | None, who: str, text: str, line: int) -> None:
         values: dict[str, str] = {}
-        if match := _PEER.search(who):
+        if match := compiled(_PEER).search(who):
             values = {"process": match.group(1), "node": match.group(2)}
-        elif match := _ADDRESS.match(who):
+        elif match := compiled(_ADDRESS).match(who):
             values = {"node": match.group(1)}
         if name in _DEAD and "node" in values and len(self.dead) < MAX_EVENTS:
             self.dead[values["node"], int(values.get("process", "-1"))] = None

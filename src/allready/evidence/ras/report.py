@@ -13,32 +13,33 @@ from allready.evidence.ras.common import MAX_RANKS, VERSION, error_of_text, hash
 from allready.evidence.reading import RasAnswer, Tally
 from allready.model import Absence, Event, GroupProgress, Origin, Position, Recorder
 from allready.model.fill import said
+from allready.patterns import compiled
 
 MAX_LINES = 300_000
 """Of one report that say something; one about 10,000 ranks has a tenth of it."""
 
-_CUDA = re.compile(r"^CUDA runtime version \d+, driver version \d+$")
-_ROW = re.compile(
+_CUDA = r"^CUDA runtime version \d+, driver version \d+$"
+_ROW = (
     r"^(?P<group>\d{1,7}) +(?P<comms>\d{1,7}) +(?P<nodes>\d{1,7}) +(?P<per_node>\d{1,7}(?:-\d{1,7})?)"
     r" +(?P<size>\d{1,7}) +(?P<ranks>\d{1,9}) +(?P<status>[A-Z][A-Z,]{1,60}) +(?P<errors>[A-Z][A-Z,]{1,60})$"
 )
-_COMM = re.compile(r"^#(\d{1,7})-(\d{1,7}) \((?:0x)?([0-9a-fA-F]{1,16})\) (INCOMPLETE|ERROR|MISMATCH)$")
-_TOP = re.compile(r"^(INCOMPLETE|DEAD|TIMEOUT)$")
-_PROCESS = re.compile(r"^Process (\d{1,10}) on node (\S{1,255}) managing GPU")
-_MISSING_FROM = re.compile(r"^Missing communicator data from (\d{1,7}) (rank|job process)")
-_LIST = re.compile(r"^The (missing|unknown) ranks?: ([\d, -]+)$")
-_DIFFERENT = re.compile(r"^Communicator ranks have different (?:(\w{1,40}) )?operation counts$")
-_MANY = re.compile(
+_COMM = r"^#(\d{1,7})-(\d{1,7}) \((?:0x)?([0-9a-fA-F]{1,16})\) (INCOMPLETE|ERROR|MISMATCH)$"
+_TOP = r"^(INCOMPLETE|DEAD|TIMEOUT)$"
+_PROCESS = r"^Process (\d{1,10}) on node (\S{1,255}) managing GPU"
+_MISSING_FROM = r"^Missing communicator data from (\d{1,7}) (rank|job process)"
+_LIST = r"^The (missing|unknown) ranks?: ([\d, -]+)$"
+_DIFFERENT = r"^Communicator ranks have different (?:(\w{1,40}) )?operation counts$"
+_MANY = (
     r"^(\d{1,7}) ranks (?:have (?:launched up to operation (?P<upto>\d{1,18})|(?P<none>not launched any operations)"
     r"|status (?P<status>\w{1,40}))|reported (?P<error>.{1,200}))$"
 )
-_RANK = re.compile(
+_RANK = (
     r"^Rank (?P<rank>\d{1,7})(?: has launched up to operation (?P<upto>\d{1,18})"
     r"|(?P<none> has not launched any operations)| has status (?P<status>\w{1,40})"
     r"| reported (?P<error>.{1,200}?))?(?: -- .*)?$"
 )
-_WHERE = re.compile(r" managed by process (\d{1,10}) on node (\S{1,255})$")
-_KNOWN = re.compile(
+_WHERE = r" managed by process (\d{1,10}) on node (\S{1,255})$"
+_KNOWN = (
     r"^(Job summary|=+|Communicators\.\.\..*|Errors|Warnings|Group +Comms.*|# +in group.*|Nodes +Processes.*|per node.*"
     r"|\(total\).*|Processes +GPUs.*|per process.*|[\d ]+|The outlier nodes?:|Node \S+ running process.*"
     r"|No communicator data collected!|No connection data collected!|Gathering data about .*|obtained a result in .*"
@@ -105,7 +106,7 @@ class TextReport:
             return
         if self._header(text) or self._process(text) or (self._at.comm is not None and self._detail(text, number)):
             self.num_known += 1
-        elif _KNOWN.match(text):
+        elif compiled(_KNOWN).match(text):
             self.num_known += 1
             if text.startswith("Encountered"):
                 self.answer.problem = said("{text}", text=text[:200])
@@ -131,25 +132,25 @@ class TextReport:
         return self.answer
 
     def _header(self, text: str) -> bool:
-        if match := _ROW.match(text):
+        if match := compiled(_ROW).match(text):
             size = int(match["size"])
             if size <= MAX_RANKS and len(self._rows) < 100_000:
                 self._rows[int(match["group"])] = (size, int(match["comms"]), f"{match['status']} {match['errors']}")
-        elif match := _COMM.match(text):
+        elif match := compiled(_COMM).match(text):
             name = hash_name(match.group(3))
             comm = self._comms.setdefault(name, _Comm(row=int(match.group(1)), name=name))
             comm.incomplete |= match.group(4) == "INCOMPLETE"
             self._at = _State(comm=comm, kind=match.group(4))
-        elif match := _TOP.match(text):
+        elif match := compiled(_TOP).match(text):
             self._at = _State(top=match.group(1))
         else:
-            return bool(_CUDA.match(text) or VERSION.search(text))
+            return bool(compiled(_CUDA).match(text) or compiled(VERSION).search(text))
         return True
 
     def _process(self, text: str) -> bool:
-        match = _PROCESS.match(text)
+        match = compiled(_PROCESS).match(text)
         if match is None:
-            return self._at.comm is None and _MISSING_FROM.match(text) is not None
+            return self._at.comm is None and compiled(_MISSING_FROM).match(text) is not None
         where = (match.group(2), int(match.group(1)))
         if self._at.top == "DEAD":
             self.answer.dead.append(where)
@@ -160,19 +161,19 @@ class TextReport:
     def _detail(self, text: str, number: int) -> bool:
         at, comm = self._at, self._at.comm
         assert comm is not None
-        if match := _MISSING_FROM.match(text):
+        if match := compiled(_MISSING_FROM).match(text):
             comm.num_missing = int(match.group(1))
-        elif match := _LIST.match(text):
+        elif match := compiled(_LIST).match(text):
             comm.missing |= _ranks(match.group(2))
-        elif match := _DIFFERENT.match(text):
+        elif match := compiled(_DIFFERENT).match(text):
             at.function = operation_name(match.group(1) or "collective")
             comm.functions.setdefault(at.function, [])
             at.unnamed, at.is_gone = None, False
         elif text == "Communicator ranks have different status":
             at.function = ""
-        elif match := _MANY.match(text):
+        elif match := compiled(_MANY).match(text):
             self._many(match)
-        elif match := _RANK.match(text):
+        elif match := compiled(_RANK).match(text):
             self._rank(match, text, number)
         else:
             return False
@@ -194,7 +195,7 @@ class TextReport:
         at, rank = self._at, int(match["rank"])
         comm = at.comm
         assert comm is not None
-        if where := _WHERE.search(text):
+        if where := compiled(_WHERE).search(text):
             comm.hosts[rank] = (where.group(2), int(where.group(1)))
         if match["upto"] is not None or match["none"] is not None:
             if at.function:

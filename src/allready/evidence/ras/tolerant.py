@@ -5,23 +5,23 @@ answer.  Everything that a strict reader accepts is read by one; only the rest c
 """
 
 import json
-import re
 from typing import Any
 
 from allready.json_bounds import memory_bytes
 from allready.model.fill import said
 from allready.model.finding import Phrase
+from allready.patterns import compiled
 
 DEEPEST = 32
 MAX_BYTES = 128 << 20
 """Memory that one object may take when it is read at once."""
 MAX_VALUES = 400_000
 """Values of an object that is repaired, or that would take more: an answer about 10,000 ranks has a tenth of it."""
-_TOKEN = re.compile(
-    r'\s*(?:("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))|(-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?)|(true|false|null)|([{}\[\],:])|(\S))',
-    re.DOTALL,
+_LEXEME = (
+    r'(?s)\s*(?:("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))|(-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?)|'
+    r"(true|false|null)|([{}\[\],:])|(\S))"
 )
-_NEXT = re.compile(r"\s*(\S)")
+_NEXT = r"\s*(\S)"
 _LITERALS = {"true": True, "false": False, "null": None}
 _STRICT = json.JSONDecoder()
 
@@ -50,7 +50,7 @@ class _Repair:
 
     def parse(self) -> tuple[dict[str, Any], int, Phrase | None]:
         """The object as far as it is known, where it ends, and the problem."""
-        for token in _TOKEN.finditer(self.text):
+        for token in compiled(_LEXEME).finditer(self.text):
             string, number, literal, mark, _ = token.groups()
             if mark is not None:
                 self._mark(mark)
@@ -72,7 +72,7 @@ class _Repair:
         return self.root, len(self.text), said("broken JSON: the end is missing")
 
     def _is_key(self, end: int) -> bool:
-        following = _NEXT.match(self.text, end)
+        following = compiled(_NEXT).match(self.text, end)
         return following is not None and following.group(1) == ":"
 
     def _mark(self, mark: str) -> None:

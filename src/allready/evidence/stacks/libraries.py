@@ -1,8 +1,7 @@
 """Whose file a frame is in: the user's own code, a library, or native code."""
 
-import re
-
 from allready.model import Frame
+from allready.patterns import compiled
 
 _STANDARD = {
     "abc", "asyncio", "atexit", "codecs", "collections", "concurrent", "contextlib", "copy", "copyreg", "csv",
@@ -24,13 +23,13 @@ _PACKAGES = {
     "cloudpickle", "msgpack", "zmq", "tenacity", "einops", "timm", "ignite", "horovod", "bitsandbytes",
     "transformer_engine", "nvidia", "pydantic", "yaml", "lmdb", "decord", "av", "joblib", "filelock", "rich",
 }  # fmt: skip
-_NATIVE = re.compile(r"(?:\.so(?:\.[\d.]+)?$|\.(?:c|cc|cpp|cu|h|hpp|S)$|^kernel$|^\[|^$)")
+_NATIVE = r"(?:\.so(?:\.[\d.]+)?$|\.(?:c|cc|cpp|cu|h|hpp|S)$|^kernel$|^\[|^$)"
 _GENERATED = ("torchinductor_", "/triton_cache/", "/.triton/")
 _TYPED_IN = ("<stdin>", "<ipython", "<cell")
-_OWN = re.compile(r"(?:^|/)allready/(?:live|launch)/")  # the wrapper around a rank's script, wherever it is installed
-_INTERPRETER = re.compile(r"(?:^|/)(?:python[\d.]*|libpython[\w.]*|pypy[\d.]*)$")
-_INSTALLED = re.compile(r"(?:site|dist)-packages/")
-_STANDARD_PATH = re.compile(r"/lib(?:64)?/python\d[\d.]*/")
+_OWN = r"(?:^|/)allready/(?:live|launch)/"  # the wrapper around a rank's script, wherever it is installed
+_INTERPRETER = r"(?:^|/)(?:python[\d.]*|libpython[\w.]*|pypy[\d.]*)$"
+_INSTALLED = r"(?:site|dist)-packages/"
+_STANDARD_PATH = r"/lib(?:64)?/python\d[\d.]*/"
 
 
 CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/nn/functional.py")
@@ -40,7 +39,7 @@ CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/nn/function
 def package_path(file: str) -> str:
     """The path below the folder of packages: `torch/cuda/__init__.py` for any way a tool shortens it."""
     path = file.replace("\\", "/")
-    for pattern in (_INSTALLED, _STANDARD_PATH):
+    for pattern in (compiled(_INSTALLED), compiled(_STANDARD_PATH)):
         match = None
         for match in pattern.finditer(path):  # noqa: B007 -- the last one counts
             pass
@@ -51,7 +50,7 @@ def package_path(file: str) -> str:
 
 def is_native(frame: Frame) -> bool:
     """A C, C++ or kernel frame."""
-    return bool(_NATIVE.search(frame.file) or _INTERPRETER.search(frame.file))
+    return bool(compiled(_NATIVE).search(frame.file) or compiled(_INTERPRETER).search(frame.file))
 
 
 def is_users(frame: Frame) -> bool:
@@ -62,9 +61,9 @@ def is_users(frame: Frame) -> bool:
     if (
         is_native(frame)
         or file.startswith("<")
-        or _OWN.search(file)
-        or _INSTALLED.search(file)
-        or _STANDARD_PATH.search(file)
+        or compiled(_OWN).search(file)
+        or compiled(_INSTALLED).search(file)
+        or compiled(_STANDARD_PATH).search(file)
     ):
         return False
     if any(part in file for part in _GENERATED):

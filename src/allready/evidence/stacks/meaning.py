@@ -4,7 +4,7 @@ import functools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from msgspec import Struct
 from allready.evidence.stacks.libraries import CALLS, is_native, is_users, package_path
 from allready.model import Frame, ProcessStack, ThreadStack
 from allready.model.call_site import CallSite
+from allready.patterns import compiled
 
 _STRENGTH = (
     "exit", "in_collective", "data_loading", "import_or_compile", "tokenize", "io", "subprocess_wait", "network_wait",
@@ -22,7 +23,7 @@ _STRENGTH = (
 _NATIVE_WEAK = {"io", "network_wait", "subprocess_wait", "lock", "sleep"}
 """Kinds that a system call may serve: the library above it says what for."""
 
-_GROUP_STOP = re.compile(r"PtraceEvent\(.*\bSIGSTOP\b|^State: (?:stopped|traced)$")
+_GROUP_STOP = r"PtraceEvent\(.*\bSIGSTOP\b|^State: (?:stopped|traced)$"
 """py-spy cannot halt a process that is stopped already: it gets this event instead of its own.  The other one
 is what `allready watch` writes for a process whose stack cannot be read."""
 
@@ -51,7 +52,7 @@ def describe(stack: ProcessStack) -> Activity:
     thread = _main(stack.threads)
     if thread is None or not thread.frames:
         held = _kernel_hold(stack.threads)
-        if held is None and stack.error is not None and _GROUP_STOP.search(stack.error):
+        if held is None and stack.error is not None and compiled(_GROUP_STOP).search(stack.error):
             held = Activity(kind="stopped")
         return held or Activity(kind="unreadable")
     frames = thread.frames
@@ -170,7 +171,7 @@ class Meaning(NamedTuple):
 @functools.cache
 def load() -> Mapping[str, Sequence[Meaning]]:
     """The rows of both tables, "python" and "native"."""
-    text = resources.files("allready.evidence.stacks").joinpath("meanings.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("meanings.toml").read_text(encoding="utf-8")
     return {table: [_row(entry) for entry in entries] for table, entries in tomllib.loads(text).items()}
 
 

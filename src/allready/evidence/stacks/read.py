@@ -15,28 +15,24 @@ from allready.patterns import compiled
 MAX_WRITERS = 2_000
 LONGEST_LINE = 8_192
 
-_PREFIX = re.compile(
-    r"^(?:\[rank(\d{1,7})\]:[ ]?|\[default(\d{1,7})\]:|\d{1,6}: |\[\d{1,6},\d{1,6}\]<std(?:out|err)>:)"
-)
-_JSON = re.compile(r'(?m)^(?P<space>[ \t]*)\[\s*\{\s*"pid"\s*:\s*\d+\s*,\s*"thread_id"')
-_FILE_PID = re.compile(
-    r"(?:^|[._-])(?:py-?spy|p?stack|gdb|faulthandler|dump|pid|trace)s?[._-]?(\d{2,10})(?=\D|$)", re.IGNORECASE
-)
-_FILE_RANK = re.compile(r"(?<![a-z])rank[._-]?(\d{1,7})(?=\D|$)", re.IGNORECASE)
-_FILE_NODE = re.compile(r"(?<![a-z])(node[._-]?\d{1,7})(?=\D|$)", re.IGNORECASE)
+_PREFIX = r"^(?:\[rank(\d{1,7})\]:[ ]?|\[default(\d{1,7})\]:|\d{1,6}: |\[\d{1,6},\d{1,6}\]<std(?:out|err)>:)"
+_JSON = r'(?m)^(?P<space>[ \t]*)\[\s*\{\s*"pid"\s*:\s*\d+\s*,\s*"thread_id"'
+_FILE_PID = r"(?i)(?:^|[._-])(?:py-?spy|p?stack|gdb|faulthandler|dump|pid|trace)s?[._-]?(\d{2,10})(?=\D|$)"
+_FILE_RANK = r"(?i)(?<![a-z])rank[._-]?(\d{1,7})(?=\D|$)"
+_FILE_NODE = r"(?i)(?<![a-z])(node[._-]?\d{1,7})(?=\D|$)"
 
-_FORMS = re.compile(
+_FORMS = (
     r'^(?:Process \d+: |Python v\d\S* \(|Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \((?:idle|active)[+gil]*\)|: ")'
     r"| {4}\S.* \(\S+\)$|(?:Current thread|Thread|Stack).{0,80}\(most recent call first\):"
     r'| {2}File ".*", line \d+,? in '
     r"|Thread \d+ \(.*LWP \d+|#\d+ +(?:0x[0-9a-f]{8,} )?\S|\[<(?:0|[0-9a-f]{8,16})>\] |TID \d+:|PID \d+ - "
     r"| {8}(?:Arguments|Locals):| {12}\w+: |Fatal Python error: |Timeout \(\d+:\d\d:\d\d)"
 )
-_BEGINS = re.compile(
+_BEGINS = (
     r"\s*(?:Process \d+: .*\nPython v|--- Process \d+: .* ---\n\s*Error: "
     r"|Error: Failed to .*\n\s*(?:Reason|Caused)|Permission Denied: Try running)"
 )
-_ANCHOR = re.compile(
+_ANCHOR = (
     r"(?m)^(?:\[\w+\]:[ ]?|\d+: |\[\d+,\d+\]<std\w+>:[ ]?)?"
     r"(?:Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \((?:idle|active)[+gil]*\)|: \")"
     r"|(?:Current thread|Thread|Stack).{0,80}\(most recent call first\):|#0 +\S|\[<(?:0|[0-9a-f]{8,16})>\] \S)"
@@ -46,14 +42,14 @@ _ANCHOR = re.compile(
 def is_stacks(head: bytes) -> bool:
     """Whether a file that begins so is made of stacks: most lines are frames, threads and processes."""
     text = compiled(ANSI).sub("", head[:65536].decode("utf-8", "replace")).replace("\r\n", "\n")
-    if _JSON.search(text):
+    if compiled(_JSON).search(text):
         return True
-    if _BEGINS.match(text):
+    if compiled(_BEGINS).match(text):
         return True
-    if not _ANCHOR.search(text):
+    if not compiled(_ANCHOR).search(text):
         return False
-    lines = [_PREFIX.sub("", x, count=1) for x in text.split("\n")[:400] if x.strip()]
-    return sum(1 for x in lines if _FORMS.match(x)) * 2 > len(lines)
+    lines = [compiled(_PREFIX).sub("", x, count=1) for x in text.split("\n")[:400] if x.strip()]
+    return sum(1 for x in lines if compiled(_FORMS).match(x)) * 2 > len(lines)
 
 
 def read_stacks(data: bytes, source: str) -> Reading:
@@ -62,7 +58,7 @@ def read_stacks(data: bytes, source: str) -> Reading:
     reader = _Reader()
     at, line = 0, 1
     while at < len(text):
-        match = _JSON.search(text, at)
+        match = compiled(_JSON).search(text, at)
         end = match.end("space") if match else len(text)
         line = reader.lines(text[at:end], line)
         if match is None:
@@ -89,7 +85,7 @@ class _Reader:
         """Lines of text; the number of the line that they end on."""
         for i, raw in enumerate(_lines(text), number):
             line = raw.rstrip()
-            match = _PREFIX.match(line)
+            match = compiled(_PREFIX).match(line)
             if match:
                 line = line[match.end() :]
             if not line.strip():
@@ -135,7 +131,11 @@ def _lines(text: str) -> Iterator[str]:
 
 def _hints(source: str) -> Origin:
     name = PurePath(source.rpartition("!")[2]).name
-    pid, rank, node = _FILE_PID.search(name), _FILE_RANK.search(name), _FILE_NODE.search(name)
+    pid, rank, node = (
+        compiled(_FILE_PID).search(name),
+        compiled(_FILE_RANK).search(name),
+        compiled(_FILE_NODE).search(name),
+    )
     return Origin(
         source=source,
         pid=int(pid.group(1)) if pid else None,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from allready.model import Frame
+from allready.patterns import compiled
 
 _LAUNCHER_PROGRAMS = {
     "torchrun", "deepspeed", "accelerate", "accelerate-launch", "srun", "mpirun", "mpiexec", "mpiexec.hydra",
@@ -24,16 +25,16 @@ _LAUNCHER_FILES = (
 )  # fmt: skip
 _LOADER_FILES = ("torch/utils/data/_utils/worker.py", "torchdata/_internal/worker.py")
 _RANK_MODULES = ("allready.live.beacon",)  # wrappers inside of which a rank's script runs
-_PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
+_PYTHON = r"^(python|pypy)[\d.]*$"
 _FLAGS_WITH_VALUE = {"-W", "-X", "-Q", "--check-hash-based-pycs"}
 
-_RANK = re.compile(r"(?:^|\s)(?:--(?:global[-_])?rank[= ]|RANK=|GLOBAL_RANK=)(\d{1,7})(?=\s|$)")
-_LOCAL_RANK = re.compile(r"(?:^|\s)(?:--local[-_]rank[= ]|LOCAL_RANK=)(\d{1,7})(?=\s|$)")
+_RANK = r"(?:^|\s)(?:--(?:global[-_])?rank[= ]|RANK=|GLOBAL_RANK=)(\d{1,7})(?=\s|$)"
+_LOCAL_RANK = r"(?:^|\s)(?:--local[-_]rank[= ]|LOCAL_RANK=)(\d{1,7})(?=\s|$)"
 
 
 def rank_in_command(command: str) -> tuple[int | None, int | None]:
     """Global and local rank, where the command line names them."""
-    world, local = _RANK.search(command), _LOCAL_RANK.search(command)
+    world, local = compiled(_RANK).search(command), compiled(_LOCAL_RANK).search(command)
     return (int(world.group(1)) if world else None, int(local.group(1)) if local else None)
 
 
@@ -74,7 +75,7 @@ def _program(command: str) -> tuple[str, str]:
     if not words:
         return "", ""
     name = words[0].rpartition("/")[2]
-    if not _PYTHON.match(name):
+    if not compiled(_PYTHON).match(name):
         return name, ""
     i = 1
     while i < len(words) and words[i].startswith("-"):

@@ -1,19 +1,19 @@
 """Faults of one machine's configuration: names, shared memory."""
 
 import ipaddress
-import re
 from dataclasses import dataclass
 from typing import ClassVar
 
 from allready.lab.faults.base import Effect, Fault, Tmpfs
 from allready.lab.hosts import HostsEdit
 from allready.lab.network import LabView
+from allready.patterns import compiled
 
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?"
 
 
 def _host_problem(name: str) -> str | None:
-    return None if _HOST.fullmatch(name) else f"{name!r} is no host name"
+    return None if compiled(_HOST).fullmatch(name) else f"{name!r} is no host name"
 
 
 @dataclass(frozen=True, kw_only=True)

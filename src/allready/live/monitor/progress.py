@@ -1,6 +1,5 @@
 """How far every rank came by its newest word, completed by what the recorders' rings say of the operations."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -18,10 +17,11 @@ from allready.model import (
     Recorder,
 )
 from allready.model.live import WORLD, outsiders
+from allready.patterns import compiled
 
 MUTE_S = 0.8
 TAIL_CHARS = 200_000
-_NUMBERS = re.compile(
+_NUMBERS = (
     r'"collective_seq_id":(\d{1,15}),[^{}]{0,2000}?"op_id":(\d{1,15}),[^{}]{0,2000}?"process_group":\["([^"]{0,200})"'
     r'[^{}]{0,200}?"profiling_name":"([^":]{1,60}):'
 )
@@ -35,7 +35,7 @@ def shifts_of(ring: str) -> dict[str, int]:
     """
     return {
         name: int(number) + is_hooked(backend) - int(seq)
-        for seq, number, name, backend in _NUMBERS.findall(ring[-TAIL_CHARS:])
+        for seq, number, name, backend in compiled(_NUMBERS).findall(ring[-TAIL_CHARS:])
         if backend == "gloo" or is_hooked(backend)
     }
 

@@ -3,13 +3,13 @@
 They are listed every two seconds, and sampled every time.
 """
 
-import re
 from collections import deque
 
 from msgspec import Struct, field
 
 from allready.model import ProcessState
 from allready.model.live import ChildRow
+from allready.patterns import compiled
 from allready.proc.process import Stat, children_of, command_of, read_stat, wchan_of
 from allready.proc.syscalls import syscall_of
 from allready.redaction import masked
@@ -28,7 +28,7 @@ _COMPILERS = frozenset({
 _COMPILER_WORDS = ("torch._inductor.compile_worker", "torch/_inductor/compile_worker")
 _HELPER_WORDS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _LOADER_WORDS = ("multiprocessing.spawn",)
-_VERSIONED = re.compile(r"-\d+(\.\d+)*$")
+_VERSIONED = r"-\d+(\.\d+)*$"
 
 
 class Window(Struct):
@@ -154,4 +154,4 @@ def role_of(command: str, name: str, *, parent_command: str, parent_role: str = 
 
 def _plain(program: str) -> str:
     """`gcc` for `x86_64-linux-gnu-gcc-12`."""
-    return _VERSIONED.sub("", program).rpartition("-")[2] if "-" in program else program
+    return compiled(_VERSIONED).sub("", program).rpartition("-")[2] if "-" in program else program

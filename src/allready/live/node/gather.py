@@ -5,7 +5,6 @@ beside.  Whatever fails or is late is a line in `problems`; the rest is evidence
 """
 
 import base64
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from allready.live.node.tails import modified_s, tail
 from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
 from allready.model.process import FILE_LOCKS, LOCK_CALLS
+from allready.patterns import compiled
 from allready.proc.process import has_handler, read_regular, read_stat, wchan_of
 from allready.proc.syscalls import MAX_THREADS, file_lock_holder, limited_waits, other_calls, other_threads, syscall_of
 
@@ -45,7 +45,7 @@ MAX_STACKS = 240_000
 """Characters of one rank's stacks together."""
 MAX_CHILDREN = 8
 """Of one rank, whose stacks are asked for."""
-_HANDLE = re.compile(r"(?m)^Thread (0x[0-9a-f]{16}) ")
+_HANDLE = r"(?m)^Thread (0x[0-9a-f]{16}) "
 RESERVE_S = 0.15
 """Kept for putting the answer together."""
 
@@ -164,7 +164,7 @@ class Gathering(Struct):
         """Of its own threads, as its stacks name them."""
         file = self._files.get(rank.handle.rank)
         text = file.text(rank.handle.pid) if file is not None else ""
-        return [int(handle, 16) for handle in _HANDLE.findall(text)[:MAX_THREADS]]
+        return [int(handle, 16) for handle in compiled(_HANDLE).findall(text)[:MAX_THREADS]]
 
     def _stack(self, rank: RankWatch, spied: dict[int, str], children: Sequence[ChildRow]) -> tuple[str, str]:
         """Stacks of the rank and of its children, and why the rank's own is missing."""

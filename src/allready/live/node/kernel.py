@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from allready.errors import FactUnavailable
 from allready.facts.live import LiveHost
+from allready.patterns import compiled
 
 KMSG = "/dev/kmsg"
 MAX_LINES = 4000
@@ -22,10 +23,10 @@ MAX_CHOSEN = 400
 RECORD_BYTES = 8192
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 
-_RECORD = re.compile(r"\d+,\d+,(\d+),[^;]*;(.*)")
-_KILLED = re.compile(r"(?:Killed process |[ ,]pid=)(\d{1,10})\b")
-_OOM = re.compile(r"ut of memory|oom-kill|oom_reaper", re.IGNORECASE)
-_DMESG_TIME = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[,.](\d{1,9})([+-]\d\d:?\d\d)")
+_RECORD = r"\d+,\d+,(\d+),[^;]*;(.*)"
+_KILLED = r"(?:Killed process |[ ,]pid=)(\d{1,10})\b"
+_OOM = r"(?i)ut of memory|oom-kill|oom_reaper"
+_DMESG_TIME = r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[,.](\d{1,9})([+-]\d\d:?\d\d)"
 
 
 class KernelLog:
@@ -106,7 +107,7 @@ class KernelLog:
             os.close(fd)
 
     def _is_new(self, line: str) -> bool:
-        match = _DMESG_TIME.match(line)
+        match = compiled(_DMESG_TIME).match(line)
         if match is None:
             return False
         try:
@@ -118,7 +119,7 @@ class KernelLog:
 
 def line_of(record: bytes) -> str | None:
     """A record of /dev/kmsg as a line of `dmesg --time-format iso`; None when it is none."""
-    match = _RECORD.match(record.partition(b"\n")[0].decode(errors="replace"))
+    match = compiled(_RECORD).match(record.partition(b"\n")[0].decode(errors="replace"))
     if match is None or len(match[1]) > 18:
         return None
     at_s = time.time() - time.monotonic() + int(match[1]) / 1e6
@@ -131,7 +132,7 @@ def line_of(record: bytes) -> str | None:
 
 def is_oom_kill(line: str, pid: int, command: str) -> bool:
     """Whether a line of the kernel shows that the OOM killer killed this process."""
-    if not _OOM.search(line) or str(pid) not in _KILLED.findall(line):
+    if not compiled(_OOM).search(line) or str(pid) not in compiled(_KILLED).findall(line):
         return False
     named = re.search(rf"\b{pid} \(([^)]*)\)|\b{pid},? ?name=(\S+)", line)
     return named is None or not command or (named[1] or named[2] or "")[:15] == command[:15]

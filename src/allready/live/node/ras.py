@@ -5,7 +5,6 @@ gathering is there for the next.
 """
 
 import json
-import re
 import socket
 import threading
 import time
@@ -16,6 +15,7 @@ from msgspec import Struct
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
 from allready.live.node.sockets import Owner, listeners
+from allready.patterns import compiled
 from allready.proc.process import environ_of
 
 DEFAULT = ("localhost", 28028)
@@ -28,8 +28,8 @@ MAX_BYTES = 16 << 20
 COLLECT_S = 2
 KEPT_S = 20.0
 
-_PID_IN_JSON = re.compile(r'"pid"\s*:\s*(\d{1,10})')
-_PID_IN_TEXT = re.compile(r"\b[Pp]rocess (\d{1,10}) on node")
+_PID_IN_JSON = r'"pid"\s*:\s*(\d{1,10})'
+_PID_IN_TEXT = r"\b[Pp]rocess (\d{1,10}) on node"
 
 
 class Answer(Struct, frozen=True):
@@ -185,7 +185,7 @@ class _Lines:
 
 def _is_ours(text: str, ours: frozenset[int], all_ours: bool) -> bool:
     """An answer of another job of this user names other processes.  Where it names none, who listens must do."""
-    named = {int(pid) for pid in _PID_IN_JSON.findall(text) or _PID_IN_TEXT.findall(text)}
+    named = {int(pid) for pid in compiled(_PID_IN_JSON).findall(text) or compiled(_PID_IN_TEXT).findall(text)}
     if named & ours:
         return True
     if text.lstrip().startswith("{"):

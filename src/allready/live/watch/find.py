@@ -19,6 +19,7 @@ from allready.errors import DeadlineExceeded
 from allready.facts.tasks import Task
 from allready.live.watch.state import WatchedJob
 from allready.model import ProcessState
+from allready.patterns import compiled, compiled_bytes
 from allready.proc.clocks import PROC
 from allready.proc.process import Stat, all_pids, arguments_of, environ_of, maps_of, program_of, read_stat
 
@@ -42,10 +43,10 @@ _PAIRS = (
 )
 """Variables with rank and size: of launchers of torch, scripts with JAX, MPI and Slurm.  The first that is there
 counts."""
-_LIBRARIES = re.compile(rb"/(?:libtorch|libnccl|_jax|libjax|xla_extension|libtpu|libmpi)[^/\n]*\.so")
-_FRAMEWORKS = re.compile(rb"/(?:libtorch|_jax|libjax|xla_extension)[^/\n]*\.so")
-_RAY_TRAIN = re.compile(rb"ray::_*(?:RayTrainWorker|TrainWorker)")
-_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]?")
+_LIBRARIES = rb"/(?:libtorch|libnccl|_jax|libjax|xla_extension|libtpu|libmpi)[^/\n]*\.so"
+_FRAMEWORKS = rb"/(?:libtorch|_jax|libjax|xla_extension)[^/\n]*\.so"
+_RAY_TRAIN = rb"ray::_*(?:RayTrainWorker|TrainWorker)"
+_PYTHON = r"(?:python|pypy)[0-9.]*[a-z]?"
 
 
 class FoundProcess(Struct):
@@ -131,7 +132,7 @@ def _of_ray(processes: Mapping[int, FoundProcess], proc: str) -> list[FoundJob]:
     for process in processes.values():
         if process.rank is None and any(name.startswith("RAY_") for name in process.environ):
             first = (arguments_of(process.pid, proc) or [b""])[0]
-            if _RAY_TRAIN.match(first) and _has_loaded(process.pid, proc, _LIBRARIES):
+            if compiled_bytes(_RAY_TRAIN).match(first) and _has_loaded(process.pid, proc, compiled_bytes(_LIBRARIES)):
                 groups.setdefault((process.stat.parent, process.environ.get("RAY_JOB_ID", "")), []).append(process)
     found = []
     for (raylet, job_id), workers in groups.items():
@@ -150,7 +151,10 @@ def unranked(proc: str = PROC) -> tuple[int, ...]:
     loaded = {
         pid
         for pid, p in processes.items()
-        if pid != os.getpid() and p.rank is None and _is_python(pid, proc) and _has_loaded(pid, proc, _FRAMEWORKS)
+        if pid != os.getpid()
+        and p.rank is None
+        and _is_python(pid, proc)
+        and _has_loaded(pid, proc, compiled_bytes(_FRAMEWORKS))
     }
     found = []
     for pid in sorted(loaded):
@@ -236,14 +240,14 @@ def _topmost(same: list[FoundProcess], processes: Mapping[int, FoundProcess]) ->
 def _is_rank(process: FoundProcess, proc: str) -> bool:
     """Not a shell, an editor or a pager of a user who exported the variables."""
     if not _is_python(process.pid, proc):
-        return _has_loaded(process.pid, proc, _LIBRARIES)
-    if "LOCAL_RANK" in process.environ or _has_loaded(process.pid, proc, _LIBRARIES):
+        return _has_loaded(process.pid, proc, compiled_bytes(_LIBRARIES))
+    if "LOCAL_RANK" in process.environ or _has_loaded(process.pid, proc, compiled_bytes(_LIBRARIES)):
         return True
     return process.stat.age_s() < YOUNG_S
 
 
 def _is_python(pid: int, proc: str) -> bool:
-    return _PYTHON.fullmatch((program_of(pid, proc) or "").rpartition("/")[2]) is not None
+    return compiled(_PYTHON).fullmatch((program_of(pid, proc) or "").rpartition("/")[2]) is not None
 
 
 def _has_loaded(pid: int, proc: str, what: re.Pattern[bytes]) -> bool:

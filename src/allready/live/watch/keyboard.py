@@ -1,18 +1,19 @@
 """Single keys from a terminal, and its whole screen for a while; both are put back however it ends."""
 
 import os
-import re
 import select
 import sys
 import termios
 import time
 from typing import Any, Self, TextIO
 
+from allready.patterns import compiled_bytes
+
 _SEQUENCES = {
     b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down", b"\x1b[5~": "page_up",
     b"\x1b[6~": "page_down", b"\x1b[H": "home", b"\x1b[F": "end", b"\x1b[1~": "home", b"\x1b[4~": "end",
 }  # fmt: skip
-_PARTS = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O[A-Z])|[\x00-\xff]", re.DOTALL)
+_PARTS = rb"(?s)\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O[A-Z])|[\x00-\xff]"
 _ENTER = "\x1b[?1049h\x1b[?25l"
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 
@@ -62,7 +63,7 @@ class Keyboard:
             raise EOFError("the terminal is gone") from error
         if not data:
             raise EOFError("the terminal is gone")
-        self._waiting = [name for part in _PARTS.findall(data) if (name := name_of(part))]
+        self._waiting = [name for part in compiled_bytes(_PARTS).findall(data) if (name := name_of(part))]
         return self._waiting.pop(0) if self._waiting else ""
 
 

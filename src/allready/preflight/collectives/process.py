@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import msgspec
 from allready.model import Phrase, ProcessState, RankState
 from allready.model.fill import said, texts
 from allready.model.operations import SWEEPS
+from allready.patterns import compiled
 from allready.preflight.collectives.nccl_words import NcclWords
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
 from allready.preflight.collectives.wire import POSITION, RankLine, RankOrders
@@ -35,9 +35,9 @@ _STACK_WAIT_S = 0.4
 _ENDING_WAIT_S = 1.0
 _MAX_FRAMES = 24
 _ROOT = Path(__file__).parents[3]
-_SHM = re.compile(r"(/dev/shm/(?:nccl|torch_|gloo)[^/\s]*)$", re.MULTILINE)
+_SHM = r"(?m)(/dev/shm/(?:nccl|torch_|gloo)[^/\s]*)$"
 """Files of a communicator.  They stay behind when the process is killed before its communicator was complete."""
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*|\s*what\(\):.*)$")
+_EXCEPTION = r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*|\s*what\(\):.*)$"
 _DECODER = msgspec.json.Decoder(RankLine)
 
 
@@ -205,7 +205,7 @@ class RankProcess:
         """Communicator files that would stay behind if it were killed now."""
         if self._process is None or self.ended:
             return set()
-        return set(_SHM.findall(maps_of(self._process.pid).decode(errors="replace")))
+        return set(compiled(_SHM).findall(maps_of(self._process.pid).decode(errors="replace")))
 
     def close(self) -> None:
         """Close all descriptors.  The process must have ended, or it loses its voice."""
@@ -352,6 +352,6 @@ def exception_line(tail: str) -> str | None:
     """The last line that names an exception in what a process printed; else its last line; None when it was silent."""
     lines = [line.rstrip() for line in tail.splitlines() if line.strip()]
     for line in reversed(lines):
-        if _EXCEPTION.match(line):
+        if compiled(_EXCEPTION).match(line):
             return line.strip()[:2000]
     return lines[-1].strip()[:2000] if lines else None

@@ -1,6 +1,5 @@
 """Lines of ranks that lost a peer, where no fault of their own is in the files."""
 
-import re
 from collections.abc import Iterable, Sequence
 
 from allready.judging.addresses import is_loopback
@@ -10,12 +9,13 @@ from allready.judging.processes import chain_behind, died, got_on, is_being_stop
 from allready.judging.run_signs import by_signature
 from allready.judging.values import grouped
 from allready.model import Culprits, Event
+from allready.patterns import compiled
 from allready.signatures import load
 
-_EXCEPTION = re.compile(r"\b\w*(?:Error|Exception)\b: ")
+_EXCEPTION = r"\b\w*(?:Error|Exception)\b: "
 _SERVICE = "nccl.proxy_echo"
 _CLOSED = "nccl.peer_closed"
-_PORT = re.compile(r"(?:<\d{1,5}>|(?<=\]):\d{1,5})$")
+_PORT = r"(?:<\d{1,5}>|(?<=\]):\d{1,5})$"
 
 
 def lost(case: Analysis, signatures: Iterable[str]) -> list[Event]:
@@ -51,7 +51,9 @@ def _services(case: Analysis) -> dict[str, tuple[Event, ...]]:
 
 def is_fatal(case: Analysis, event: Event) -> bool:
     """Whether the process that wrote it failed by it: an exception, a chain of error codes, its end."""
-    is_raised = bool(event.extra) or bool(event.values.get("site")) or _EXCEPTION.search(event.text) is not None
+    is_raised = (
+        bool(event.extra) or bool(event.values.get("site")) or compiled(_EXCEPTION).search(event.text) is not None
+    )
     return (
         is_raised
         or bool(chain_behind(case, event))
@@ -61,7 +63,7 @@ def is_fatal(case: Analysis, event: Event) -> bool:
 
 def plain(peer: str) -> str:
     """`10.0.0.2`, `gpu01`, without port and brackets."""
-    return _PORT.sub("", peer.strip()).strip("[]").removeprefix("::ffff:")
+    return compiled(_PORT).sub("", peer.strip()).strip("[]").removeprefix("::ffff:")
 
 
 def writers(events: Sequence[Event]) -> set[tuple[object, ...]]:

@@ -11,6 +11,7 @@ from allready.judging.signature_rules import called
 from allready.judging.signs import Sign
 from allready.judging.values import grouped
 from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
+from allready.patterns import compiled
 
 OTHER = "nccl.other_warning"
 NO_WORDS_OF_ITS_OWN = {BACK_TRACE, "nccl.hint", "nccl.proxy_echo"}
@@ -32,10 +33,9 @@ PHASES = (
 )  # fmt: skip
 """Beginnings of names of NCCL's files, and the phase that they belong to."""
 
-FAILURE = re.compile(
-    r"fail|error|not found|could ?n[o']t|cannot|can't|unable|invalid|refused|timed? ?out|unexpected|mismatch|corrupt"
-    r"|abort|not support|\bno [A-Z]|\bbad\b",
-    re.IGNORECASE,
+FAILURE = (
+    r"(?i)fail|error|not found|could ?n[o']t|cannot|can't|unable|invalid|refused|timed? ?out|unexpected|mismatch"
+    r"|corrupt|abort|not support|\bno [A-Z]|\bbad\b"
 )
 
 
@@ -199,7 +199,7 @@ def _goes_on(case: Analysis, event: Event) -> bool:
 def _is_last_word(case: Analysis, event: Event) -> bool:
     """Nothing follows of the process and not much of any process, and the words are those of a failure."""
     line = event.origin.line or 0
-    if FAILURE.search(event.values.get("warning", "")) is None:
+    if compiled(FAILURE).search(event.values.get("warning", "")) is None:
         return False
     if _goes_on(case, event):
         return False

@@ -2,7 +2,6 @@
 
 import functools
 import ipaddress
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -13,11 +12,12 @@ from allready.judging.analysis import Analysis
 from allready.judging.node_split import exports
 from allready.judging.stated import said
 from allready.judging.values import commands, nccl_nodes, on_nodes, seen
+from allready.patterns import compiled
 from allready.text.choices import say_choice
 
 Interfaced = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
-_VETH = re.compile(r"veth.*")
+_VETH = r"veth.*"
 
 
 @functools.lru_cache(maxsize=65536)
@@ -86,7 +86,7 @@ def machine(net: model.NetFacts, host: model.HostFacts | None) -> tuple[object, 
 
 def is_veth(name: str) -> bool:
     """Whether the name is that of the host's end of a container's veth pair; it may also be a real link."""
-    return _VETH.fullmatch(name) is not None
+    return compiled(_VETH).fullmatch(name) is not None
 
 
 def has_nccl_syntax(choice: model.InterfaceChoice) -> bool:

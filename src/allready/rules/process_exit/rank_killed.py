@@ -1,4 +1,3 @@
-import re
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
@@ -6,6 +5,7 @@ from allready.judging.causes import first_causes, hit_of, is_named_by_signature,
 from allready.judging.registry import Layer, Rule
 from allready.judging.stop_signals import sent_number
 from allready.model import HOSTS, Confidence, Death, FaultClass, Hit, RemedyStep, RunEvidence, Severity
+from allready.patterns import compiled
 
 MAX_WORDS = 300
 HINTS = {
@@ -20,7 +20,7 @@ HINTS = {
 _WINDOWS, _WINDOWS_HINT = "(0xC", "Get-WinEvent -LogName Application -MaxEvents 20"
 """In the name of what ended a process of Windows; and where it keeps crashes."""
 
-_CPP = re.compile(r"\w{1,80}(?:::\w{1,80}){1,8}(?:: |$)")
+_CPP = r"\w{1,80}(?:::\w{1,80}){1,8}(?:: |$)"
 MAX_LETTERS = 300
 
 
@@ -79,4 +79,4 @@ def _hint(signal: str | None) -> str:
 
 def _thrown(death: Death) -> str:
     """The exception of C++ that was not caught."""
-    return death.text[:MAX_LETTERS] if death.kind == "abort" and _CPP.match(death.text) else ""
+    return death.text[:MAX_LETTERS] if death.kind == "abort" and compiled(_CPP).match(death.text) else ""

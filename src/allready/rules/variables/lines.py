@@ -1,16 +1,16 @@
 """Lines of files with settings that are no assignments, or are not passed on."""
 
-import re
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, Malformed, Settings, Severity, Slip, SourceKind
+from allready.patterns import compiled
 from allready.rules.variables._settings import Same, at_line, hit, known, line_remedy, remedy
 from allready.rules.variables.names import misspelt
 from allready.variables import table
 from allready.variables.table import Reader
 
-_NAME = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
+_NAME = r"\b[A-Z][A-Z0-9_]{2,}\b"
 _BLANKS = {Slip.BLANK_BEFORE_EQUALS, Slip.BLANK_AFTER_EQUALS}
 
 
@@ -43,7 +43,7 @@ def line_assigns_nothing(settings: Settings) -> Iterator[Hit]:
 
 def _name(line: Malformed) -> str | None:
     """The variable that the line is about, if a library reads it."""
-    for word in _NAME.findall(line.text):
+    for word in compiled(_NAME).findall(line.text):
         if word in table.load() or misspelt(word) is not None:
             return str(word)
     return None

@@ -1,13 +1,13 @@
 """VAR021."""
 
-import re
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, GpuFacts, Hit, PerNode, RdmaFacts, Setting, Settings, Severity
+from allready.patterns import compiled
 from allready.rules.variables._settings import hit, known, remedy, this
 
-_NVLINK = re.compile(r"-SXM\d|H100 80GB HBM3|\b(?:H20|H200|H800)$|\b(?:B|GB)[23]00\b")
+_NVLINK = r"-SXM\d|H100 80GB HBM3|\b(?:H20|H200|H800)$|\b(?:B|GB)[23]00\b"
 """Names of GPUs that are sold only with NVLink among all GPUs of a node."""
 _INSIDE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
 
@@ -58,7 +58,7 @@ def _is_off(setting: Setting, kind: str) -> bool:
 def _hardware(name: str, gpu: GpuFacts | None, rdma: RdmaFacts | None) -> tuple[str, Severity | None]:
     """What is here and cannot be used with it, "" for nothing, and how bad that is."""
     if name in _INSIDE:
-        linked = [g.name for g in gpu.gpus if _NVLINK.search(g.name)] if gpu else []
+        linked = [g.name for g in gpu.gpus if compiled(_NVLINK).search(g.name)] if gpu else []
         if len(linked) < 2:
             return "", None
         return f"{len(linked)} x {linked[0]}", Severity.INFO if name == "NCCL_SHM_DISABLE" else None

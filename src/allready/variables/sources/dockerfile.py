@@ -7,23 +7,19 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from allready.model.settings import Slip
+from allready.patterns import compiled
 from allready.variables.sources.parsed import MAX_LINES, Parsed, Written
 from allready.variables.sources.shell import parse_arguments, parse_shell
 
-_ENV = re.compile(r"\s*(?:ONBUILD\s+)?ENV\s+(.*)", re.IGNORECASE | re.DOTALL)
-_FROM = re.compile(r"\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
-_START = re.compile(r"\s*(?:CMD|ENTRYPOINT)\s+(.*)", re.IGNORECASE | re.DOTALL)
-_RUN = re.compile(r"\s*(?:ONBUILD\s+)?RUN\s+((?:--\w[\w-]*(?:=\S*)?\s+)*)(.*)", re.IGNORECASE | re.DOTALL)
-_ARG = re.compile(r"\s*ARG\s+([A-Za-z_][A-Za-z0-9_]*)=(\S+)\s*", re.IGNORECASE)
-_HEREDOC = re.compile(
-    r"\s*(?:ONBUILD\s+)?(?P<what>RUN|COPY|ADD)\s[^\n]*<<-?\s*([\"']?)(?P<end>\w+)\2[ \t]*(?P<rest>[^\n]*)",
-    re.IGNORECASE,
-)
-_ONLY_SETS = re.compile(r"(?:export|declare|typeset|readonly|set)\b|[A-Za-z_][A-Za-z0-9_]*=\S*$|:|true$|cd\b|#|$")
-_ESCAPE = re.compile(
-    r"(?:#[ \t]*\w+[ \t]*=.*\n)*?#[ \t]*escape[ \t]*=[ \t]*([\\`])[ \t]*\r?$", re.MULTILINE | re.IGNORECASE
-)
-_OLD_FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]+(.*)", re.DOTALL)
+_ENV = r"(?is)\s*(?:ONBUILD\s+)?ENV\s+(.*)"
+_FROM = r"(?i)\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*"
+_START = r"(?is)\s*(?:CMD|ENTRYPOINT)\s+(.*)"
+_RUN = r"(?is)\s*(?:ONBUILD\s+)?RUN\s+((?:--\w[\w-]*(?:=\S*)?\s+)*)(.*)"
+_ARG = r"(?i)\s*ARG\s+([A-Za-z_][A-Za-z0-9_]*)=(\S+)\s*"
+_HEREDOC = r"(?i)\s*(?:ONBUILD\s+)?(?P<what>RUN|COPY|ADD)\s[^\n]*<<-?\s*([\"']?)(?P<end>\w+)\2[ \t]*(?P<rest>[^\n]*)"
+_ONLY_SETS = r"(?:export|declare|typeset|readonly|set)\b|[A-Za-z_][A-Za-z0-9_]*=\S*$|:|true$|cd\b|#|$"
+_ESCAPE = r"(?im)(?:#[ \t]*\w+[ \t]*=.*\n)*?#[ \t]*escape[ \t]*=[ \t]*([\\`])[ \t]*\r?$"
+_OLD_FORM = r"(?s)([A-Za-z_][A-Za-z0-9_]*)[ \t]+(.*)"
 
 
 def parse_dockerfile(text: str, found: Parsed) -> None:
@@ -34,16 +30,16 @@ def parse_dockerfile(text: str, found: Parsed) -> None:
     arguments: list[tuple[str, str, int]] = []
     stages: dict[str, tuple[int, ...]] = {}
     for line, instruction in _instructions(text, found):
-        if match := _FROM.fullmatch(instruction):
+        if match := compiled(_FROM).fullmatch(instruction):
             found.scope = (*stages.get(match[1].lower(), ()), line)
             stages[(match[2] or str(len(stages))).lower()] = found.scope
-        elif match := _ENV.fullmatch(instruction):
+        elif match := compiled(_ENV).fullmatch(instruction):
             _environment(match[1].strip(), line, found)
-        elif match := _START.fullmatch(instruction):
+        elif match := compiled(_START).fullmatch(instruction):
             _command(match[1].strip(), line, found)
-        elif match := _RUN.fullmatch(instruction):
+        elif match := compiled(_RUN).fullmatch(instruction):
             _step(match[2].strip(), line + match[0].count("\n", 0, match.start(2)), found)
-        elif match := _ARG.fullmatch(instruction):
+        elif match := compiled(_ARG).fullmatch(instruction):
             arguments.append((match[1], match[2].strip("\"'"), line))
     given = {setting.name for setting in found.settings if setting.exported}
     for name, value, line in arguments:
@@ -55,7 +51,7 @@ def _environment(body: str, line: int, found: Parsed) -> None:
     if re.fullmatch(r"[A-Za-z_]\w*", body):
         found.slip(line, f"ENV {body}: a name without a value ends the build", Slip.UNREADABLE)
         return
-    old = _OLD_FORM.fullmatch(body)
+    old = compiled(_OLD_FORM).fullmatch(body)
     if old is None or "=" in body.split(None, 1)[0]:
         parse_shell("export " + body, found, first_line=line)
     elif old[2].startswith("="):
@@ -71,7 +67,9 @@ def _step(body: str, line: int, found: Parsed) -> None:
     found.written += inner.written
     words = _words(body)
     commands = re.split(r"&&|\|\||[;\n]", words[-1] if words else body)
-    is_lost = not inner.written and all(map(_ONLY_SETS.match, (command.strip(" \t\\") for command in commands)))
+    is_lost = not inner.written and all(
+        map(compiled(_ONLY_SETS).match, (command.strip(" \t\\") for command in commands))
+    )
     for setting in inner.settings:
         if is_lost:
             text = f"RUN export {setting.name}={setting.value}"
@@ -116,7 +114,7 @@ def _instructions(text: str, found: Parsed) -> Iterator[tuple[int, str]]:
 
     A here-document of RUN is a script, one of COPY a file.
     """
-    escape = match[1] if (match := _ESCAPE.match(text)) else "\\"
+    escape = match[1] if (match := compiled(_ESCAPE).match(text)) else "\\"
     pending: list[str] = []
     start = 1
     waiting: re.Match[str] | None = None  # a here-document, whose lines are no instructions
@@ -145,7 +143,7 @@ def _instructions(text: str, found: Parsed) -> Iterator[tuple[int, str]]:
             continue
         whole = "".join([*pending, line])
         pending = []
-        waiting = _HEREDOC.match(whole)
+        waiting = compiled(_HEREDOC).match(whole)
         if waiting is None or waiting["rest"].strip() or waiting["what"].upper() != "RUN":
             yield start, whole
     if pending:

@@ -7,15 +7,14 @@ from typing import Any
 from msgspec import Struct
 
 from allready.model.settings import LoaderPlan
+from allready.patterns import compiled
 from allready.variables.sources.parsed import MAX_NODES
 
-_WORKERS = re.compile(r"--(?:\w{1,40}[._-])?num[_-]workers(?:[= ]|\\\n)[ \t]{0,20}(\d{1,4})\b")
-_RANKS = re.compile(r"--(?:nproc[_-]per[_-]node|num[_-]processes)[= ][ \t]{0,20}(\d{1,3})\b")
-_CPUS = re.compile(
-    r"^#SBATCH[ \t]{1,20}(?:[^#\n]{0,200}[ \t])?((?:--cpus-per-task[= ]|-c[ \t]{0,9})(\d{1,4}))\b", re.MULTILINE
-)
+_WORKERS = r"--(?:\w{1,40}[._-])?num[_-]workers(?:[= ]|\\\n)[ \t]{0,20}(\d{1,4})\b"
+_RANKS = r"--(?:nproc[_-]per[_-]node|num[_-]processes)[= ][ \t]{0,20}(\d{1,3})\b"
+_CPUS = r"(?m)^#SBATCH[ \t]{1,20}(?:[^#\n]{0,200}[ \t])?((?:--cpus-per-task[= ]|-c[ \t]{0,9})(\d{1,4}))\b"
 MAX_PLANS = 64
-_WORKERS_KEY = re.compile(r"(?:\w{1,40}_)?num_workers")
+_WORKERS_KEY = r"(?:\w{1,40}_)?num_workers"
 _CPUS_KEYS = {"cpus_per_task", "cpus", "num_cpus", "ncpus", "cpu"}
 _RANKS_KEYS = {"nproc_per_node", "num_processes", "processes_per_node", "num_gpus_per_node", "devices"}
 _TASKS_KEYS = {"tasks_per_node", "ntasks_per_node"}
@@ -44,7 +43,7 @@ def plans_in_tree(source: str, document: Any) -> Iterator[LoaderPlan]:
     if len({s.number for s in cpus}) != 1:
         return
     ranks = _shared_by(said, cpus[0])
-    for asked in [s for s in said if _WORKERS_KEY.fullmatch(s.key)][:MAX_PLANS]:
+    for asked in [s for s in said if compiled(_WORKERS_KEY).fullmatch(s.key)][:MAX_PLANS]:
         yield LoaderPlan(
             source=source,
             line=asked.line,
@@ -98,8 +97,8 @@ def _settings_of(node: Any, key: str) -> Iterator[_Setting]:
 
 def _in_command(text: str, line: int) -> Iterator[_Setting]:
     """`--num-workers 8` and, for its command, `--nproc-per-node 4`."""
-    for option in _WORKERS.finditer(text):
-        ranks = _RANKS.search(_command_around(text, option.start()))
+    for option in compiled(_WORKERS).finditer(text):
+        ranks = compiled(_RANKS).search(_command_around(text, option.start()))
         at = line + text.count("\n", 0, option.start())
         yield _Setting("num_workers", int(option[1]), at, " ".join(option[0].split()), int(ranks[1]) if ranks else 0)
 
@@ -109,12 +108,12 @@ def plans_in(source: str, text: str) -> Iterator[LoaderPlan]:
 
     The CPUs are those of a task.  A launcher with --nproc-per-node starts that many ranks in one task.
     """
-    asked = list(_CPUS.finditer(text))
+    asked = list(compiled(_CPUS).finditer(text))
     if not asked:
         return
     body = "\n".join("" if line.lstrip().startswith("#") else line for line in text.split("\n"))
-    for option in list(_WORKERS.finditer(body))[:MAX_PLANS]:
-        ranks = _RANKS.search(_command_around(body, option.start()))
+    for option in list(compiled(_WORKERS).finditer(body))[:MAX_PLANS]:
+        ranks = compiled(_RANKS).search(_command_around(body, option.start()))
         yield LoaderPlan(
             source=source,
             line=body.count("\n", 0, option.start()) + 1,

@@ -7,23 +7,22 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from allready.model.settings import MeetingPlan, Setting
+from allready.patterns import compiled
 from allready.variables.sources.parsed import MAX_VALUE_CHARS
 
-_NODES = re.compile(
-    r"--(?:nnodes|num[_-](?:machines|nodes)|nodes)[= ][ \t]{0,9}[\"']?(?P<option>\d{1,5})(?::\d{1,5})?\b"
+_NODES = (
+    r"(?m)--(?:nnodes|num[_-](?:machines|nodes)|nodes)[= ][ \t]{0,9}[\"']?(?P<option>\d{1,5})(?::\d{1,5})?\b"
     r"|^#SBATCH[ \t]{1,20}(?:[^#\n]{0,200}[ \t])?(?:--nodes[= ]|-N[ \t]{0,9})(?P<batch>\d{1,5})(?:-\d{1,5})?\b"
     r"|\bsrun[ \t](?:[^#\n]{0,200}[ \t])?-N[ \t]{0,9}(?P<step>\d{1,5})\b"
     r"|^[ \t-]{0,40}[\"']?(?:num_machines|num_nodes|nnodes)[\"']?[ \t]{0,9}[:=][ \t]{0,9}[\"']?(?P<key>\d{1,5})\b"
-    r"|--nnodes[= ][ \t]{0,9}[\"']?\$\{?(?P<name>\w{1,80})\}?",
-    re.MULTILINE,
+    r"|--nnodes[= ][ \t]{0,9}[\"']?\$\{?(?P<name>\w{1,80})\}?"
 )
-_ADDRESS = re.compile(
-    r"(?:--(?:master[_-]addr(?:ess)?|main[_-]process[_-]ip|rdzv[_-]endpoint)(?:[= ]|[\"']?,[ \t]{0,9})"
+_ADDRESS = (
+    r"(?m)(?:--(?:master[_-]addr(?:ess)?|main[_-]process[_-]ip|rdzv[_-]endpoint)(?:[= ]|[\"']?,[ \t]{0,9})"
     r"|^[ \t-]{0,40}[\"']?(?:master_addr|rdzv_endpoint)[\"']?[ \t]{0,9}[:=])"
-    r"[ \t]{0,9}[\"']?(?P<address>\$\{?\w{1,80}\}?|\[[0-9A-Fa-f:.]{2,50}\]|[\w.-]{1,253}|::1)(?::[\w${}]{1,90})?",
-    re.MULTILINE,
+    r"[ \t]{0,9}[\"']?(?P<address>\$\{?\w{1,80}\}?|\[[0-9A-Fa-f:.]{2,50}\]|[\w.-]{1,253}|::1)(?::[\w${}]{1,90})?"
 )
-_PLACE = re.compile(r"--(?:node|machine)[_-]rank[= ][ \t]{0,9}[\"']?(?:(?P<place>\d{1,5})\b|\$\{?(?P<name>\w{1,80}))")
+_PLACE = r"--(?:node|machine)[_-]rank[= ][ \t]{0,9}[\"']?(?:(?P<place>\d{1,5})\b|\$\{?(?P<name>\w{1,80}))"
 _VARIABLE = "MASTER_ADDR"
 _ONE_NODE = "--standalone"
 MAX_PLANS = 64
@@ -61,7 +60,7 @@ def meetings(source: str, text: str, settings: Sequence[Setting]) -> Iterator[Me
 
 def _starts_several(body: str) -> bool:
     """Whether the file starts more than one node: with their numbers, or in a loop over them."""
-    places = [match.group("place", "name") for match in _PLACE.finditer(body)]
+    places = [match.group("place", "name") for match in compiled(_PLACE).finditer(body)]
     names = {name for _, name in places if name}
     loops = set(re.findall(r"\bfor[ \t]{1,9}(\w{1,80})[ \t]{1,9}in\b", body)) if names else set()
     return len({place for place, _ in places if place}) > 1 or bool(names & loops)
@@ -73,7 +72,7 @@ def _without_comment(line: str) -> str:
 
 
 def _asked(body: str, settings: Sequence[Setting], breaks: Sequence[int]) -> Iterator[_Nodes]:
-    for match in _NODES.finditer(body):
+    for match in compiled(_NODES).finditer(body):
         line, said = _line_of(breaks, match.start()), " ".join(match[0].split())
         if name := match["name"]:
             for setting in _of(name, settings):
@@ -87,7 +86,7 @@ def _named(body: str, settings: Sequence[Setting], breaks: Sequence[int]) -> Ite
     """Address, line and text of each; None where it is only known when the file runs."""
     for setting in _of(_VARIABLE, settings):
         yield setting.value, setting.line or 1, f"{_VARIABLE}={setting.value if setting.value is not None else '$...'}"
-    for match in _ADDRESS.finditer(body):
+    for match in compiled(_ADDRESS).finditer(body):
         address, line = match["address"], _line_of(breaks, match.start())
         name = address.strip("${}")
         if not address.startswith("$"):

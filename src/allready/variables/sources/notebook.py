@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator
 
 from allready.model.settings import Slip
+from allready.patterns import compiled
 from allready.variables.sources.parsed import Parsed
 from allready.variables.sources.python import parse_python
 from allready.variables.sources.shell import parse_shell
 
-_ENV = re.compile(r"\s*%(?:env|set_env)\s+([A-Za-z_][A-Za-z0-9_]*)(?:\s*=\s*|\s+)(\S.*?)\s*$")
+_ENV = r"\s*%(?:env|set_env)\s+([A-Za-z_][A-Za-z0-9_]*)(?:\s*=\s*|\s+)(\S.*?)\s*$"
 MAX_CELLS = 2000
 
 
@@ -48,7 +49,7 @@ def _cell(lines: list[str], first: int, found: Parsed) -> None:
     for place, line in enumerate(lines):
         if line.lstrip()[:1] in {"%", "!"}:
             python[place] = ""
-            if match := _ENV.match(line):
+            if match := compiled(_ENV).match(line):
                 found.assign(match[1], None if "$" in match[2] or "{" in match[2] else match[2], first + place)
             elif line.lstrip().startswith("!"):
                 inner = found.within()

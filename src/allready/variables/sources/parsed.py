@@ -1,14 +1,14 @@
 """What one file assigns, as its parser collects it."""
 
-import re
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from allready.model.settings import LoaderPlan, Malformed, MeetingPlan, Setting, Slip, SourceCall, SourceKind
+from allready.patterns import compiled
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LOCAL_RANK = re.compile(r"local_?(?:rank|id|process)", re.IGNORECASE)
+NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_LOCAL_RANK = r"(?i)local_?(?:rank|id|process)"
 """LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK, local_rank, ..."""
 MAX_SETTINGS = 5000
 MAX_VALUE_CHARS = 4096
@@ -51,7 +51,7 @@ class Parsed(Struct, kw_only=True):
                 kind=self.kind,
                 exported=exported,
                 scope=self.scope,
-                is_of_rank=value is None and _LOCAL_RANK.search(written) is not None,
+                is_of_rank=value is None and compiled(_LOCAL_RANK).search(written) is not None,
             )
             self.settings.append(setting)
             if len(self.settings) == MAX_SETTINGS:

@@ -4,34 +4,32 @@ import re
 from collections.abc import Callable, Iterator
 
 from allready.model.settings import Slip
+from allready.patterns import compiled
 from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed
 from allready.variables.sources.shell import parse_shell
 
-_DOTENV = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*$", re.DOTALL)
+_DOTENV = r"(?s)\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*$"
 
 
-_LUA = re.compile(
-    r"\s*(setenv|pushenv)\s*\(\s*[\"']([A-Za-z_][A-Za-z0-9_]*)[\"']\s*,\s*(?:([\"'])(.*?)\3\s*\)|.)", re.DOTALL
+_LUA = r"(?s)\s*(setenv|pushenv)\s*\(\s*[\"']([A-Za-z_][A-Za-z0-9_]*)[\"']\s*,\s*(?:([\"'])(.*?)\3\s*\)|.)"
+_HCL_PAIR = (
+    r"\bname\s{0,20}=\s{0,20}\"([A-Za-z_][A-Za-z0-9_]{0,200})\"[\s,]{0,80}"
+    r"value\s{0,20}=\s{0,20}\"?([^\"\n,}]{0,4000}?)[\"\s,}]"
 )
-_HCL_PAIR = re.compile(
-    r"\bname\s{0,20}=\s{0,20}\"([A-Za-z_][A-Za-z0-9_]{0,200})\"[\s,]{0,80}value\s{0,20}=\s{0,20}\"?([^\"\n,}]{0,4000}?)[\"\s,}]"
-)
-_HCL_ENTRY = re.compile(
-    r"(?:^|[{,])[ \t]*\"?([A-Z][A-Z0-9]*_[A-Z0-9_]{1,200})\"?[ \t]*=[ \t]*\"([^\"\n]{0,4000})\"", re.MULTILINE
-)
-_POWERSHELL = re.compile(r"\$env:([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*(?:#.*)?$", re.IGNORECASE)
-_CMD_SET = re.compile(r"@?set\s+\"?([A-Za-z_][A-Za-z0-9_]*)=([^\"]*)\"?$", re.IGNORECASE)
-_MAKE_EXPORT = re.compile(r"export\s+([A-Za-z_][A-Za-z0-9_]*)\s*[:?+]{0,2}=\s*(.*?)\s*(?:#.*)?$")
-_SUPERVISED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^,\s]*)")
-_TOML_LIST = re.compile(r"\s*([A-Za-z_-]+)\s*=\s*\[(.*)\]\s*$")
-_TOML_PAIR = re.compile(r"[\"']([A-Za-z_][A-Za-z0-9_]*)=([^\"']*)[\"']")
-_TOML_TABLE = re.compile(r"\[{1,2}([^\[\]]{1,200})\]{1,2}")
+_HCL_ENTRY = r"(?m)(?:^|[{,])[ \t]*\"?([A-Z][A-Z0-9]*_[A-Z0-9_]{1,200})\"?[ \t]*=[ \t]*\"([^\"\n]{0,4000})\""
+_POWERSHELL = r"(?i)\$env:([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*(?:#.*)?$"
+_CMD_SET = r"(?i)@?set\s+\"?([A-Za-z_][A-Za-z0-9_]*)=([^\"]*)\"?$"
+_MAKE_EXPORT = r"export\s+([A-Za-z_][A-Za-z0-9_]*)\s*[:?+]{0,2}=\s*(.*?)\s*(?:#.*)?$"
+_SUPERVISED = r"([A-Za-z_][A-Za-z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^,\s]*)"
+_TOML_LIST = r"\s*([A-Za-z_-]+)\s*=\s*\[(.*)\]\s*$"
+_TOML_PAIR = r"[\"']([A-Za-z_][A-Za-z0-9_]*)=([^\"']*)[\"']"
+_TOML_TABLE = r"\[{1,2}([^\[\]]{1,200})\]{1,2}"
 
 
 def parse_dotenv(text: str, found: Parsed, *, first_line: int = 1) -> None:
     """`.env`: quotes are taken off, what follows ` #` is a comment, the value of $NAME is not known."""
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=first_line):
-        match = _DOTENV.match(line)
+        match = compiled(_DOTENV).match(line)
         if match is not None:
             found.assign(match[1], _unquoted(match[2]), number)
 
@@ -41,7 +39,7 @@ def parse_dump(text: str, found: Parsed) -> None:
     rows = text.split("\0") if "\0" in text else text.split("\n")
     for number, row in enumerate(rows[:MAX_LINES], start=1):
         name, equals, value = row.partition("=")
-        if equals and NAME.fullmatch(name):
+        if equals and compiled(NAME).fullmatch(name):
             found.assign(name, value.rstrip("\r"), number)
 
 
@@ -75,7 +73,7 @@ def joined_lines(text: str) -> Iterator[tuple[int, str]]:
 def parse_lua_module(text: str, found: Parsed) -> None:
     """A module of Lmod: `setenv("A", "b")`; what is put together when it is loaded is not known."""
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
-        if match := _LUA.match(line):
+        if match := compiled(_LUA).match(line):
             found.assign(match[2], match[4] if match[3] else None, number)
 
 
@@ -83,18 +81,18 @@ def parse_toml(text: str, found: Parsed, is_key: Callable[[str], bool]) -> None:
     """Lines `NAME = "value"` of the tables of whose last name `is_key` is true."""
     table = ""
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
-        if match := _TOML_TABLE.fullmatch(line.partition("#")[0].strip()):
+        if match := compiled(_TOML_TABLE).fullmatch(line.partition("#")[0].strip()):
             table = match[1].rpartition(".")[2].strip(" \"'").lower()
-        elif (match := _TOML_LIST.match(line)) and is_key(match[1]):
-            for pair in _TOML_PAIR.finditer(match[2]):
+        elif (match := compiled(_TOML_LIST).match(line)) and is_key(match[1]):
+            for pair in compiled(_TOML_PAIR).finditer(match[2]):
                 found.assign(pair[1], None if "$" in pair[2] else pair[2], number)
-        elif is_key(table) and (match := _DOTENV.match(line)):
+        elif is_key(table) and (match := compiled(_DOTENV).match(line)):
             found.assign(match[1], _unquoted(match[2]), number)
 
 
 def parse_hcl(text: str, found: Parsed) -> None:
     """Terraform: `{ name = "A", value = "b" }`, and maps whose names are variables."""
-    for pattern in (_HCL_PAIR, _HCL_ENTRY):
+    for pattern in (compiled(_HCL_PAIR), compiled(_HCL_ENTRY)):
         for match in pattern.finditer(text):
             value = None if "${" in match[2] else match[2]
             found.assign(match[1], value, text.count("\n", 0, match.start(1)) + 1)
@@ -104,9 +102,9 @@ def parse_windows(text: str, found: Parsed) -> None:
     """`$env:A = "b"` of PowerShell, `set A=b` of cmd."""
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
         line = line.strip()
-        if match := _POWERSHELL.match(line):
+        if match := compiled(_POWERSHELL).match(line):
             found.assign(match[1], _unquoted(match[2]), number)
-        elif match := _CMD_SET.match(line):
+        elif match := compiled(_CMD_SET).match(line):
             found.assign(match[1], None if "%" in match[2] else match[2].rstrip(), number)
 
 
@@ -114,7 +112,7 @@ def parse_makefile(text: str, found: Parsed) -> None:
     """`export A := b`, where blanks around the mark are right, and the commands of the rules."""
     lines = text.split("\n")[:MAX_LINES]
     for number, line in enumerate(lines):
-        if match := _MAKE_EXPORT.match(line):
+        if match := compiled(_MAKE_EXPORT).match(line):
             found.assign(match[1], None if "$" in match[2] else match[2], number + 1)
             lines[number] = ""
         elif not line.startswith("\t"):
@@ -127,7 +125,7 @@ def parse_supervisor(text: str, found: Parsed) -> None:
     for number, line in joined_lines(text):
         key, equals, value = line.partition("=")
         if equals and key.strip() == "environment":
-            for match in _SUPERVISED.finditer(value):
+            for match in compiled(_SUPERVISED).finditer(value):
                 found.assign(match[1], _unquoted(match[2]), number)
 
 
@@ -137,9 +135,9 @@ def parse_nccl_conf(text: str, found: Parsed) -> None:
         if line.startswith("#") or "=" not in line:
             continue
         name, _, value = line.rstrip("\r").partition("=")
-        if NAME.fullmatch(name):
+        if compiled(NAME).fullmatch(name):
             found.assign(name, value, number)
-        elif NAME.fullmatch(name.strip()):
+        elif compiled(NAME).fullmatch(name.strip()):
             found.slip(number, line, Slip.BLANK_BEFORE_EQUALS)
 
 

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from allready.model.settings import Slip, SourceKind
+from allready.patterns import compiled
 from allready.variables.sources import markdown, plain
 from allready.variables.sources.dockerfile import parse_dockerfile
 from allready.variables.sources.loaders import plans_in
@@ -51,20 +52,14 @@ _BY_NAME: tuple[tuple[str, Callable[[str, Parsed], None]], ...] = (
     (r".*\.mk|[Mm]akefile|GNUmakefile", plain.parse_makefile),
 )
 """Files of a kind that are written differently."""
-_BLANKS = re.compile(r"^[ \t]*[A-Z][A-Z0-9_]*[ \t]+=[ \t]", re.MULTILINE)
-_COMMAND = re.compile(
-    r"^\s*(?:export|#!|#SBATCH|setenv|srun|mpirun|torchrun|python|deepspeed|accelerate)\b|^#!", re.MULTILINE
-)
-_USED = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]{0,80})")
-_BATCH = re.compile(
-    r"^#(?:SBATCH|PBS|BSUB|COBALT|OAR|PJM)[ \t]+\S|^[ \t]*(?:exec[ \t]+)?srun[ \t]|\$\{?(?:SLURM|PBS|LSB)_",
-    re.MULTILINE,
-)
+_BLANKS = r"(?m)^[ \t]*[A-Z][A-Z0-9_]*[ \t]+=[ \t]"
+_COMMAND = r"(?m)^\s*(?:export|#!|#SBATCH|setenv|srun|mpirun|torchrun|python|deepspeed|accelerate)\b|^#!"
+_USED = r"\$\{?([A-Za-z_][A-Za-z0-9_]{0,80})"
+_BATCH = r"(?m)^#(?:SBATCH|PBS|BSUB|COBALT|OAR|PJM)[ \t]+\S|^[ \t]*(?:exec[ \t]+)?srun[ \t]|\$\{?(?:SLURM|PBS|LSB)_"
 """What only a script for a scheduler has: its comments, its launcher, its variables."""
-_ONE_GPU = re.compile(
-    r"^(?:#SBATCH|[^#\n])[^\n]{0,300}?\s--(?:gpus-per-task[= ](?:\w{1,20}:)?1|gpu-bind[= ](?:single|per_task):1"
-    r"|ntasks-per-gpu[= ]1)(?!\d)",
-    re.MULTILINE,
+_ONE_GPU = (
+    r"(?m)^(?:#SBATCH|[^#\n])[^\n]{0,300}?\s--(?:gpus-per-task[= ](?:\w{1,20}:)?1|gpu-bind[= ](?:single|per_task):1"
+    r"|ntasks-per-gpu[= ]1)(?!\d)"
 )
 """Options of Slurm by which each task sees one GPU."""
 _OF_JOBS = {SourceKind.SHELL, SourceKind.BATCH, SourceKind.CONFIG, SourceKind.KUBERNETES}
@@ -75,9 +70,9 @@ _SETS_VARIABLES = (
     r"|\.(?:bashrc|bash_profile|profile|zshrc|zshenv)|bash\.bashrc|profile"
 )
 """Files that give variables to programs, of those that scripts write."""
-_UNIT = re.compile(r"^\[Service\]\s*$", re.MULTILINE)
-_PROCESS = re.compile(r"/proc/(?:\d{1,10}|self)/environ")
-_DUMP_LINE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
+_UNIT = r"(?m)^\[Service\]\s*$"
+_PROCESS = r"/proc/(?:\d{1,10}|self)/environ"
+_DUMP_LINE = r"[A-Za-z_][A-Za-z0-9_]*=.*"
 
 
 def read_text(source: str, text: str) -> Parsed:
@@ -86,7 +81,7 @@ def read_text(source: str, text: str) -> Parsed:
     Raises:
         YamlMissingError: it is YAML or JSON, and PyYAML is not installed.
     """
-    if _PROCESS.fullmatch(source):
+    if compiled(_PROCESS).fullmatch(source):
         pairs = (row.partition("=") for row in text.split("\0"))
         return read_environment({name: value for name, equals, value in pairs if equals}, source)
     found = Parsed(source=source, kind=kind_of(source, text))
@@ -97,12 +92,12 @@ def read_text(source: str, text: str) -> Parsed:
     if found.kind not in {SourceKind.CONFIG, SourceKind.KUBERNETES, SourceKind.PYTHON} and text.count("\n") > MAX_LINES:
         found.slip(MAX_LINES, f"only the first {MAX_LINES} lines are read", Slip.UNREADABLE)
     if found.kind in {SourceKind.SHELL, SourceKind.BATCH}:
-        found.used = frozenset(_USED.findall(text))
+        found.used = frozenset(compiled(_USED).findall(text))
     if found.kind in _OF_JOBS:
         found.meetings = list(meetings(source, text, found.settings))
     if found.kind is SourceKind.BATCH:
         found.loaders = list(plans_in(source, text))
-        found.one_gpu_per_task = _ONE_GPU.search(text) is not None
+        found.one_gpu_per_task = compiled(_ONE_GPU).search(text) is not None
     return found
 
 
@@ -128,18 +123,20 @@ def kind_of(source: str, text: str) -> SourceKind:
     """By the file's name, and where that does not show it by its content."""
     name = file_name(source)
     kind = next((kind for kind, pattern in _NAMES.items() if re.fullmatch(pattern, name)), None)
-    if kind is None and _UNIT.search(text):
+    if kind is None and compiled(_UNIT).search(text):
         return SourceKind.UNIT
     if kind is None and "\0" in text[:4096]:
         return SourceKind.DUMP
     if kind is None and markdown.is_markdown(text):
         return SourceKind.MARKDOWN
-    if kind is None and not _COMMAND.search(text):
+    if kind is None and not compiled(_COMMAND).search(text):
         lines = [line for line in text.split("\n")[:200] if line.strip()]
-        if lines and all(_DUMP_LINE.fullmatch(line) for line in lines):
+        if lines and all(compiled(_DUMP_LINE).fullmatch(line) for line in lines):
             return SourceKind.DUMP
-        if _BLANKS.search(text):  # as settings of programs are written; a shell would take the first word for a command
+        if compiled(_BLANKS).search(
+            text
+        ):  # as settings of programs are written; a shell would take the first word for a command
             return SourceKind.DOTENV
     if kind in {None, SourceKind.SHELL}:
-        return SourceKind.BATCH if _BATCH.search(text) else SourceKind.SHELL
+        return SourceKind.BATCH if compiled(_BATCH).search(text) else SourceKind.SHELL
     return kind

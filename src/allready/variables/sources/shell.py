@@ -9,32 +9,31 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.model.settings import Slip
+from allready.patterns import compiled
 from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed, Written
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
+_ASSIGNMENT = r"(?s)([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)"
 _BEFORE = r"\s+(?:[^#\n]{0,1000}?\s)?"  # other options on the same line
-_BATCH_EXPORT = re.compile(
+_BATCH_EXPORT = (
     rf"#(?:SBATCH{_BEFORE}--export[=\s]|(?:PBS|\$){_BEFORE}-v|BSUB{_BEFORE}-env)\s*(?:\"([^\"]{{0,4000}})\"|(\S+))"
 )
-_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=([^}]*)\}")
-_CONTAINER = re.compile(r"(?:APPTAINERENV|SINGULARITYENV)_(?=[A-Za-z_])")
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_DEFAULT = r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=([^}]*)\}"
+_CONTAINER = r"(?:APPTAINERENV|SINGULARITYENV)_(?=[A-Za-z_])"
+_HEREDOC = r"<<-?\s*(['\"]?)(\w+)\1"
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "(", "time", "exec", "command", "sudo"}
 _DECLARES = {"export", "declare", "typeset", "readonly", "local"}
 _ENV_OPTIONS = {"-e", "-E", "--env", "-x", "--export", "-env", "-genv"}
 _LISTS = {"qsub": {"-v"}, "bsub": {"-env"}, "msub": {"-v"}}
 """Options of a scheduler's command that take a list of variables."""
 _PRINT = {"echo", "printf", "grep", "sed", "awk"}
-_HOLDS_OPTIONS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\s*(?:-|env(?=\s))[^\n]*\s[A-Za-z_][A-Za-z0-9_]*=")
-_TO_FILE = re.compile(
-    r">{1,2}[ \t]*([^\s;&|<>\"']{1,300})|\btee[ \t]+(?:-a[ \t]+)?([^\s;&|<>\"'-][^\s;&|<>\"']{0,300})"
-)
-_TO_PROGRAM = re.compile(r"\b(?:(bash|sh|zsh|ssh|sbatch|qsub|bsub|srun)|python[\d.]*)\b")
-_ECHO = re.compile(
+_HOLDS_OPTIONS = r"[A-Za-z_][A-Za-z0-9_]*\+?=\s*(?:-|env(?=\s))[^\n]*\s[A-Za-z_][A-Za-z0-9_]*="
+_TO_FILE = r">{1,2}[ \t]*([^\s;&|<>\"']{1,300})|\btee[ \t]+(?:-a[ \t]+)?([^\s;&|<>\"'-][^\s;&|<>\"']{0,300})"
+_TO_PROGRAM = r"\b(?:(bash|sh|zsh|ssh|sbatch|qsub|bsub|srun)|python[\d.]*)\b"
+_ECHO = (
     r"\b(?:echo|printf)[ \t]+(?:-[neE]{1,3}[ \t]+)?([\"'])((?:(?!\1)[^\\]|\\.){1,4000})\1[ \t]*"
     r"(?:>{1,2}|\|[ \t]*(?:sudo[ \t]+)?tee[ \t]+(?:-a[ \t]+)?)[ \t]*[\"']?([^\s;&|<>\"']{1,300})"
 )
-_BACKTICKS = re.compile(r"`([^`\n]{1,2000})`")
+_BACKTICKS = r"`([^`\n]{1,2000})`"
 _ESCAPABLE = ('"', "\\", "$", "`")
 """Before these a backslash counts between double quotes; before others it stands for itself."""
 _UNKNOWN_MARKS = ("$(", "${", "{{")
@@ -100,7 +99,7 @@ def _fish_set(words: list[_Word], found: Parsed) -> None:
         place += 1
     options, rest = words[1:place], words[place:]
     is_export = any(o.text == "--export" or (not o.text.startswith("--") and "x" in o.text) for o in options)
-    if is_export and len(rest) > 1 and NAME.fullmatch(rest[0].text):
+    if is_export and len(rest) > 1 and compiled(NAME).fullmatch(rest[0].text):
         value = " ".join(word.text for word in rest[1:])
         found.assign(rest[0].text, value if all(word.fixed for word in rest) else None, rest[0].line)
 
@@ -111,7 +110,7 @@ def _declaration(words: list[_Word], found: Parsed, exported: set[str]) -> None:
     is_export = (words[0].text == "export" and "-n" not in options) or any("x" in option for option in options)
     named = [w for w in words[1:] if not w.text.startswith("-")]
     for place, word in enumerate(named):
-        match = _ASSIGNMENT.fullmatch(_CONTAINER.sub("", word.text, count=1))
+        match = compiled(_ASSIGNMENT).fullmatch(compiled(_CONTAINER).sub("", word.text, count=1))
         if match:
             after = named[place + 1] if place + 1 < len(named) else None
             if not match[2] and after is not None and after.line == word.line and "=" not in after.text:
@@ -121,9 +120,9 @@ def _declaration(words: list[_Word], found: Parsed, exported: set[str]) -> None:
         elif word.text.startswith("="):
             before = named[place - 1].text if place else ""
             found.slip(word.line, f"{before} {word.text}", Slip.BLANK_BEFORE_EQUALS)
-        elif is_export and NAME.fullmatch(word.text):
+        elif is_export and compiled(NAME).fullmatch(word.text):
             exported.add(word.text)
-        elif words[0].text == "export" and NAME.fullmatch(word.text):
+        elif words[0].text == "export" and compiled(NAME).fullmatch(word.text):
             exported.discard(word.text)
             found.settings[:] = [replace(s, exported=False) if s.name == word.text else s for s in found.settings]
 
@@ -131,22 +130,22 @@ def _declaration(words: list[_Word], found: Parsed, exported: set[str]) -> None:
 def _command(words: list[_Word], found: Parsed) -> None:
     """`A=b C=d command`, `A=b` alone, and what env, srun (--export), mpirun (-x) and docker (-e) are given."""
     place = 0
-    while place < len(words) and _ASSIGNMENT.fullmatch(words[place].text):
+    while place < len(words) and compiled(_ASSIGNMENT).fullmatch(words[place].text):
         place += 1
     alone = place == len(words)
     for word in words[:place]:
         _assign(word.text, word, found, exported=not alone)
-        if _HOLDS_OPTIONS.match(word.text):
+        if compiled(_HOLDS_OPTIONS).match(word.text):
             _options(replace(word, text=word.text.partition("=")[2].strip()), found)
     if alone:
         return
-    if len(words) > 1 and words[1].text == "=" and words[0].text.isupper() and NAME.fullmatch(words[0].text):
+    if len(words) > 1 and words[1].text == "=" and words[0].text.isupper() and compiled(NAME).fullmatch(words[0].text):
         found.slip(words[0].line, f"{words[0].text} =", Slip.BLANK_BEFORE_EQUALS)
         return
     rest = words[place:]
     if rest[0].text == ":":
         for word in rest[1:]:
-            for match in _DEFAULT.finditer(word.text):
+            for match in compiled(_DEFAULT).finditer(word.text):
                 value = None if "$" in match[2] or "`" in match[2] else match[2].strip("\"'")
                 found.assign(match[1], value, word.line, exported=False)
         return
@@ -176,12 +175,12 @@ def _arguments(words: list[_Word], found: Parsed) -> None:
             _json_map(word, found)
         elif word.text.startswith("-") and " " in word.text and "=" in word.text:
             _options(word, found)
-        elif before.text in {"-env", "-genv"} and NAME.fullmatch(word.text) and place + 1 < len(words):
+        elif before.text in {"-env", "-genv"} and compiled(NAME).fullmatch(word.text) and place + 1 < len(words):
             value = words[place + 1]
             found.assign(word.text, value.known(value.text), word.line)
         elif word.text.startswith("-e") and programs & {"docker", "podman", "nerdctl"} and "=" in word.text:
             _assign(word.text.removeprefix("-e"), word, found)
-        elif _ASSIGNMENT.fullmatch(word.text.removeprefix("--env=")):
+        elif compiled(_ASSIGNMENT).fullmatch(word.text.removeprefix("--env=")):
             if is_env or before.text in _ENV_OPTIONS or word.text.startswith("--env="):
                 text = word.text.removeprefix("--env=")
                 if programs & {"apptainer", "singularity", "torchx"}:  # they take a list
@@ -215,7 +214,7 @@ def _json_map(word: _Word, found: Parsed) -> None:
         return
     variables = given.get("env_vars") if isinstance(given, dict) else None
     for name, value in variables.items() if isinstance(variables, dict) else ():
-        if NAME.fullmatch(name):
+        if compiled(NAME).fullmatch(name):
             found.assign(name, word.known(str(value)), word.line)
 
 
@@ -251,7 +250,7 @@ def _export_list(text: str, word: _Word, found: Parsed) -> None:
 
 def _assign(text: str, word: _Word, found: Parsed, *, exported: bool = True) -> None:
     """`text`, a part of `word`, as an assignment, if it is one."""
-    if match := _ASSIGNMENT.fullmatch(_CONTAINER.sub("", text, count=1)):
+    if match := compiled(_ASSIGNMENT).fullmatch(compiled(_CONTAINER).sub("", text, count=1)):
         found.assign(match[1], word.known(match[2]), word.line, exported=exported, written=match[2])
 
 
@@ -283,7 +282,7 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
             continue
         if not pending:
             start = number
-            if match := _BATCH_EXPORT.match(line):
+            if match := compiled(_BATCH_EXPORT).match(line):
                 _export_list(match[1] or match[2], _Word(match[0], number), found)
                 continue
         pending.append(line.rstrip("\r"))
@@ -309,9 +308,9 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
 
 def _target(command: str) -> str:
     """The file that a here-document becomes; for a program that reads it, a name of that program's files."""
-    if match := _TO_FILE.search(command):
+    if match := compiled(_TO_FILE).search(command):
         return str(match[1] or match[2])
-    if match := _TO_PROGRAM.search(command):
+    if match := compiled(_TO_PROGRAM).search(command):
         return "here.sh" if match[1] else "here.py"
     return ""
 
@@ -319,10 +318,10 @@ def _target(command: str) -> str:
 def _echoed(command: str, line: int, found: Parsed) -> None:
     """`echo "A=b" >> FILE`, and what backticks run."""
     if ">" in command or "tee" in command:
-        for match in _ECHO.finditer(command):
+        for match in compiled(_ECHO).finditer(command):
             text = match[2].replace("\\n", "\n") if "\\n" in match[2] else match[2]
             found.written.append(Written(match[3], text, line + command.count("\n", 0, match.start())))
-    for match in _BACKTICKS.finditer(command) if "`" in command and "=" in command else ():
+    for match in compiled(_BACKTICKS).finditer(command) if "`" in command and "=" in command else ():
         inner = found.within()
         parse_shell(match[1], inner, first_line=line + command.count("\n", 0, match.start()))
         found.settings += inner.settings
@@ -380,7 +379,7 @@ class _Words:
             width = 2
         elif two == "<<" and not self._arithmetic:
             is_text = self._text.startswith("<<<", self._at)
-            match = None if is_text else _HEREDOC.match(self._text, self._at)
+            match = None if is_text else compiled(_HEREDOC).match(self._text, self._at)
             self.heredoc = match[2] if match else self.heredoc
             width = 3 if is_text else 2
         self._at += width

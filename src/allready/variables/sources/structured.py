@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from allready.errors import AllreadyError
 from allready.model.settings import Slip, SourceKind
+from allready.patterns import compiled
 from allready.variables.sources.loaders import plans_in_tree
 from allready.variables.sources.parsed import MAX_NODES, NAME, Parsed
 from allready.variables.sources.plain import parse_dotenv, parse_toml
 from allready.variables.sources.shell import parse_arguments, parse_shell
 
-_KEY = re.compile(
+_KEY = (
     r"(?:[a-z]*env|[a-z]*envs|environ|[a-z]*environment|[a-z]*env(?:ironment)?var(?:iable)?s?(?:list)?|variables|envset"
     r"|literals)"
 )
@@ -27,26 +28,26 @@ _KEY = re.compile(
 
 def is_key(key: str) -> bool:
     """Whether variables stand under this key: `env`, `environment`, `extraEnvVars`, `env_variables`, ..."""
-    return _KEY.fullmatch(key.lower().replace("_", "").replace("-", "")) is not None
+    return compiled(_KEY).fullmatch(key.lower().replace("_", "").replace("-", "")) is not None
 
 
-_PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_PAIRED = re.compile(r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\.")
+_PAIR = r"(?s)([A-Za-z_][A-Za-z0-9_]*)=(.*)"
+_PAIRED = r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\."
 """One character beyond 16 bits, which JSON writes as two; or another escape, of which no part begins one."""
-_SETS = re.compile(r"(?:^|[\s;&(\"'])[A-Z][A-Z0-9_]*=\S")
-_FILE = re.compile(r"[\w.-]+\.(?:ya?ml|json)")
+_SETS = r"(?:^|[\s;&(\"'])[A-Z][A-Z0-9_]*=\S"
+_FILE = r"[\w.-]+\.(?:ya?ml|json)"
 MAX_INNER = 20
 """Depth below which a file within a file is not read."""
 _TEXT, _NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
-_COMMENT = re.compile(r"^[ ]*//.*$", re.MULTILINE)
-_TEMPLATE = re.compile(r"^[ \t]*(?:- )?(?:[\w./\"'$-]{1,100}:[ \t]+)?(?:\{\{|\{%)", re.MULTILINE)
+_COMMENT = r"(?m)^[ ]*//.*$"
+_TEMPLATE = r"(?m)^[ \t]*(?:- )?(?:[\w./\"'$-]{1,100}:[ \t]+)?(?:\{\{|\{%)"
 """What Helm and Jinja write where YAML would have a value."""
-_ACTION = re.compile(r"\{\{.{0,20000}?\}\}|\{%.{0,20000}?%\}|\{#.{0,20000}?#\}", re.DOTALL)
-_CONTROL = re.compile(r"\{[%#]|\{\{-?\s*(?:if|else|end|range|with|define|block|template|/\*|\$\w*\s*:?=)")
+_ACTION = r"(?s)\{\{.{0,20000}?\}\}|\{%.{0,20000}?%\}|\{#.{0,20000}?#\}"
+_CONTROL = r"\{[%#]|\{\{-?\s*(?:if|else|end|range|with|define|block|template|/\*|\$\w*\s*:?=)"
 _UNKNOWN = "$(TEMPLATE)"
 MAX_NESTED = 500
-_BRACKETS = re.compile(r"[\[\]{}]")
-_NESTED_ENTRIES = re.compile(rf"(?:[-?:][ \t]+){{{MAX_NESTED}}}|^ {{4000}}", re.MULTILINE)
+_BRACKETS = r"[\[\]{}]"
+_NESTED_ENTRIES = rf"(?m)(?:[-?:][ \t]+){{{MAX_NESTED}}}|^ {{4000}}"
 """Lists within lists on one line, and a line that stands as far to the right as a thousand levels do."""
 MAX_DEPTH = 100
 
@@ -69,12 +70,12 @@ def parse_structured(text: str, found: Parsed) -> None:
     except ImportError as error:
         raise YamlMissingError("reading YAML and JSON needs PyYAML: pip install pyyaml") from error
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    if _TEMPLATE.search(text):
+    if compiled(_TEMPLATE).search(text):
         text = _without_actions(text)
     elif text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", "  ")  # JSON may be indented with tabs, YAML may not
-        text = _COMMENT.sub("", text)  # as editors and devcontainers allow
-        text = _PAIRED.sub(lambda escape: str(json.loads(f'"{escape[1]}"')) if escape[1] else escape[0], text)
+        text = compiled(_COMMENT).sub("", text)  # as editors and devcontainers allow
+        text = compiled(_PAIRED).sub(lambda escape: str(json.loads(f'"{escape[1]}"')) if escape[1] else escape[0], text)
     documents = []
     if _is_too_deep(text):
         found.slip(1, "nested too deeply", Slip.UNREADABLE)
@@ -104,19 +105,19 @@ def _without_actions(text: str) -> str:
         end = text.find("\n", match.end())
         after = text[match.end() : end if end >= 0 else len(text)]
         is_alone = not before.strip() and not after.strip()
-        return lines if is_alone or _CONTROL.match(match[0]) else _UNKNOWN + lines
+        return lines if is_alone or compiled(_CONTROL).match(match[0]) else _UNKNOWN + lines
 
-    return _ACTION.sub(instead, text)
+    return compiled(_ACTION).sub(instead, text)
 
 
 def _is_too_deep(text: str) -> bool:
     """Whether a parser that calls itself for each level would end the process."""
     depth = 0
-    for mark in _BRACKETS.finditer(text):
+    for mark in compiled(_BRACKETS).finditer(text):
         depth = max(0, depth + (1 if mark[0] in "[{" else -1))
         if depth > MAX_NESTED:
             return True
-    return _NESTED_ENTRIES.search(text) is not None
+    return compiled(_NESTED_ENTRIES).search(text) is not None
 
 
 class _Walk:
@@ -132,7 +133,9 @@ class _Walk:
             return
         self._seen.add(place)
         if node.id == "scalar":
-            if node.tag == _TEXT and ("export " in node.value or "\n" in node.value or _SETS.search(node.value)):
+            if node.tag == _TEXT and (
+                "export " in node.value or "\n" in node.value or compiled(_SETS).search(node.value)
+            ):
                 self._script(node)
         elif is_key(key):
             self._variables(node, depth)
@@ -178,11 +181,11 @@ class _Walk:
     def _data(self, node: Any, depth: int) -> None:
         """What a ConfigMap or a Secret holds: variables, files of variables, scripts."""
         for name, child in _pairs(node):
-            if child.id != "scalar" or not NAME.fullmatch(name.value) or "\n" in child.value:
+            if child.id != "scalar" or not compiled(NAME).fullmatch(name.value) or "\n" in child.value:
                 lines = [line for line in str(child.value).split("\n") if line.strip() and line.lstrip()[0] != "#"]
-                if child.id == "scalar" and _FILE.fullmatch(str(name.value)):
+                if child.id == "scalar" and compiled(_FILE).fullmatch(str(name.value)):
                     self._file(child, depth)
-                elif child.id == "scalar" and lines and all(map(_PAIR.fullmatch, map(str.strip, lines))):
+                elif child.id == "scalar" and lines and all(map(compiled(_PAIR).fullmatch, map(str.strip, lines))):
                     first = child.start_mark.line + (2 if child.style in {"|", ">"} else 1)
                     parse_dotenv(child.value, self._found, first_line=first)
                 else:
@@ -193,7 +196,7 @@ class _Walk:
     def _encoded(self, node: Any) -> None:
         """What a Secret holds in base64."""
         for name, child in _pairs(node):
-            if child.id == "scalar" and name.value.isupper() and NAME.fullmatch(name.value):
+            if child.id == "scalar" and name.value.isupper() and compiled(NAME).fullmatch(name.value):
                 try:
                     value = base64.b64decode(child.value, validate=True).decode()
                 except ValueError:
@@ -216,7 +219,7 @@ class _Walk:
             return
         for child in node.value:
             if child.id == "scalar":
-                if match := _PAIR.fullmatch(child.value):
+                if match := compiled(_PAIR).fullmatch(child.value):
                     self._found.assign(match[1], None if "$" in match[2] else match[2], child.start_mark.line + 1)
             elif child.id == "mapping":
                 self._entry(child, depth)
@@ -224,18 +227,18 @@ class _Walk:
     def _entry(self, node: Any, depth: int) -> None:
         parts = {str(name.value): child for name, child in _pairs(node)}
         name, value = parts.get("name"), parts.get("value")
-        if name is None and parts and all(part.isupper() and NAME.fullmatch(part) for part in parts):
+        if name is None and parts and all(part.isupper() and compiled(NAME).fullmatch(part) for part in parts):
             self._variables(node, depth)
         elif name is None or name.id != "scalar":
             self.visit(node, "", depth + 1)
         elif value is not None and value.id == "scalar":
             self._assign(name.value, value, must_be_text=True)
-        elif NAME.fullmatch(name.value):
+        elif compiled(NAME).fullmatch(name.value):
             self._found.assign(name.value, None, name.start_mark.line + 1)
 
     def _assign(self, name: str, value: Any, *, must_be_text: bool) -> None:
         line = value.start_mark.line + 1
-        if not NAME.fullmatch(name):
+        if not compiled(NAME).fullmatch(name):
             return
         if value.tag == _NULL:  # taken from where the program is started, or left out
             self._found.assign(name, None, line)
@@ -289,7 +292,11 @@ def _kind(node: Any) -> str:
 def _is_flat(node: Any) -> bool:
     """Whether a document is nothing but variables: a saved environment."""
     names = [str(name.value) for name, child in _pairs(node) if child.id == "scalar"]
-    return bool(names) and len(names) == len(node.value) and all(NAME.fullmatch(n) and n.isupper() for n in names)
+    return (
+        bool(names)
+        and len(names) == len(node.value)
+        and all(compiled(NAME).fullmatch(n) and n.isupper() for n in names)
+    )
 
 
 def _pairs(node: Any) -> Iterator[tuple[Any, Any]]:
