@@ -350,6 +350,18 @@ async def test_a_link_that_breaks_behind_a_pause_of_its_own_says_so(monkeypatch:
             await link.close()
 
 
+async def test_a_node_that_leaves_behind_a_pause_of_node_0_has_given_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allready.messaging.hub.SILENCE_S", 0.3)
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        await until(lambda: hub.nodes == (1,))
+        stand_still(0.5)
+        await stopped(link)
+        assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
+        [loss] = hub.roll(finished=True).losses
+        assert (loss.pause_s or 0.0) >= 0.5
+
+
 async def test_what_had_come_is_read_before_the_error_that_broke_the_connection() -> None:
     reader = LastingReader()
     reader.feed_data(encode("finish", "all is over"))

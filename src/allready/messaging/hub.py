@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0  # a sign of life is sent this often
 SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
+GIVEN_UP_S = 2 * LATE_FACTOR * SILENCE_S
+"""Behind a pause of our own, in which the other end may have given us up: by then its silence or end is noticed."""
 RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive; counted while we serve
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
 _SEND_S = 10.0
@@ -87,7 +89,7 @@ class Hub:
         self._claims: list[Claim] = [self._claim_of(me, "")]
         self._callers: dict[tuple[str, str, int | None], Caller] = {}
         self._lost: dict[int, Loss] = {}
-        self._served = RunTime()
+        self._served = RunTime(long_s=SILENCE_S)
         self._sign_of_lost_s = float("-inf")
         self._inbox: Inbox[int] = Inbox()
         self._local: LocalNode | None = None
@@ -533,7 +535,8 @@ class Hub:
         rank = peer.claim.node_rank
         if self._peers.get(rank) is peer:
             peer.delivery.note(writer_state(peer.writer))
-            loss = replace(loss, num_sent=peer.delivery.num_sent, num_resent=peer.delivery.num_resent)
+            pause_s = self._served.lately_paused_s(GIVEN_UP_S)
+            loss = replace(loss, num_sent=peer.delivery.num_sent, num_resent=peer.delivery.num_resent, pause_s=pause_s)
             del self._peers[rank]
             if not peer.is_member:
                 self._note_given_up(peer.claim, loss)

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of
-from allready.messaging.hub import HEARTBEAT_S, SILENCE_S, loss_by_silence
+from allready.messaging.hub import GIVEN_UP_S, HEARTBEAT_S, SILENCE_S, loss_by_silence
 from allready.messaging.inbox import Inbox
-from allready.messaging.silence import LATE_FACTOR, RunTime, receive
+from allready.messaging.silence import RunTime, receive
 from allready.messaging.sockets import Delivery, TcpState, writer_state
 from allready.messaging.token import Seal
 from allready.messaging.wire import decode, encode, plain, read_payload, sealed
@@ -22,8 +22,6 @@ from allready.model import ClockFacts, Loss, LossReason
 
 log = logging.getLogger(__name__)
 
-GIVEN_UP_S = 2 * LATE_FACTOR * SILENCE_S
-"""Behind a pause of our own, in which node 0 may have given us up: by then its silence or its end has been noticed."""
 _CLOCK_SAMPLES = 7
 _SAMPLES = 3
 """Heartbeats ago: what came in since then came long after node 0's last message, and is no answer to an older one."""

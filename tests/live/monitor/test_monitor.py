@@ -356,6 +356,19 @@ def test_a_wait_that_cannot_be_seen_for_a_silent_agent_stays_the_best_explanatio
     assert report.status is (Status.UNKNOWN if verdict_after is None else Status.WAITING)
 
 
+def test_the_last_report_says_whose_agent_fell_silent() -> None:
+    job = Play()
+    job.play(10)
+    job.silent = {1}
+    job.judge.lose(1, Loss(reason=LossReason.AGENT_SILENT, silent_s=15.0), job.now)
+    for rank in (0, 1):
+        job.end(rank, signal="SIGTERM")
+    job.play(3)
+    report = job.judge.finish(job.now, job.wall_s)
+    [silent] = (item for item in report.not_checked if item.code == "status")
+    assert (silent.node, silent.why) == (1, "no heartbeat for 15 s; its machine answers, its agent does not")
+
+
 def test_a_lost_connection_is_told() -> None:
     job = Play()
     job.play(5)

@@ -41,6 +41,11 @@ def test_a_stopped_agent_is_no_broken_path() -> None:
     assert class_of(LossReason.SILENT) == (FaultClass.NET_BROKEN, Confidence.POSSIBLE, (2,))
 
 
+def test_nobody_is_accused_who_gave_up_a_node_0_that_did_not_run() -> None:
+    closed = Loss(reason=LossReason.PEER_CLOSED, pause_s=21.0)
+    assert check("JOB009", fleet(4, roll=replace(healthy_roll(4), lost=(2,), losses=(closed,)))).state == "clear"
+
+
 def test_is_clear_when_nobody_left() -> None:
     assert check("JOB009", fleet(4)).state == "clear"
 

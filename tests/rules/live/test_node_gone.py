@@ -38,6 +38,10 @@ def test_a_silent_node_is_the_networks_matter() -> None:
     assert ask_lost(loss=Loss(reason=LossReason.SILENT, silent_s=12.0)).state == "clear"
 
 
+def test_a_node_that_gave_up_a_node_0_that_did_not_run_is_not_accused() -> None:
+    assert ask_lost(loss=Loss(reason=LossReason.PEER_CLOSED, pause_s=21.0)).state == "clear"
+
+
 def test_the_reason_that_an_agent_gave_is_quoted() -> None:
     [hit] = ask_lost(loss=Loss(reason=LossReason.LEFT, text="failed on that node: KeyError")).hits
     assert in_english(hit.values["why"]) == "failed on that node: KeyError"

@@ -364,7 +364,7 @@ class Monitor:
         self._keep_mismatches(run, findings)
         done = self._settle(findings, run, wall_s, is_over=is_over, is_moving=not live.is_starting)
         standing = self._standing
-        silent = self._silent_nodes(live) if not is_over else ()
+        silent = self._silent_nodes(live, is_over=is_over)
         return self._reports.build(
             now=datetime.fromtimestamp(wall_s, UTC),
             world=world,
@@ -470,7 +470,8 @@ class Monitor:
             return not is_over
         return bool(ranks) and all(r.exit_code == 0 and not r.signal for r in ranks)
 
-    def _silent_nodes(self, live: model.Live) -> tuple[model.NotChecked, ...]:
+    def _silent_nodes(self, live: model.Live, *, is_over: bool) -> tuple[model.NotChecked, ...]:
+        """Nodes of which nothing is known now; when all is over, those that fell silent before."""
         return tuple(
             not_checked(
                 "status",
@@ -480,7 +481,7 @@ class Monitor:
                 node=n,
             )
             for n, age in sorted(live.heard_s.items())
-            if age > SILENT_S or n in live.lost
+            if (not is_over and age > SILENT_S) or (n in live.lost and (live.lost[n].is_silent or not is_over))
         )
 
 

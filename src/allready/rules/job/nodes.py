@@ -241,12 +241,12 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     contact = case.facts(model.MasterContactFacts)
     alive = tuple(r for r in roll.lost if (c := contact.get(r)) is not None and c.outcome == "lost")
     cut = case.of(_cut_nodes) & set(roll.lost_silently)  # the broken path itself is named
-    apart = cut | case.of(losing_master_paths).keys()
+    losses = dict(zip(roll.lost, roll.losses, strict=False))
+    given_up = {n for n, loss in losses.items() if loss.pause_s is not None}  # node 0 did not run, and they left it
+    apart = cut | case.of(losing_master_paths).keys() | given_up
     alive = tuple(r for r in alive if r not in apart)
     gone = tuple(r for r in roll.lost if r not in alive and r not in apart)
-    agents = {
-        n for n, loss in zip(roll.lost, roll.losses, strict=False) if loss.reason is model.LossReason.AGENT_SILENT
-    }
+    agents = {n for n, loss in losses.items() if loss.reason is model.LossReason.AGENT_SILENT}
     for nodes, broken in ((gone, False), (alive, True)):
         silent = set(nodes) <= set(roll.lost_silently)
         is_agent = silent and not broken and set(nodes) <= agents

@@ -25,7 +25,8 @@ def node_gone(live: model.Live, world: model.World) -> Iterator[model.Hit]:
     """
     ## What it checks
     The connection of each node's agent to node 0.  A host that closes it answers, so the network works and the agent's
-    process is what ended.  A node that falls silent is another finding (LNK001).
+    process is what ended.  A node that falls silent is another finding (LNK001), and one that closes it after node 0's
+    own agent did not run for 10 s accuses nobody: it has given node 0 up.
     ## Why it matters
     The ranks of that node end with their agent.  The other nodes' ranks then report lost connections, which is an
     effect.
@@ -36,7 +37,7 @@ def node_gone(live: model.Live, world: model.World) -> Iterator[model.Hit]:
     """
     for node, loss in sorted(live.lost.items()):
         status = live.statuses.get(node)
-        if loss.is_silent or status is None:
+        if loss.is_silent or status is None or loss.pause_s is not None:
             continue
         spoke_s = live.now_s - live.heard_s.get(node, 0.0)
         running = [r.rank for r in status.ranks if not r.is_gone]
