@@ -45,8 +45,8 @@ FACTS_S = 3.0
 """So long a failed job waits for facts of nodes that are still on their way: on busy machines a job that does not
 connect can end sooner than they come."""
 NAMELESS_S = 6.0
-"""So long at most a job whose verdict says that it hangs, and names nobody, is left to stand: answers of busy nodes are
-on their way, which may tell who it was, and once it is ended none does."""
+"""So long at most a job whose verdict says that it hangs, and names no rank, is left to stand: answers of busy nodes
+that are on their way may tell who it was, and once it is ended none does."""
 _STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: "hang"}
 LAST_GATHER_S = 2.0
 """So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that."""
