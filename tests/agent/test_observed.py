@@ -6,14 +6,16 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from allready.agent import messages
 from allready.agent.context import AgentState
 from allready.agent.node_report import NodeReport
 from allready.agent.nodes import NodeTable
-from allready.agent.supervisor import FACTS_S, Supervisor
+from allready.agent.supervisor import FACTS_S, NAMELESS_S, Supervisor
 from allready.judging.differences import Comparison
 from allready.live.monitor.monitor import Monitor
-from allready.model import NodeFacts, NodeStatus, RankStatus, Report, Severity, Status, UncheckedKind
+from allready.model import Culprits, NodeFacts, NodeStatus, RankStatus, Report, Severity, Status, UncheckedKind
 from tests.agent.test_interruption import CTRL_C, report
 from tests.cases import cases
 
@@ -115,3 +117,26 @@ def test_a_job_that_fails_sooner_than_the_facts_come_waits_for_them() -> None:
     assert found._awaits_facts(10.0)
     there[1] = NodeFacts.none("made up")
     assert not found._awaits_facts(10.0)
+
+
+def test_a_job_that_hangs_because_of_nobody_known_stands_until_the_answers_have_been_judged() -> None:
+    """Seen: one node of two had answered, the call of the third rank was not known, and the job was ended."""
+    hung = report(Status.FAULT, Severity.BLOCKER)
+    assert hung.verdict is not None
+    nameless = replace(hung, verdict=replace(hung.verdict, culprits=Culprits()))
+    monitor = SimpleNamespace(last=hung, is_settled=False)
+
+    def ends(shown: Report, *answered: int, at_s: float, is_settled: bool = False) -> bool:
+        monitor.last, monitor.is_settled = shown, is_settled
+        found._table.answered.clear()
+        found._table.answered.update(answered)
+        return found._hangs_and_must_end(at_s)
+
+    found = supervisor(monitor, hung)
+    found._job = cast("Any", SimpleNamespace(on_hang="abort"))
+    assert not ends(hung, at_s=10.0)
+    assert ends(hung, 0, at_s=10.0)
+    assert not ends(nameless, 0, at_s=10.0)
+    assert not ends(nameless, at_s=10.0, is_settled=True)
+    assert ends(nameless, 0, at_s=10.0, is_settled=True)
+    assert ends(nameless, at_s=10.1 + NAMELESS_S)  # a node may never answer

@@ -80,9 +80,20 @@ def test_before_there_is_a_loop_a_send_less_or_more_shows_against_the_time_befor
     """The last rank waits for what the third one did not send: it has not come as far."""
     assert kept_turns(sent([4, 4, 4], [8, 8, 8], [8, 8, 7], [4, 4])) == {0: True, 1: True, 2: False, 3: True}
     assert kept_turns(sent([4, 4, 4], [8, 8], [8, 8, 8], [4, 4, 4])) == {0: True, 2: True, 3: True}
+    # In the second iteration already.
+    assert kept_turns(sent([4, 4], [8, 8], [8, 7], [4])) == {0: True, 1: True, 2: False, 3: True}
 
 
-@cases("every", [([4, 4, 4], [8, 8, 8]), ([4, 2, 3], [4, 2, 3]), ([4, 4], [8, 7]), ([0, 0, 0], [0, 0, 0])])
+@cases(
+    "every",
+    [
+        ([4, 4, 4], [8, 8, 8]),
+        ([5, 4], [9, 8], [8, 8], [8, 8], [4, 4]),
+        ([4, 2, 3], [4, 2, 3]),
+        ([4, 4], [8, 7]),
+        ([0, 0, 0], [0, 0, 0]),
+    ],
+)
 def test_nothing_is_told_where_all_sent_as_before_or_never_alike(every: Any) -> None:
     assert False not in kept_turns(sent(*every)).values()
 

@@ -44,6 +44,9 @@ EXPLAINED_S = 0.3
 FACTS_S = 3.0
 """So long a failed job waits for facts of nodes that are still on their way: on busy machines a job that does not
 connect can end sooner than they come."""
+NAMELESS_S = 6.0
+"""So long at most a job whose verdict says that it hangs, and names no rank, is left to stand: answers of busy nodes
+that are on their way may tell who it was, and once it is ended none does."""
 _STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: "hang"}
 LAST_GATHER_S = 2.0
 """So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that."""
@@ -332,7 +335,11 @@ class Supervisor:
             return False
         if self._hung_s is None:
             self._hung_s = now
-        return self._living_nodes() <= self._table.answered or now - self._hung_s > GATHER_BEFORE_END_S
+        has_answers = self._living_nodes() <= self._table.answered
+        if report is not None and report.verdict is not None and not report.verdict.culprits:
+            is_settled = self._observe(lambda monitor: monitor.is_settled) is not False
+            return (has_answers and is_settled) or now - self._hung_s > NAMELESS_S
+        return has_answers or now - self._hung_s > GATHER_BEFORE_END_S
 
     # A signal
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from allready.judging.last_calls import P2P, RECEIVES, call_of_stack
-from allready.model import CallSite, RunEvidence
+from allready.model import CallSite, ProcessStack, RankStatus, RunEvidence
 
 
 class Half(Struct, frozen=True):
@@ -27,6 +27,14 @@ def halves_of(run: RunEvidence) -> dict[int, Half]:
         if call.name in P2P:
             found[stack.rank] = Half(call.name, main.peer, call.site)
     return found
+
+
+def awaits_handle(status: RankStatus, stack: ProcessStack | None) -> bool:
+    """Whether it waits for the handle of an operation that no record has (`isend`, `batch_isend_irecv`): no frame shows
+    for whom."""
+    is_recorded = any(mark.waiting_s is not None for mark in status.groups)
+    is_waiting = status.framework == "torch" and status.phase == "communicating" and not is_recorded
+    return is_waiting and stack is not None and not call_of_stack(stack).name
 
 
 def circle_in(halves: Mapping[int, Half]) -> tuple[int, ...]:

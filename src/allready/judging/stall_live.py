@@ -6,6 +6,7 @@ from typing import Any
 from allready.evidence.stacks.libraries import is_users
 from allready.evidence.stacks.meaning import frames_text
 from allready.judging.analysis import Analysis
+from allready.judging.exchanges import awaits_handle
 from allready.judging.live_status import (
     age_s,
     evidence_of,
@@ -296,9 +297,17 @@ def _elsewhere(rank: _Rank) -> StallCause | None:
     is_joined = rank.doing in WAITING and (rank.doing == "in_collective" or rank.status.framework == "jax")
     stays = rank.stay_s >= STAYS_S and not _is_of_another_line(rank.status, rank.stack)
     stays = stays and (is_joined or rank.has_word_since)  # the next word may say that a signal makes it leave
+    if stays and awaits_handle(rank.status, rank.stack):
+        stays = _all_others_wait(rank)
     if not (is_joined or rank.doing in LEAVING) or (not stays and _has_left_its_groups(rank)):
         return None
     return rank.cause(StallKind.ELSEWHERE if is_joined else StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=stays)
+
+
+def _all_others_wait(rank: _Rank) -> bool:
+    """Whether no rank that lives is left that may make the other half of what this one waits for."""
+    others = (s for r, s in rank.live.ranks().items() if r != rank.status.rank and not s.is_gone)
+    return all(doing_of(s, evidence_of(rank.live, s.rank), stack_of(rank.run, s.rank)) in WAITING for s in others)
 
 
 def _serves(rank: _Rank) -> StallCause | None:

@@ -21,6 +21,8 @@ from allready.evidence.reading import OpStream
 from allready.judging.majority import is_minority
 from allready.judging.sequence import Codes, codes_before, first_difference, loop_of, numbered
 
+BEGINNING = -2
+"""What is before the first call."""
 UNRECORDED = -1
 """A send or receive that Gloo has counted between two records."""
 MAX_BETWEEN = 64
@@ -65,24 +67,35 @@ def _last_codes(stream: OpStream) -> Codes:
 
 def _sent_as_before(of_rank: Mapping[int, Sequence[tuple[int, Track]]]) -> dict[int, bool]:
     """Rank -> whether it made as many sends and receives before its last call as each time before; of the few that did
-    not, and then of all others."""
+    not, and then of all others.
+
+    Where that call was made but once, at the beginning, only one rank may be odd: what is sent besides, before a loop
+    begins, two have a part in.
+    """
     kept: dict[int, bool] = {}
+    is_once = False
     for rank, tracks in of_rank.items():
         for _, track in tracks:
             *before, last = (_sends_between(track) if _sends(track) else []) or [((ANY, ANY), 0)]
             known = {num for key, num in before if key == last[0]}
-            if len(known) == 1:
+            if not known and before and before[0][0] == (BEGINNING, last[0][1]) and before[0][1] != last[1]:
+                kept[rank], is_once = False, True
+            elif len(known) == 1:
                 kept[rank] = kept.get(rank, True) and last[1] in known
     odd = [rank for rank, is_kept in kept.items() if not is_kept]
-    if odd and is_minority(len(odd), len(of_rank)):
+    if odd and is_minority(len(odd), len(of_rank)) and not (is_once and len(odd) > 1):
         return dict.fromkeys(of_rank, True) | dict.fromkeys(odd, False)
     return {rank: True for rank in kept if rank not in odd}
 
 
 def _sends_between(track: Track) -> list[tuple[tuple[int, int], int]]:
-    """((the call before, the call), how many sends and receives between them) of all calls but the first."""
+    """((the call before, the call), how many sends and receives between them) of all calls; of the first one where the
+    record goes back to it."""
     entries = [(entry, code) for entry, code in zip(track.first, track.codes, strict=True) if entry >= 0]
-    return [((a[1], b[1]), _between(track, b[0])) for a, b in pairwise(entries[-MAX_CALLS:])]
+    found = [((a[1], b[1]), _between(track, b[0])) for a, b in pairwise(entries[-MAX_CALLS:])]
+    if entries and entries[0][0] == 0 and track.dump.is_whole and len(entries) <= MAX_CALLS:
+        found.insert(0, ((BEGINNING, entries[0][1]), min(max(0, track.ring.op[0] - 1), MAX_BETWEEN)))
+    return found
 
 
 def _compared(groups: Sequence[Group], of_rank: Mapping[int, Sequence[tuple[int, Track]]]) -> dict[int, bool]:

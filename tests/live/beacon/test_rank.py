@@ -141,7 +141,7 @@ os._exit(0)
         ended = first if first.process.poll() is not None else second
         said = ended.end()
         assert b"imported False set True" in said
-        # os._exit calls nothing that is registered, and what was made up to then is told all the same.
+        # os._exit calls nothing that is registered, and what was made up to then is reported all the same.
         made = {m.group: m.enqueued for m in ended.until(lambda s: bool(s.made)).made}
         assert made["0"] == int(said.partition(b"made ")[2].split()[0])
 

@@ -271,3 +271,35 @@ def test_of_two_the_one_in_its_first_send_is_named_where_the_other_kept_to_its_l
         [hit] = ask("LIV008", *known.values(), stacks=stacks, progress=progress(known), turns=turns).hits
         assert hit.culprits.ranks == accused, (call, turns)
         assert (hit.fault_class, hit.confidence) == (None, Confidence.LIKELY if accused else Confidence.POSSIBLE)
+
+
+HANDLE = {2: {"syscall": SystemCall(name="futex")}}
+
+
+def test_who_waits_for_a_handle_that_no_record_has_waits_for_other_ranks() -> None:
+    """Seen: `batch_isend_irecv` with a wrong peer over Gloo was "waits for a lock" (CPU-STUCK)."""
+    late = behind(2, phase="communicating")
+    [hit] = ask("LIV008", late, stacks=(stack(2, "user_code"),), seen=HANDLE).hits
+    assert hit.culprits.ranks == (2,)
+    assert ask("LIV006", late, stacks=(stack(2, "user_code"),), seen=HANDLE).state == "clear"
+
+
+def test_of_two_that_wait_for_handles_each_may_be_the_one_that_is_missed() -> None:
+    late = [behind(r, phase="communicating") for r in (1, 2)]
+    seen = dict.fromkeys((1, 2), HANDLE[2])
+    [hit] = ask("LIV008", *late, stacks=(stack(1, "user_code"), stack(2, "user_code")), seen=seen).hits
+    assert not hit.culprits
+
+
+def test_who_waits_for_a_handle_may_wait_for_a_rank_that_computes() -> None:
+    """A stage of a pipeline that is no member of the group in which the others wait."""
+    three = [waiting(r, groups=(mark(64, members=(0, 1, 2)),)) for r in (0, 1)]
+    late = behind(2, phase="communicating", groups=(mark(63, pending=False, members=(0, 1, 2)),))
+    works = behind(3, groups=(), cpu_share=1.0, process_state="running")
+    seen = {**HANDLE, 3: {"syscall": SystemCall(name="running")}}
+    stacks = (stack(2, "user_code"), stack(3, "cpu_work"))
+    assert ask("LIV008", *three, late, works, stacks=stacks, seen=seen).state == "clear"
+    [hit] = ask("LIV006", *three, late, works, stacks=stacks, seen=seen).hits
+    assert (hit.severity, hit.culprits.ranks) == (None, (2,))
+    idle = behind(3, groups=(), phase="communicating")
+    assert ask("LIV008", *three, late, idle, stacks=stacks[:1], seen=HANDLE).state == "hit"

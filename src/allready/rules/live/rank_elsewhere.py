@@ -4,13 +4,14 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.judging.analysis import Analysis
-from allready.judging.exchanges import circle_in, halves_of
+from allready.judging.exchanges import awaits_handle, circle_in, halves_of
 from allready.judging.hang import HangBlame, HangKind, blame_hang, may_await_results
 from allready.judging.last_calls import P2P, RECEIVES
 from allready.judging.live_status import named
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
+from allready.judging.stall_live import stack_of
 from allready.judging.values import shared
 from allready.judging.wait_words import call_of
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
@@ -70,7 +71,7 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
         accused = _heads(case.run, late) if is_exchange and not _are_renumbered(live) else ()
     others_kept_to_their_loop = all(case.run.turns.get(r) for r in found.waiting)
     if all(_misses_its_peer(live, case.run, r) for r in late):
-        accused = accused if others_kept_to_their_loop and not _have_unknown_peers(live, late) else ()
+        accused = accused if others_kept_to_their_loop and not _have_unknown_peers(live, case.run, late) else ()
     elif not accused and others_kept_to_their_loop and len(late) == 1 and _exchanges(case.run, late[0]):
         # Its first such call, which no round of the loop before had.  It looks the same where a new round was to have
         # both halves and the peer left its own out; files of a run say so, too (HNG001).
@@ -134,7 +135,7 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
     has made no collective it has no count.  A group that is
     not that of all ranks was made for them.
     """
-    if not _exchanges(run, rank) and not _awaits_handle(live, rank):
+    if not _exchanges(run, rank) and not awaits_handle(live.ranks()[rank], stack_of(run, rank)):
         return False
     if any(t.has_peer_group for s in run.stacks if s.rank == rank and s.role == "rank" for t in s.threads):
         return True
@@ -146,16 +147,9 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
     )
 
 
-def _awaits_handle(live: model.Live, rank: int) -> bool:
-    """Whether it waits for the handle of an operation that no record has (`isend`, `batch_isend_irecv`)."""
-    status = live.ranks()[rank]
-    is_recorded = any(mark.waiting_s is not None for mark in status.groups)
-    return status.framework == "torch" and status.phase == "communicating" and not is_recorded
-
-
-def _have_unknown_peers(live: model.Live, late: tuple[int, ...]) -> bool:
+def _have_unknown_peers(live: model.Live, run: model.RunEvidence, late: tuple[int, ...]) -> bool:
     """Whether several wait for handles, which do not show for whom: each of them may be the one that others miss."""
-    return len(late) > 1 and any(_awaits_handle(live, r) for r in late)
+    return len(late) > 1 and any(awaits_handle(live.ranks()[r], stack_of(run, r)) for r in late)
 
 
 def _exchanges(run: model.RunEvidence, rank: int, calls: frozenset[str] = P2P) -> bool:
