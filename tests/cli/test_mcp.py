@@ -156,7 +156,7 @@ def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
         env=plain_environment(PYTHONPATH=str(tmp_path)),
     )
     assert (done.returncode, done.stdout) == (3, "")
-    assert "pip install 'allready[mcp]'" in done.stderr
+    assert "pip install 'mcp>=1.9'" in done.stderr
 
 
 def test_the_instructions_name_only_commands_and_tools_that_exist() -> None:

@@ -129,12 +129,12 @@ def test_wandb_keeps_an_offline_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_package_that_is_missing_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    for sink, module, extra in (
-        (sinks.Prometheus(0), "prometheus_client", "prometheus"),
+    for sink, module, package in (
+        (sinks.Prometheus(0), "prometheus_client", "prometheus-client"),
         (sinks.TensorBoard("x"), "tensorboard", "tensorboard"),
         (sinks.WandB(), "wandb", "wandb"),
-        (sinks.OpenTelemetry(), "opentelemetry._logs", "opentelemetry"),
+        (sinks.OpenTelemetry(), "opentelemetry._logs", "opentelemetry-sdk"),
     ):
         monkeypatch.setitem(__import__("sys").modules, module, None)
-        with pytest.raises(UsageError, match=rf"pip install 'allready\[{extra}\]'"):
+        with pytest.raises(UsageError, match=f"pip install {package}$"):
             sink.open(BEGIN)

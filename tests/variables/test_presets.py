@@ -115,9 +115,10 @@ def test_ethernet_switches_off_only_what_is_there() -> None:
 
 def test_the_interface_is_that_towards_the_peers() -> None:
     assert made("basic").values["NCCL_SOCKET_IFNAME"] == "=eth0"
-    alone = preset("basic", replace(MACHINE, interface=None))
-    assert "NCCL_SOCKET_IFNAME" not in alone.values
-    assert "no_peers" in {note.key for note in alone.notes}
+    for peers, note in (((), "no_peers"), (("localhost",), "peers_here")):
+        without = preset("basic", replace(MACHINE, interface=None, peers=peers))
+        assert "NCCL_SOCKET_IFNAME" not in without.values
+        assert note in {one.key for one in without.notes}
 
 
 def test_threads_are_shared() -> None:

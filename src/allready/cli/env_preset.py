@@ -73,7 +73,7 @@ def here_for(peers: Iterable[str], machine: ThisMachine, nproc: int | None, *, i
     addresses = addresses_of(LiveHost(), named, timeout_s=RESOLVE_S)
     unresolved = [peer for peer, found in addresses.items() if not found]
     if unresolved and is_asked:
-        raise UsageError("--peers: {names} does not resolve on this machine", names=", ".join(unresolved))
+        raise UsageError("--peers: this machine cannot resolve {names}", names=", ".join(unresolved))
     interface = towards(here.net, [address for found in addresses.values() for address in found])
     return replace(here, peers=named, interface=interface)
 

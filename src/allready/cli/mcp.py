@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--root {path}: this is no folder", path=root)
     found = _server_classes()
     if found is None:
-        text = usage_text("the package mcp is not installed; install it with: pip install 'allready[mcp]'")
+        text = usage_text("the package mcp is not installed; install it with: pip install 'mcp>=1.9'")
         sys.stderr.write(f"allready mcp: {text}\n")
         return EXIT_UNCHECKED
     from allready.cli.mcp_tools import DESCRIPTION, Tools

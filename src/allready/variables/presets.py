@@ -130,10 +130,11 @@ def _recorder(maker: _Maker, here: Here, *, size: int, always: bool = False) -> 
 
 def _interface(maker: _Maker, here: Here) -> None:
     """The interface towards the peers, for NCCL's set-up and for Gloo."""
-    if here.interface is None:
-        maker.note("no_peers" if here.net is not None else "of_machine")
-        return
     peers = ", ".join(here.peers[:3])
+    if here.interface is None:
+        without = "peers_here" if peers else "no_peers"
+        maker.note(without if here.net is not None else "of_machine", peers=peers)
+        return
     maker.set("NCCL_SOCKET_IFNAME", f"={here.interface}", "nccl_interface", interface=here.interface, peers=peers)
     maker.set("GLOO_SOCKET_IFNAME", here.interface, "gloo_interface", interface=here.interface)
 

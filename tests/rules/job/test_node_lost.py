@@ -19,7 +19,7 @@ def test_repeats_why_they_left() -> None:
     assert why((2,), ("node 2 was interrupted",)) == "node 2 was interrupted"
     assert why((1, 2), ("the connection was closed",) * 2) == "the connection was closed"
     assert why((1, 2, 3), ("closed", "killed", "closed")) == "1,3: closed; 2: killed"
-    assert why((2,), ()) == "-"
+    assert why((2,), ()) is None
 
 
 def test_names_the_path_when_the_node_is_alive_and_lost_node_0() -> None:

@@ -8,7 +8,7 @@ from tests.rules.port.fleets import contact, worker_alone
 def test_says_that_the_machine_answers_and_nobody_listens() -> None:
     [hit] = check("PRT001", worker_alone("refused", detail="Connection refused (ECONNREFUSED)")).hits
     assert (hit.culprits.nodes, hit.confidence) == ((0,), Confidence.LIKELY)
-    assert (hit.values["address"], hit.values["port"], hit.values["nearby"]) == ("10.0.0.1", 29500, "-")
+    assert (hit.values["address"], hit.values["port"], hit.values["nearby"]) == ("10.0.0.1", 29500, None)
 
 
 def test_shows_what_does_listen_nearby() -> None:

@@ -38,7 +38,7 @@ SEVERITY = {Grade.GOOD: Severity.INFO, Grade.FAIR: Severity.WARNING, Grade.POOR:
     layer=Layer.PACE,
     title="Bandwidth compared with what this hardware should reach",
     message="all_reduce of {size} on {gpus} x {gpu}, {nodes} nodes: busbw {busbw} GB/s is {percent} % of the "
-    "{expected} GB/s that healthy machines reach at {expected_size} (switched off: {off}; link: {link})",
+    "{expected} GB/s that healthy machines reach at {expected_size}[[ (switched off: {off})]][[ (link: {link})]]",
     remedy=(
         RemedyStep(explanation="unset what takes a transport away, where it is set", command="unset {name}",
                    each="blamed"),
@@ -112,8 +112,8 @@ def _hit(found: Expectation, hardware: Hardware, off: tuple[str, ...], words: st
             "percent": f"{100 * found.share:.0f}",
             "expected": f"{found.value.busbw:g}",
             "expected_size": size(found.value.size_bytes),
-            "off": ", ".join(off) or "-",
-            "link": link_words(link, busbw) if link is not None else "-",
+            "off": ", ".join(off) or None,
+            "link": link_words(link, busbw) if link is not None else None,
         },
         evidence=(
             Evidence(source=found.source, text=f"{found.value.kind}: {found.value.busbw:g} GB/s"),
@@ -200,7 +200,7 @@ the same generation and host memory stay below 15 %."""
     explains=("BEN001",),
     title="The collectives do not use NVLink",
     message="{name} of the GPUs of node {node} is not used: {operation} of {size} reaches {busbw} GB/s, {percent} % of "
-    "the {advertised} GB/s of one GPU (links up: {up}; switched off: {off})",
+    "the {advertised} GB/s of one GPU[[ (links up: {up})]][[ (switched off: {off})]]",
     remedy=(
         RemedyStep(
             explanation="unset what switches P2P off, where it is set",
@@ -261,8 +261,8 @@ def nvlink_not_used(
             "busbw": f"{best.busbw_gb_per_s:.1f}",
             "percent": f"{100 * best.busbw_gb_per_s / link.advertised:.0f}",
             "advertised": f"{link.advertised:g}",
-            "up": ", ".join(up) or "-",
-            "off": ", ".join(off) or "-",
+            "up": ", ".join(up) or None,
+            "off": ", ".join(off) or None,
         },
         evidence=(
             Evidence(source="NVML", text=f"{len(used)} x {used[0].name}"),

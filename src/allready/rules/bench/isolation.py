@@ -133,8 +133,8 @@ def transport_slows(collectives: Collectives) -> Iterator[Hit]:
     fault_class=FaultClass.HEALTHY,
     layer=Layer.PACE,
     title="Which of NCCL's transports matter",
-    message="{operation} of {size}, busbw {busbw} GB/s: slower without: {carrying}; no difference without: "
-    "{same}; fails without: {failing}",
+    message="{operation} of {size}, busbw {busbw} GB/s[[; slower without: {carrying}]][[; no difference "
+    "without: {same}]][[; fails without: {failing}]]",
     remedy="keep the transports it is slower without: a variable that switches one off costs that much",
 )
 def transports_compared(collectives: Collectives) -> Iterator[Hit]:
@@ -159,9 +159,9 @@ def transports_compared(collectives: Collectives) -> Iterator[Hit]:
             "operation": found.point.operation,
             "size": size(found.point.size_bytes),
             "busbw": f"{found.busbw_gb_per_s:.4g}",
-            "carrying": ", ".join(w.transport for w in found.carrying()) or "-",
-            "same": ", ".join(w.transport for w in found.indifferent()) or "-",
-            "failing": ", ".join(w.transport for w in found.failing()) or "-",
+            "carrying": ", ".join(w.transport for w in found.carrying()) or None,
+            "same": ", ".join(w.transport for w in found.indifferent()) or None,
+            "failing": ", ".join(w.transport for w in found.failing()) or None,
         },
         evidence=tuple(
             evidence_of(

@@ -17,8 +17,8 @@ MAX_ROWS = 8
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
     title="Slower than the baseline",
-    message="{operation}: busbw is {percent} % of the baseline {baseline} (median of {count} sizes[[; least at {size}: "
-    "{busbw} instead of {before} GB/s]])",
+    message="{operation}: busbw is {percent} % of the baseline[[ {baseline}]] (median of {count} sizes[[; least at "
+    "{size}: {busbw} instead of {before} GB/s]])",
     remedy=RemedyStep(explanation="find the slow node, link or rank", command="allready bench pairs"),
 )
 def slower_than_baseline(collectives: Collectives) -> Iterator[Hit]:
@@ -61,7 +61,7 @@ def slower_than_baseline(collectives: Collectives) -> Iterator[Hit]:
             values={
                 "operation": operation,
                 "percent": f"{100 * middle:.0f}",
-                "baseline": collectives.baseline_source or "-",
+                "baseline": collectives.baseline_source or None,
                 "count": len(shares),
                 "size": size(worst[0].size_bytes),
                 "busbw": f"{worst[0].busbw_gb_per_s:.4g}",

@@ -17,8 +17,8 @@ from allready.rules.job._claims import compare, current, evidence, party
     title="Two nodes have the same node rank",
     message="two processes have node rank {node}: {parties}",
     remedy=RemedyStep(
-        explanation="give one of them another --node-rank (free: {free}); if it is left over from an earlier start, "
-        "end it on its host by its pid"
+        explanation="give one of them another --node-rank[[ (free: {free})]]; if it is left over from an earlier "
+        "start, end it on its host by its pid"
     ),
 )
 def duplicate_rank(roll: RollCall) -> Iterator[Hit]:
@@ -49,7 +49,7 @@ def duplicate_rank(roll: RollCall) -> Iterator[Hit]:
                 values={
                     "node": node_rank,
                     "parties": both if len(parties) > 1 else said("{party} and another one", party=both),
-                    "free": ranges(roll.missing) or "-",
+                    "free": ranges(roll.missing) or None,
                 },
                 evidence=evidence(parties),
             )
@@ -203,7 +203,7 @@ def nproc_differs(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.LAUNCH,
     title="A node of another job connected to node 0",
-    message="nodes at the master port have different job ids: {split}; refused: {refused}",
+    message="nodes at the master port have different job ids: {split}[[; refused: {refused}]]",
     remedy=(
         RemedyStep(explanation="if it is the same job, start it with the same --rdzv-id", where="every node"),
         RemedyStep(explanation="if these are two jobs, give one of them another --master-port"),
@@ -233,7 +233,7 @@ def job_id_differs(roll: RollCall) -> Iterator[Hit]:
         severity=None if is_needed else Severity.WARNING,
         values={
             "split": found.clauses("--rdzv-id"),
-            "refused": " / ".join(f"{c.node_rank} ({party(c)})" for c in refused[:6]) or "-",
+            "refused": " / ".join(f"{c.node_rank} ({party(c)})" for c in refused[:6]) or None,
         },
         evidence=found.evidence,
     )

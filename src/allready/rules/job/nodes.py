@@ -213,7 +213,7 @@ def node_late(roll: RollCall, world: World) -> Iterator[Hit]:
     fault_class=model.FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A node disconnected",
-    message="node {nodes} disconnected from node 0 after it had joined ({why})",
+    message="node {nodes} disconnected from node 0 after it had joined[[ ({why})]]",
     remedy=model.RemedyStep(
         explanation="check the end of its output and the kernel log (ended by hand, killed, out of memory, machine "
         "rebooted), then start it again",
@@ -270,13 +270,13 @@ def _cut_nodes(case: Analysis) -> frozenset[int]:
     return cut_nodes(case.collectives)
 
 
-def _why(roll: model.RollCall, nodes: tuple[int, ...]) -> str:
-    """What ended the connections of these nodes, as node 0 saw it; "-" when it is not known."""
+def _why(roll: model.RollCall, nodes: tuple[int, ...]) -> str | None:
+    """What ended the connections of these nodes, as node 0 saw it; None when it is not known."""
     known = dict(zip(roll.lost, roll.lost_why, strict=False))
     reasons = grouped((known[node], node) for node in nodes if node in known)
     if len(reasons) == 1:
         return next(iter(reasons))
-    return listed([f"{model.ranges(found)}: {why}" for why, found in reasons.items()], 4, "; ") or "-"
+    return listed([f"{model.ranges(found)}: {why}" for why, found in reasons.items()], 4, "; ") or None
 
 
 @Rule(

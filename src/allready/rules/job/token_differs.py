@@ -16,8 +16,8 @@ VARIABLE = "ALLREADY_TOKEN"
     fault_class=model.FaultClass.ENV_MISMATCH,
     layer=Layer.LAUNCH,
     title="A node does not have the job's token",
-    message="nodes {nodes} and node 0 do not have the same token (--token-file, ALLREADY_TOKEN); nodes without any: "
-    "{without}",
+    message="nodes {nodes} and node 0 do not have the same token (--token-file, ALLREADY_TOKEN)"
+    "[[; nodes without any: {without}]]",
     remedy=(
         model.RemedyStep(
             explanation="compare the token without showing it; it must be the same on all nodes, or missing on all",
@@ -62,7 +62,7 @@ def token_differs(case: Analysis) -> Iterator[model.Hit]:
         odd = without or (nodes if others else ())
         yield model.Hit(
             culprits=model.Culprits(nodes=odd) if odd else model.Culprits(variables=(VARIABLE,)),
-            values={"nodes": case.world.labels(nodes), "without": case.world.labels(without) or "-"},
+            values={"nodes": case.world.labels(nodes), "without": case.world.labels(without) or None},
             confidence=model.Confidence.LIKELY if is_told_by_node_0 else model.Confidence.CERTAIN,
             evidence=tuple(by_node[n] for n in nodes)[:MAX_EVIDENCE],
         )

@@ -70,8 +70,8 @@ class _Found(Struct):
     fault_class=model.FaultClass.START_PATH,
     layer=Layer.PATH,
     title="The master port is filtered",
-    message="TCP from node {nodes} to the master port {address} gets no answer, as when a packet filter drops it "
-    "(filter found: {filter})",
+    message="TCP from node {nodes} to the master port {address} gets no answer"
+    "[[: dropped by the packet filter of node {filter}|, as when a packet filter drops it]]",
     remedy=(
         model.RemedyStep(
             explanation="open TCP port {port} for the nodes of the job; in a cloud, in the security group as well",
@@ -140,7 +140,7 @@ def port_filtered(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
             "address": endpoint(address or job.master_addr, job.master_port),
             "port": job.master_port,
             "master": job.master_addr,
-            "filter": ", ".join(f"{world.label(n)}: {own.text}" for n, own in shut.items()) or "-",
+            "filter": ", ".join(f"{world.label(n)}: {own.text}" for n, own in shut.items()) or None,
             "on": world.label(culprit),
             **_commands(shut.get(culprit), filters, job.master_port, calling_addresses(case.roll, nodes)),
         },

@@ -16,7 +16,7 @@ from allready.model.fill import words_of
     layer=Layer.PATH,
     title="The master port is refused",
     message="{address} refuses node {nodes}: no process listens on port {port}; node 0 has not started, or listens on "
-    "another port (found nearby: {nearby})",
+    "elsewhere[[ (on a port nearby: {nearby})]]",
     remedy=(
         model.RemedyStep(explanation="start the command with --node-rank 0", where="{master}"),
         model.RemedyStep(
@@ -94,9 +94,9 @@ def port_refused(contact: model.PerNode[model.MasterContactFacts], case: Analysi
         )
 
 
-def _nearby(facts: model.MasterContactFacts) -> str:
-    """What answers on other ports: `29501 allready`; "-" when nothing is known."""
+def _nearby(facts: model.MasterContactFacts) -> str | None:
+    """What answers on other ports: `29501 allready`; None when nothing is known."""
     if facts.nearby:
         return ", ".join(f"{port} {service}" for port, service in facts.nearby[:8])
     holder = facts.local_holder
-    return f"pid {holder.pid} {holder.command}" if holder is not None else "-"
+    return f"pid {holder.pid} {holder.command}" if holder is not None else None

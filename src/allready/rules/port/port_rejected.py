@@ -25,7 +25,7 @@ from allready.rules.port.holders import ANSWERED
     fault_class=model.FaultClass.START_PATH,
     layer=Layer.PATH,
     title="A packet filter rejects connections to the master port",
-    message="a packet filter rejects TCP from node {nodes} to {address} (filter found: {filter}; ICMP from: {sender})",
+    message="a packet filter rejects TCP from node {nodes} to {address}[[ (of node {filter})]][[; ICMP from {sender}]]",
     remedy=model.RemedyStep(
         explanation="open TCP port {port} for the nodes of the job; if no filter there rejects it, one on the path "
         "does",
@@ -79,8 +79,8 @@ def port_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
             "nodes": case.world.labels(nodes),
             "address": endpoint(address, port),
             "port": port,
-            "filter": f"{case.world.label(0)}: {rule.text}" if rule else "-",
-            "sender": ", ".join(sorted({c.rejected_by for c in rejected.values() if c.rejected_by})) or "-",
+            "filter": f"{case.world.label(0)}: {rule.text}" if rule else None,
+            "sender": ", ".join(sorted({c.rejected_by for c in rejected.values() if c.rejected_by})) or None,
             "command": opening([0], firewall, (port, port), calling_addresses(case.roll, nodes))[0][0],
         },
         evidence=(

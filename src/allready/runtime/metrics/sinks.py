@@ -44,12 +44,12 @@ def scalars(counts: RuntimeCounts) -> Iterator[tuple[str, float]]:
             yield f"allready/{lag.group}/last_share/rank{rank}", share
 
 
-def _package(name: str, extra: str) -> Any:
+def _package(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise UsageError(
-            "this needs a package that is not installed: pip install 'allready[{extra}]'", extra=extra
+            "this needs a package that is not installed: pip install {package}", package=package
         ) from error
 
 
@@ -123,7 +123,7 @@ class OpenTelemetry:
         self._logger: Any = None
 
     def open(self, begin: LogBegin) -> None:
-        self._api = _package("opentelemetry._logs", "opentelemetry")
+        self._api = _package("opentelemetry._logs", "opentelemetry-sdk")
         self._rank = begin.rank
         provider = self._provider or self._api.get_logger_provider()
         self._logger = provider.get_logger("allready")
@@ -190,7 +190,7 @@ class Prometheus:
 
     def open(self, begin: LogBegin) -> None:
         del begin
-        client = _package("prometheus_client", "prometheus")
+        client = _package("prometheus_client", "prometheus-client")
         registry = client.CollectorRegistry()
         registry.register(self)
         server, thread = client.start_http_server(self._port, addr=self._host, registry=registry)
