@@ -14,7 +14,6 @@ imports them).
 """
 
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from enum import Flag, auto
 from typing import Any, get_args, get_origin, get_type_hints
@@ -105,7 +104,9 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     def __call__(self, body: Callable[..., Iterator[model.Hit]]) -> "Rule":
         """Register the rule under its code."""
-        assert re.fullmatch(r"[A-Z]{3}\d{3}", self.code), self.code
+        letters, number = self.code[:3], self.code[3:]
+        is_code = len(letters) == len(number) == 3 and letters.isalpha() and letters.isupper() and number.isdecimal()
+        assert is_code, self.code
         assert self.code not in RULES, f"code {self.code} is taken by {RULES[self.code].body}"
         needs = tuple(_needs(body))
         rule = replace(
