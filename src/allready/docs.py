@@ -18,7 +18,6 @@ from allready.judging.registry import Rule
 from allready.judging.values import ALL_PIDS
 from allready.model import HOSTS, PROCESSES, Remedy, RemedyStep
 from allready.model.fill import fill_steps, plain, steps_of
-from allready.patterns import compiled
 from allready.text import catalog
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, areas, entries, table, ui
@@ -26,7 +25,6 @@ from allready.text.ui import FOLDERS, areas, entries, table, ui
 SLOTS = ("title", "message", "page")
 INDEX = "README.md"
 
-_HEADING = r"(?m)^## (.+)$"
 MAX_EXAMPLES = 3
 
 
@@ -51,11 +49,6 @@ class CodePage(Struct, frozen=True, kw_only=True):
 
 def page_of(rule: Rule, language: str) -> CodePage:
     """The page of one rule; what a language lacks is in English."""
-
-    def text(slot: str) -> str:
-        return catalog.in_language(str(getattr(rule, slot)), language, rule.area, rule.code, slot)
-
-    parts = compiled(_HEADING).split(text("page"))[1:]
     return CodePage(
         code=rule.code,
         name=rule.name,
@@ -63,12 +56,10 @@ def page_of(rule: Rule, language: str) -> CodePage:
         severity=str(rule.severity),
         fault_class=str(rule.fault_class),
         since=rule.since,
-        title=text("title"),
-        message=catalog.one_line(plain(text("message"))),
+        title=rule.text_in(language, "title"),
+        message=catalog.one_line(plain(rule.text_in(language, "message"))),
         remedy=catalog.one_line(plain(catalog.remedy_text(steps(rule, language), language))),
-        sections=tuple(
-            (heading, catalog.one_line(body)) for heading, body in zip(parts[::2], parts[1::2], strict=True)
-        ),
+        sections=rule.sections(language),
         examples=_examples().get(rule.code, ()),
     )
 

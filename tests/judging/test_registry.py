@@ -3,7 +3,6 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from allready.cli.diagnose_judge import INAPPLICABLE
 from allready.judging import registry
 from allready.judging.engine import Outcome, run
 from allready.judging.layers import Layer
@@ -24,6 +23,7 @@ from allready.model import (
     Severity,
     World,
 )
+from allready.model.fleet import OF_A_CHECK
 from allready.signatures import FAMILIES
 from tests.cases import cases
 
@@ -134,7 +134,7 @@ def test_the_collectives_are_evidence() -> None:
 
 def test_files_of_a_run_are_asked_all_rules_that_can_say_something_about_them() -> None:
     """The other folders are not imported for them; a rule there that could be asked would be forgotten."""
-    files = Fleet(world=World(num_nodes=0, world_size=0), run_evidence=RunEvidence(), inapplicable=INAPPLICABLE)
+    files = Fleet(world=World(num_nodes=0, world_size=0), run_evidence=RunEvidence(), inapplicable=OF_A_CHECK)
     asked = load_for(files)
     left_out = [rule for code, rule in load().items() if code not in asked]
     assert len(left_out) > 100

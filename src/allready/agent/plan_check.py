@@ -7,10 +7,9 @@ node's own.
 from allready.agent.messages import Plan
 from allready.errors import ExchangeError
 from allready.launch.request import RunRequest
-from allready.messaging.wire import MAX_NODES, MAX_RANKS_PER_NODE
+from allready.messaging.wire import MAX_NODES, MAX_RANKS_PER_NODE, is_address
 from allready.patterns import compiled
 
-_HOST = r"[A-Za-z0-9._:%\[\]-]{1,255}"
 _WORD = r"[A-Za-z0-9]{1,64}"  # part of a folder's name
 _MAX_ATTEMPT = 1_000_000
 
@@ -37,8 +36,8 @@ def refuse_nonsense(plan: Plan, request: RunRequest) -> None:
     ):
         raise ExchangeError("node 0's plan has a number that is out of all bounds")
     if not (
-        compiled(_HOST).fullmatch(plan.master_addr)
-        and (not plan.coordinator or compiled(_HOST).fullmatch(plan.coordinator))
+        is_address(plan.master_addr)
+        and (not plan.coordinator or is_address(plan.coordinator))
         and compiled(_WORD).fullmatch(plan.instance)
         and (not plan.token or compiled(_WORD).fullmatch(plan.token))
     ):

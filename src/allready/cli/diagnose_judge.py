@@ -27,10 +27,8 @@ from allready.model import (
     UncheckedKind,
 )
 from allready.model.fill import phrase_of, said
+from allready.model.fleet import OF_A_CHECK
 from allready.text.reasons import not_checked, reason
-
-INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
-"""Parts of a job that only a live check can examine."""
 
 INPUT = "input"
 MAX_NOTES = 50
@@ -182,7 +180,7 @@ def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
 
     agreed = run_evidence.runtime[-1] if run_evidence.runtime else None
     if checked is None:
-        return Fleet(world=world_of(run_evidence), run_evidence=run_evidence, runtime=agreed, inapplicable=INAPPLICABLE)
+        return Fleet(world=world_of(run_evidence), run_evidence=run_evidence, runtime=agreed, inapplicable=OF_A_CHECK)
     world = world_of(run_evidence)
     world = world if any(n.ranks for n in world.nodes) else checked.world
     return replace(fleet_from_report(checked), world=world, run_evidence=run_evidence, runtime=agreed)

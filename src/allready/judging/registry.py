@@ -14,7 +14,6 @@ imports them).
 """
 
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from enum import Flag, auto
 from typing import Any, get_args, get_origin, get_type_hints
@@ -28,6 +27,8 @@ from allready.judging.layers import Layer as Layer
 from allready.judging.signs import Sign
 from allready.model.fill import placeholders as placeholders
 from allready.model.fill import placeholders_of
+from allready.patterns import compiled
+from allready.text import catalog
 from allready.text.steps import resolved
 
 JOB_PARTS: dict[type, str] = {
@@ -59,6 +60,7 @@ class Applies(Flag):
     CONNECTIONS = LIVE | TRAFFIC
 
 
+_HEADING = r"(?m)^## (.+)$"
 HEADINGS = ("What it checks", "Why it matters", "Check by hand", "When it is harmless")
 
 
@@ -105,7 +107,9 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     def __call__(self, body: Callable[..., Iterator[model.Hit]]) -> "Rule":
         """Register the rule under its code."""
-        assert re.fullmatch(r"[A-Z]{3}\d{3}", self.code), self.code
+        letters, number = self.code[:3], self.code[3:]
+        is_code = len(letters) == len(number) == 3 and letters.isalpha() and letters.isupper() and number.isdecimal()
+        assert is_code, self.code
         assert self.code not in RULES, f"code {self.code} is taken by {RULES[self.code].body}"
         needs = tuple(_needs(body))
         rule = replace(
@@ -126,6 +130,15 @@ class Rule(Struct, frozen=True, kw_only=True):
         """Where it is written."""
         assert self.body is not None
         return self.body.__module__
+
+    def text_in(self, language: str, slot: str) -> str:
+        """The "title", "message" or "page" in `language`; English where that lacks it."""
+        return catalog.in_language(str(getattr(self, slot)), language, self.area, self.code, slot)
+
+    def sections(self, language: str) -> tuple[tuple[str, str], ...]:
+        """Headings and texts of the page; of a text each paragraph is one line."""
+        parts = compiled(_HEADING).split(self.text_in(language, "page"))[1:]
+        return tuple((head, catalog.one_line(body)) for head, body in zip(parts[::2], parts[1::2], strict=True))
 
     @property
     def page(self) -> str:

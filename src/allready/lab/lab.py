@@ -22,8 +22,6 @@ from allready.lab.record import ActiveFault, Record
 from allready.proc.kill import end_child
 from allready.proc.process import identify, is_running
 
-_NOT_WHOLE = "the lab {name} is not whole; remove it with: allready lab down --name {name}"
-
 Stream = int | IO[Any] | None
 
 

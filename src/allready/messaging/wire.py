@@ -6,6 +6,7 @@ The greeting makes an HTTP server answer at once, so that a wrong service shows 
 import asyncio
 import contextlib
 import os
+import re
 import socket
 import struct
 import zlib
@@ -35,12 +36,18 @@ ANY_RANK = -1
 """The node rank of a hello that leaves it to node 0."""
 
 MAX_RANKS_PER_NODE = 1024
+_ADDRESS = r"[A-Za-z0-9._:%\[\]-]{1,255}"
 _MAX_KIND = 64  # letters
 
 MAX_HELLO_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 32 * 2**20  # of one frame, also after decompression
 MAX_ANSWER_BYTES = 2**20  # of node 0's answer to a hello: a refusal with the part of the roll that it is about
 MAX_MEMORY_BYTES = 256 * 2**20  # that a message may take once it is decoded
+
+
+def is_address(text: str) -> bool:
+    """Whether what another node sent may be a host name or an IP address."""
+    return re.fullmatch(_ADDRESS, text) is not None
 
 
 class Hello(Struct, frozen=True, kw_only=True):

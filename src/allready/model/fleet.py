@@ -143,6 +143,10 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
             yield name, getattr(self, name)
 
 
+OF_A_CHECK = frozenset({"roll", "reach", "collectives"})
+"""Parts of a job that only a check before its start can examine."""
+
+
 class Fleet(Struct, frozen=True, kw_only=True):
     """All evidence about one job.  None for a part of the job: it was not examined (`why_not` has the reason)."""
 

@@ -114,8 +114,10 @@ _BEHIND_WRITTEN = rf"(?:{_BEGIN}|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt])|(?<=\[[0-9]
 
 def _family(hints: str, *shapes: str) -> _Family:
     """Around a shape `\\b` lets an underscore stand as well: people put tokens into names."""
-    begun = "(?s)" + re.sub(r"(^|\|)\\b", lambda match: match[1] + _BEGIN, "|".join(shapes))
-    return _Family(tuple(hints.split("|")), re.sub(r"(?<=[}\])?])\\b", "(?![A-Za-z0-9])", begun))
+    all_shapes = "".join(f"|{shape}" for shape in shapes).replace(r"|\b", f"|{_BEGIN}")[1:]
+    for end in "}])?":
+        all_shapes = all_shapes.replace(rf"{end}\b", f"{end}(?![A-Za-z0-9])")
+    return _Family(tuple(hints.split("|")), f"(?s){all_shapes}")
 
 
 _FAMILIES = (

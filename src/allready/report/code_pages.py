@@ -1,20 +1,18 @@
 """The pages of the codes that a report names, so that a reader of the HTML need not look for them elsewhere."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from allready.judging.loading import load
 from allready.judging.registry import Rule
 from allready.model import Report
-from allready.patterns import compiled
 from allready.text import catalog
 
 MAX_PAGES = 48
-_HEADING = r"(?m)^## (.+)$"
 
 
-class CodePage(Struct, frozen=True, kw_only=True):
+class BilingualPage(Struct, frozen=True, kw_only=True):
     """Title and text of one code; sections are (heading, text)."""
 
     code: str
@@ -36,7 +34,7 @@ class CodePage(Struct, frozen=True, kw_only=True):
         return sections[number][part] if number < len(sections) else ""
 
 
-def pages_of(report: Report, codes: Sequence[str]) -> list[CodePage]:
+def pages_of(report: Report, codes: Sequence[str]) -> list[BilingualPage]:
     """The pages of `codes`, then of those that only lines of the run have; codes of other versions have none."""
     lines = (event.code for event in (report.summary.timeline if report.summary else ()) if event.code)
     nodes = (code for found in report.odd.values() for code in found)
@@ -45,18 +43,9 @@ def pages_of(report: Report, codes: Sequence[str]) -> list[CodePage]:
     return [_page(rules[code]) for code in list(wanted)[:MAX_PAGES]]
 
 
-def _page(rule: Rule) -> CodePage:
-    return CodePage(
+def _page(rule: Rule) -> BilingualPage:
+    return BilingualPage(
         code=rule.code,
-        title={language: _text(rule, "title", language) for language in ("en", "zh")},
-        sections={language: tuple(_sections(_text(rule, "page", language))) for language in ("en", "zh")},
+        title={language: rule.text_in(language, "title") for language in catalog.LANGUAGES},
+        sections={language: rule.sections(language) for language in catalog.LANGUAGES},
     )
-
-
-def _text(rule: Rule, slot: str, language: str) -> str:
-    return catalog.in_language(str(getattr(rule, slot)), language, rule.area, rule.code, slot)
-
-
-def _sections(page: str) -> Iterable[tuple[str, str]]:
-    parts = compiled(_HEADING).split(page)[1:]
-    return zip(parts[::2], (catalog.one_line(body) for body in parts[1::2]), strict=True)

@@ -1,7 +1,6 @@
 from allready.judging.loading import load
 from allready.model import Severity
 from allready.model.fill import fill, in_english
-from allready.text.catalog import in_language
 from tests.cases import cases
 from tests.rules.runs import ask, process
 
@@ -22,7 +21,7 @@ def test_lists_all_sides_without_a_majority_and_accuses_no_rank(versions: str) -
     assert not hit.culprits
     rule = load()["FAB003"]
     for language in ("en", "zh"):
-        sentence = fill(in_language(rule.message, language, rule.area, rule.code, "message"), hit.values)
+        sentence = fill(rule.text_in(language, "message"), hit.values)
         assert all(f"{version} [" in sentence for version in versions.split()), sentence
         assert "rank 2" not in sentence
         assert "其他" not in sentence

@@ -36,7 +36,7 @@ _LINE = (
     + _BUFFER
     + rb"(?P<more>(?: task [0-o]{1,20}| [A-Za-z]\w{0,30}[ =](?:0x[0-9a-f]{1,16}|\(nil\)|-?\d{1,20})){0,8})\s*\Z"
 )
-_HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _TASK = rb" task ([0-o]{1,20})(?= |\s*\Z)"
 _GLOBAL_RANK = rb" globalrank (\d{1,9})(?= |\s*\Z)"
 _DATE = rb"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,](\d{1,9}))?(?![\d:])"
@@ -89,7 +89,7 @@ def parse(line: bytes) -> CollLine | None:
     if match is None:
         return None
     head = line[: match.start()]
-    front = head.rstrip(_HOST_BYTES)
+    front = head.rstrip(HOST_BYTES)
     host = head[len(front) :]
     if not host or len(host) > 255:
         return None

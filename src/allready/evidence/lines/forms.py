@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import Lines
-from allready.evidence.lines.line_buffer import HEX_NUMBER, process_of, without_numbers
+from allready.evidence.lines.line_buffer import DIGITS, HEX_NUMBER, process_of, without_numbers
 from allready.evidence.lines.literals import Ints, distinct
 from allready.evidence.lines.marks import WORDS
 from allready.evidence.lines.native import HashTable, Native
@@ -25,7 +25,6 @@ PLAIN, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
 MAX_NATIVE_BYTES = 8_192
 """A longer line, or segment, has no form in the compiled scanner."""
 
-_DIGITS = b"0123456789"
 _NCCL = b"NCCL "
 _MAX_FORMS = 30_000
 _MAX_FORM_BYTES = 1_024
@@ -103,7 +102,7 @@ class Forms:
         text = bytes(memoryview(data)[:size])
         if b"0x" in text:
             text = compiled_bytes(HEX_NUMBER).sub(b"", text)
-        lines = text.translate(None, _DIGITS).split(b"\n")
+        lines = text.translate(None, DIGITS).split(b"\n")
         lines.pop()
         if b"\r\n" in text:
             lines = [line.rstrip(b"\r") for line in lines]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from allready.evidence.lines.coll import HOST_BYTES
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.templates import DIGIT, HEX, Ints
 from allready.patterns import compiled_bytes
@@ -16,13 +17,12 @@ _MAX_UNINFORMATIVE = 10_000
 LINE_BYTES = 100  # what a line takes besides its text
 _KEY_BYTES = 256
 _MAX_HEAD_BYTES = 320
-_DIGITS = b"0123456789"
+DIGITS = b"0123456789"
 _NUMBER = rb"0x[0-9a-f]+|[0-9]+"
 HEX_NUMBER = rb"0x(?<![0-9]0x)[0-9a-f]+"
 """What is deleted before the digits: with them it is what `_NUMBER` finds one by one."""
 
 _PIDS = rb"(?s).*:(\d{1,10}):\d{1,10} "  # the last one: a time of day looks the same
-_HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 Span = tuple[int, int]
 _SAYS_NOTHING = (
@@ -57,7 +57,7 @@ def _process_in(head: bytes) -> tuple[str, Span] | None:
     if match is None:
         return None
     front = head[: match.start(1) - 1]
-    start = len(front.rstrip(_HOST_BYTES))
+    start = len(front.rstrip(HOST_BYTES))
     if start == len(front) or len(front) - start > 255:
         return None
     return head[start : match.end(1)].decode("ascii"), (start, match.end(1))
@@ -65,7 +65,7 @@ def _process_in(head: bytes) -> tuple[str, Span] | None:
 
 def without_numbers(text: bytes) -> bytes:
     """Equal for lines that differ in numbers only."""
-    return compiled_bytes(_NUMBER).sub(b"", text) if b"0x" in text else text.translate(None, _DIGITS)
+    return compiled_bytes(_NUMBER).sub(b"", text) if b"0x" in text else text.translate(None, DIGITS)
 
 
 def numbers_in(text: bytes, but: Span | None) -> list[tuple[int, int, int]]:

@@ -7,7 +7,7 @@ from allready.evidence.log import launchers
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.deaths import DeathDraft, merge
 from allready.evidence.log.line import Line
-from allready.evidence.log.tracebacks import Failure, Traceback
+from allready.evidence.log.tracebacks import MILD, Failure, Traceback
 from allready.evidence.log.trouble import is_bad, is_of_a_library
 from allready.evidence.log.writer import Writer
 from allready.model import Death
@@ -60,7 +60,6 @@ _POINTS_UP = (
     r"(?i)\bsee (?:the )?(?:root cause|stack ?trace|traceback|error|exception)s?\b.{0,30}\b(?:above|root cause)"
 )
 _TEST_FAILED = r"FAILED \((?:errors|failures)=\d{1,5}"
-_MILD = ("DEBUG", "INFO", "WARN")
 
 _IGNORED = r"(?i)\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b"
 _STEP = r"(?i)\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d"
@@ -175,7 +174,7 @@ def _pointed_at(log: LogContext) -> set[int]:
     return {
         b.start
         for b in blocks
-        if not b.is_deadly and b.last < last <= b.last + _NEAR_A_CHILD and log.lines[b.start].prefix.level not in _MILD
+        if not b.is_deadly and b.last < last <= b.last + _NEAR_A_CHILD and log.lines[b.start].prefix.level not in MILD
     }
 
 

@@ -21,7 +21,7 @@ _MAX_BEHIND = 40
 _STYLE = r"\x1b\[[0-9;]{0,12}[A-Za-z]"
 _NUMBER = r"0x[0-9a-f]{1,16}|[-+]?\d[\d.,:eE+-]*"
 _FILL = r"[\s█▏▎▍▌▋▊▉━╸╺=#>.-]+"
-_LETTERS = r"[^\W\d_]{2}"
+LETTERS = r"[^\W\d_]{2}"
 
 _MAX_CHARS = 400
 
@@ -52,7 +52,7 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
 
     `lines`: all that is kept of the log, its beginning and its end.
     """
-    texts = [text for text in map(plain, lines) if compiled(_LETTERS).search(text) is not None]
+    texts = [text for text in map(plain, lines) if compiled(LETTERS).search(text) is not None]
     shapes = [form(text) for text in texts]
     times = Counter(shapes)
     last = next((at for at in range(len(shapes) - 1, -1, -1) if times[shapes[at]] >= _TIMES), None)

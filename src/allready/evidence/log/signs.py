@@ -14,7 +14,7 @@ from typing import NamedTuple
 from allready.evidence.log import closing_words as wording
 from allready.evidence.log import languages
 from allready.evidence.log.fronts import without_front
-from allready.evidence.log.left_loop import form, plain
+from allready.evidence.log.left_loop import LETTERS, form, plain
 from allready.evidence.log.results import num_measures
 from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad
@@ -127,7 +127,6 @@ _TEST = r"(?i)(?<![a-z])test(?:ing|ed|s)?(?![a-z])|测试"
 _VALIDATION = r"(?i)(?<![a-z])(?:val|valid|validation|dev)(?![a-z])|验证"
 _ALL_DONE = r"(?i)\ball (?:done|finished|completed?)\b"
 _SETTING = r"[A-Za-z]\w*\s{0,40}[:=] ?\S"
-_LETTERS = r"[^\W\d_]{2}"
 
 
 def weak_signs(
@@ -141,7 +140,7 @@ def weak_signs(
     said = [
         (at, words)
         for at, line in enumerate((*earlier, *lines))
-        if not is_noise(line) and compiled(_LETTERS).search(words := without_front(plain(line)))
+        if not is_noise(line) and compiled(LETTERS).search(words := without_front(plain(line)))
     ]
     is_long = all(b - a >= _MIN_RUN for a, b in pairwise(openings))
     begun = max(openings, default=0) if is_long else 0
@@ -276,11 +275,11 @@ def _framed(lines: Sequence[str], begun: int) -> list[Sign]:
     """The rule that closes a document which began with it; not one between titles, or around settings."""
     drawn = [(at, text) for at, line in enumerate(lines) if (text := plain(line))]
     first = next((text for at, text in drawn if at >= begun), "")
-    if len(first) < _MIN_RULE or compiled(_LETTERS).search(first) or drawn[-1][1] != first:
+    if len(first) < _MIN_RULE or compiled(LETTERS).search(first) or drawn[-1][1] != first:
         return []
     own = [text for at, text in drawn if at >= begun]
     rules = [i for i, text in enumerate(own) if text == first]
-    body = [text for text in own[rules[1] + 1 if len(rules) > 1 else 1 :] if compiled(_LETTERS).search(text)]
+    body = [text for text in own[rules[1] + 1 if len(rules) > 1 else 1 :] if compiled(LETTERS).search(text)]
     has_titles = any(b - a <= _MAX_TITLE for a, b in pairwise(rules[1:]))
     has_titles = has_titles and not any(_done().search(text) for text in own[rules[-2] :])
     is_of_settings = sum(compiled(_SETTING).match(text) is not None for text in body) >= _MOST * len(body)

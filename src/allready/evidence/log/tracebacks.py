@@ -83,7 +83,7 @@ _MISFITS = (
 )  # fmt: skip
 """What Python and its parsers raise where a value is not what one try took it for: what was expected instead only the
 function can say that tried.  Not among them: what the system, an import or a device said, which is the reason."""
-_MILD = ("DEBUG", "INFO", "WARN")
+MILD = ("DEBUG", "INFO", "WARN")
 _STANDARD = r"/lib(?:64)?/python[\d.]{1,8}/(?!(?:site|dist)-packages/)"
 _ENTRANCES = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_wrap", "main", "run_path")
 
@@ -513,7 +513,7 @@ def _is_logged(lines: Sequence[Line], start: int) -> bool:
 def _is_open(lines: Sequence[Line], start: int, reader: _Reader) -> bool:
     """Whether only what follows can tell: no entrance of a program above it, as below `mp.spawn` or in what is cut."""
     before = _line_before(lines, start)
-    is_warned = before is not None and before.prefix.kind in ("glog", "python") and before.prefix.level in _MILD
+    is_warned = before is not None and before.prefix.kind in ("glog", "python") and before.prefix.level in MILD
     return bool(reader.all_frames) and not is_warned and not _is_caught(lines, start)
 
 

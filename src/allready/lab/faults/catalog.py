@@ -21,7 +21,7 @@ FAULTS: Mapping[str, type[Fault]] = {
     found.kind: found
     for module in (launch, filters, links, machine)
     for found in vars(module).values()
-    if isinstance(found, type) and issubclass(found, Fault) and found is not Fault
+    if isinstance(found, type) and issubclass(found, Fault) and "kind" in vars(found)
 }
 """Name of a fault -> its class."""
 

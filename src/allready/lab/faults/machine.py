@@ -35,12 +35,24 @@ class HostsLoopback(Fault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostsEntry(Fault):
+class _HostsLine(Fault):
+    """A fault of one name in /etc/hosts of `node`."""
+
+    node: int  # the node whose file is changed
+    name: str  # the host name
+
+    def problem(self) -> str | None:
+        return _host_problem(self.name)
+
+    def slots_taken(self) -> tuple[tuple[str, ...], ...]:
+        return (("hosts", str(self.node), self.name),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostsEntry(_HostsLine):
     """/etc/hosts of `node` gives a name an address of your choice."""
 
     kind: ClassVar[str] = "hosts_entry"
-    node: int  # the node whose file is changed
-    name: str  # the host name
     address: str  # the address it gets
 
     def problem(self) -> str | None:
@@ -48,28 +60,17 @@ class HostsEntry(Fault):
             ipaddress.ip_address(self.address)
         except ValueError:
             return f"{self.address!r} is no IP address"
-        return _host_problem(self.name)
-
-    def slots_taken(self) -> tuple[tuple[str, ...], ...]:
-        return (("hosts", str(self.node), self.name),)
+        return super().problem()
 
     def effects(self, lab: LabView) -> tuple[Effect, ...]:  # noqa: ARG002 - the interface
         return (HostsEdit(self.node, self.name, self.address),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostsMissing(Fault):
+class HostsMissing(_HostsLine):
     """/etc/hosts of `node` lacks a name, which then does not resolve there."""
 
     kind: ClassVar[str] = "hosts_missing"
-    node: int  # the node that cannot resolve it
-    name: str  # the host name
-
-    def problem(self) -> str | None:
-        return _host_problem(self.name)
-
-    def slots_taken(self) -> tuple[tuple[str, ...], ...]:
-        return (("hosts", str(self.node), self.name),)
 
     def effects(self, lab: LabView) -> tuple[Effect, ...]:  # noqa: ARG002 - the interface
         return (HostsEdit(self.node, self.name, None),)

@@ -12,6 +12,7 @@ from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch, key_of
 from allready.judging.layers import Layer
+from allready.judging.live_status import SILENT_S
 from allready.judging.loading import load
 from allready.judging.mismatch import awaits_lines
 from allready.judging.report_builder import ReportBuilder, status_of_job
@@ -22,10 +23,9 @@ from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
 from allready.model.fill import said
+from allready.model.fleet import OF_A_CHECK
 from allready.redaction import masked_all
 from allready.text.reasons import not_checked, reason
-
-INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 
 EVERY_S = 0.25
 CALM_EVERY_S = 1.0
@@ -54,7 +54,6 @@ HANG_GAPS = 3.0
 
 REPEAT_S = 5.0
 """A verdict whose words changed, and nothing else, is reported again after this."""
-SILENT_S = 2.5
 SILENCES = {model.UncheckedKind.NODE_SILENT, model.UncheckedKind.NODE_LOST}
 MAX_NOTES = 20
 _OVER = {
@@ -358,7 +357,7 @@ class Monitor:
             addresses=self._addresses,
         )
         agreed = run.runtime[-1] if run.runtime else None
-        self.fleet = model.Fleet(world=world, run_evidence=run, live=live, runtime=agreed, inapplicable=INAPPLICABLE)
+        self.fleet = model.Fleet(world=world, run_evidence=run, live=live, runtime=agreed, inapplicable=OF_A_CHECK)
         findings, unchecked = ask(self.fleet)
         findings = self._standing.with_unseen(findings, live) if not is_over else findings
         self._keep_mismatches(run, findings)

@@ -20,6 +20,8 @@ from allready.preflight.check.waits import in_daemon_thread
 
 COLLECT_S = 15.0
 RESOLVE_S = 4.0
+REPORT_FROM_S = 2.0  # from here on every node is informed who is awaited
+REPEAT_S = 5.0
 LAST_FACTS_S = 3.0
 """At the end a collector that is stuck in a driver is waited for no longer than this."""
 

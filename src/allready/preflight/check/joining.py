@@ -9,11 +9,9 @@ from msgspec.structs import replace
 from allready.messaging.contact import HOPELESS, RETRY_S, Contact
 from allready.messaging.link import Link
 from allready.model import Fleet, HostFacts, Loss, MasterContactFacts, Report, UncheckedKind, World, WorldNode
-from allready.preflight.check.context import LAST_FACTS_S, CheckContext
+from allready.preflight.check.context import LAST_FACTS_S, REPEAT_S, REPORT_FROM_S, CheckContext
 from allready.text.reasons import reason
 
-REPORT_FROM_S = 2.0
-REPEAT_S = 5.0
 GIVE_UP_HOPELESS_S = 5.0
 GIVE_UP_SILENT_S = 30.0
 """The same where something accepts connections and says nothing: that may be node 0, on a machine that is very busy."""

@@ -18,14 +18,12 @@ from allready.messaging.channel import LOST
 from allready.messaging.contact import Contact
 from allready.messaging.hub import Hub
 from allready.model.fill import said
-from allready.preflight.check.context import LAST_FACTS_S, CheckContext
+from allready.preflight.check.context import LAST_FACTS_S, REPEAT_S, REPORT_FROM_S, CheckContext
 from allready.preflight.check.master_port import MasterPort
 from allready.preflight.check.report_series import plain, world_of
 from allready.preflight.check.waits import in_daemon_thread
 from allready.text.reasons import reason
 
-REPORT_FROM_S = 2.0  # from here on every node is informed who is awaited
-REPEAT_S = 5.0
 SETTLE_S = 1.5  # after a clash: time for the others' claims, so that the majority is known
 FACTS_S = 20.0
 LOAD_S = 30.0

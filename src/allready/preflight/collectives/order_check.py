@@ -7,6 +7,7 @@ option of the user's comes over the network.
 from collections.abc import Mapping
 
 from allready.errors import ExchangeError
+from allready.messaging.wire import is_address
 from allready.model.operations import DTYPE_BYTES
 from allready.patterns import compiled
 from allready.preflight.collectives.spec import ALL_STAGES, MAX_SIZES, PATHS
@@ -36,7 +37,6 @@ _MAX_SIZE_BYTES = 1 << 40
 _MAX_COUNT = 1 << 30  # iterations
 _MAX_S = 1e8
 _MAX_RAILS = 256
-_HOST = r"[A-Za-z0-9._:%\[\]-]{1,255}"
 _DEVICE = r"[A-Za-z0-9/_-]{1,80}"  # an index, or the UUID of a GPU or of a part of one
 
 
@@ -62,7 +62,7 @@ def refuse_nonsense(order: StartOrder, *, most_ranks: int = MAX_RANKS) -> None:
     stages = ALL_STAGES.get(order.backend, frozenset())
     if not stages or not stages.issuperset(order.stages):
         raise ExchangeError(f"node 0 asks for stages {order.stages[:8]!a} of {order.backend[:20]!a}"[:300])
-    if not compiled(_HOST).fullmatch(order.master_addr) or not all(map(compiled(_DEVICE).fullmatch, order.devices)):
+    if not is_address(order.master_addr) or not all(map(compiled(_DEVICE).fullmatch, order.devices)):
         raise ExchangeError("node 0 names an address or a device that is none")
     if not (
         len(order.sizes) <= MAX_SIZES
@@ -74,7 +74,7 @@ def refuse_nonsense(order: StartOrder, *, most_ranks: int = MAX_RANKS) -> None:
         and all(0 <= m < order.world_size for m in order.members)
         and len(order.rails) <= _MAX_RAILS
         and all(0 <= m < order.world_size for rail in order.rails for m in rail.members)
-        and all(compiled(_HOST).fullmatch(a) for rail in order.rails for a in rail.addresses.values())
+        and all(is_address(a) for rail in order.rails for a in rail.addresses.values())
         and 0 < order.sweep_budget_s <= _MAX_S
         and 0 < order.iters <= _MAX_COUNT
         and 0 <= order.warmup <= _MAX_COUNT
