@@ -207,20 +207,6 @@ def test_a_silent_rank_is_waited_for_no_longer_than_the_limit() -> None:
     assert failed.failure.ranks[2].state is MemberState.SILENT
 
 
-def test_a_rank_that_has_said_so_may_be_silent_for_longer_until_it_speaks() -> None:
-    hub = formed(3)
-    hub.take(1, m.Heartbeat(quiet_s=1e9), 10.0)  # no longer than is allowed
-    hub.take(2, m.Heartbeat(quiet_s=3.0), 10.0)
-    hub.take(2, m.Heartbeat(), 11.0)
-    hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 11.5)
-    hub.take(0, position(1, 0), 11.5)
-    assert decided(hub.tick(12.0)) is None  # rank 2 is silent by then
-    assert decided(hub.tick(10.9 + m.QUIET_S)) is None
-    failed = decided(hub.take(1, position(1, 0), 10.95 + m.QUIET_S))
-    assert failed is not None
-    assert failed.failure.survivors == (0, 1)
-
-
 def test_a_rank_that_was_long_silent_costs_no_more_time() -> None:
     hub = formed(2)
     hub.take(0, m.Heartbeat(), 10.0)

@@ -103,8 +103,7 @@ class Agreement:
         """A message of a rank."""
         if rank not in self._all or rank in self._gone:
             return []
-        quiet_s = message.quiet_s if isinstance(message, m.Heartbeat) else 0.0
-        self._heard_s[rank] = now_s + min(max(0.0, quiet_s), m.QUIET_S)
+        self._heard_s[rank] = now_s
         if rank not in self.members:
             return self._from_outside(rank, message, now_s) + self.tick(now_s)
         match message:
