@@ -430,7 +430,7 @@ class WorldGroup:
             yield
             made = [g for g in groups if g not in known]
             if self._communicator is not None:
-                self._communicator.connect(FORM.total_seconds(), is_over, nccl.of_nccl(made))
+                self._communicator.connect(limit_s(), is_over, nccl.of_nccl(made))
             if "cpu" in self.devices:
                 longest_s = min(FORM.total_seconds(), limit_s())
                 store = self._job.under(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", longest_s)

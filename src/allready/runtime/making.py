@@ -63,7 +63,9 @@ def _leavable(helper: Callable[..., Any], is_over: Callable[[], bool]) -> Callab
     def make(*args: Any, **more: Any) -> Any:
         given = signature.bind(*args, **more).arguments
         devices = _by_device(given["backend"])
-        if _GLOO not in devices.values() or given["group_rank"] is None:  # Gloo alone waits here
+        is_default = not given["global_ranks_in_group"]
+        waits = _GLOO in devices.values() and not (is_default and len({*devices.values()}) > 1)
+        if not waits or given["group_rank"] is None:  # Gloo alone waits here
             return helper(*args, **more)
         choose = _gpu_chosen() if "cuda" in devices else None
 
