@@ -62,6 +62,7 @@ class Job:
         stops: int = 0,
         fails: int = 1,
         joins: int = 0,
+        beats: bool = False,
         min_ranks: int = 1,
         late_s: float | None = None,
         groups: tuple[Ranks, ...] = (),
@@ -80,17 +81,24 @@ class Job:
         self.now_s = 0.0
         self.left = {"die": deaths, "stop": stops, "fail": fails, "join": joins}
         self.min_ranks, self.late_s = min_ranks, late_s
+        self.beats = beats
+        """Whether ranks that run give signs of life in time; else their interpreters hold their threads up."""
         self.epochs = 1
         self.decided: dict[int, RuntimeFailure] = {}
 
     def key(self) -> bytes:
         """The same for states that go on alike."""
         hub = self.hub
-        age = {r: round(self.now_s - s, 1) for r, s in hub._heard_s.items()}
-        ready = {r: (round(self.now_s - s, 1), x) for r, (s, x) in hub._ready.items()}
+
+        def since(at_s: float, most_s: float) -> float:
+            return min(most_s, round(self.now_s - at_s, 1))  # beyond it nothing changes
+
+        age = {r: since(s, 2 * ANSWER_S) for r, s in hub._heard_s.items()}
+        ready = {r: (since(s, LONG_S), x) for r, (s, x) in hub._ready.items()}
         frozen = round(self.now_s - hub._frozen_s, 1) if hub.phase is Phase.FREEZING else 0
         is_timed = hub.phase is Phase.GATHERING and hub._patience_s is not None
-        decided = round(self.now_s - hub._decided_s, 1) if is_timed else 0
+        decided = since(hub._decided_s, 2 * LONG_S) if is_timed else 0
+        silence = None if hub._silence_s is None else round(self.now_s - hub._silence_s, 1)
         return msgspec.msgpack.encode(
             [
                 [
@@ -102,7 +110,7 @@ class Job:
                 ],
                 [
                     hub.epoch, hub.phase, hub.members, sorted(hub._gone.items()), sorted(hub._silent),
-                    sorted(age.items()), sorted(ready.items()),
+                    sorted(age.items()), sorted(ready.items()), silence,
                     sorted([g, sorted(v)] for g, v in hub._votes.items()), sorted(hub._passed.items()), hub._group,
                     frozen, sorted(hub._late), hub._patience_s, decided, hub._cause, hub._reporter,
                     sorted(hub._reported.items()), sorted(hub._positions.items()),
@@ -128,6 +136,8 @@ class Job:
                 continue
             if self.down[number]:
                 found.append(("rank_reads", number))
+            if self.hub._ready and number in self.hub._silent:
+                found.append(("beat", number))
             found += [(action, number) for action in self._own(rank)]
         if self.hub.wake_s() is not None:
             found.append(("time", -1))
@@ -174,13 +184,12 @@ class Job:
 
     def do(self, action: str, number: int) -> None:
         if action == "time":
-            wake_s = self.hub.wake_s()
-            assert wake_s is not None
-            self.now_s = max(self.now_s, wake_s)
-            self._send(self.hub.tick(self.now_s))
+            self._pass_time()
             return
         rank = self.ranks[number]
-        if action == "hub_reads":
+        if action == "beat":
+            self._send(self.hub.take(number, m.Heartbeat(), self.now_s))
+        elif action == "hub_reads":
             message = self.up[number].pop(0)
             if message is None:
                 self._send(self.hub.lost(number, self.now_s))
@@ -207,6 +216,15 @@ class Job:
             self._ask(number, FailureCause.DEADLINE)
         else:
             self._step(number)
+
+    def _pass_time(self) -> None:
+        wake_s = self.hub.wake_s()
+        assert wake_s is not None
+        self.now_s = max(self.now_s, wake_s)
+        for number, rank in enumerate(self.ranks):
+            if self.beats and rank.at != "dead" and not rank.is_stopped:
+                self._send(self.hub.take(number, m.Heartbeat(), self.now_s))
+        self._send(self.hub.tick(self.now_s))
 
     def _ask(self, number: int, cause: FailureCause) -> None:
         rank = self.ranks[number]

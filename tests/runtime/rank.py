@@ -16,6 +16,9 @@ plan = json.loads(sys.argv[1])
 ME, SIZE, DEVICE = int(plan["rank"]), int(plan["size"]), str(plan.get("device", "cpu"))
 odd: list[str] = []
 """How this rank's next call differs from that of the others."""
+ENDS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+stops_once_failed: list[bool] = []
+"""Whether this rank stops after its next failure is agreed, and before it recovers."""
 ONE_OFF = "one off"
 """It is the call before or after in its place: it was made, or left out."""
 
@@ -42,8 +45,10 @@ def strike(fault: dict[str, Any], members: tuple[int, ...]) -> None:
         time.sleep(float(fault["s"]))
     elif kind == "raise":
         raise ValueError("made by the test")
-    elif kind.startswith("kill_forming"):
-        die_in_forming(has_said=kind == "kill_forming_later")
+    elif kind.startswith(("kill_forming", "stop_forming")):
+        end_in_forming(ENDS[kind[:4]], has_said=kind.endswith("_later"))
+    elif kind == "stop_recovering":
+        stops_once_failed.append(True)
     elif kind == "differ":
         odd.append(str(fault["how"]))
     elif kind == "exit":
@@ -52,18 +57,19 @@ def strike(fault: dict[str, Any], members: tuple[int, ...]) -> None:
         raise SystemError("made by the test, not caught")
 
 
-def die_in_forming(*, has_said: bool) -> None:
+def end_in_forming(number: signal.Signals, *, has_said: bool) -> None:
     """At the next one, before this rank has given the others its address, or right afterwards."""
     from allready.runtime import group
 
     tell = group._meet
 
-    def die(*given: Any) -> Any:
-        if has_said:
-            tell(*given)
-        os.kill(os.getpid(), signal.SIGKILL)
+    def end(*given: Any) -> Any:
+        group._meet = tell
+        found = tell(*given) if has_said else None
+        os.kill(os.getpid(), number)
+        return found or tell(*given)
 
-    group._meet = die  # type: ignore[assignment]
+    group._meet = end  # type: ignore[assignment]
 
 
 def teams_of(size: int) -> list[list[list[int]]]:
@@ -299,6 +305,9 @@ def main() -> None:
             step += 1
         except (allready.CollectiveFailed, ValueError, RuntimeError) as error:
             say_failed(error, step, time.monotonic() - called_s)
+            if stops_once_failed:
+                stops_once_failed.clear()
+                os.kill(os.getpid(), signal.SIGSTOP)
             recovery = allready.recover(
                 error,
                 step=step,

@@ -2,7 +2,7 @@
 
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -70,8 +70,8 @@ def running(num_ranks: int, *, epochs: int = 0, **faults: Any) -> Job:
         (3, {"deaths": 1, "fails": 2}, True),
         (3, {"deaths": 1, "stops": 1, "fails": 1}, True),
         (4, {"deaths": 1, "fails": 1}, True),
-        (2, {"deaths": 0, "stops": 1, "fails": 1, "joins": 1, "epochs": 1}, True),
-        (2, {"deaths": 0, "fails": 1, "joins": 1, "late_s": 0.2, "epochs": 1}, True),
+        (2, {"deaths": 0, "stops": 1, "fails": 1, "beats": True, "epochs": 1}, True),
+        (2, {"deaths": 0, "fails": 1, "joins": 1, "late_s": 0.2, "beats": True, "epochs": 1}, True),
         (3, {"deaths": 1, "fails": 1, "late_s": 0.2}, True),
         (3, {"deaths": 1, "fails": 1, "groups": ((0, 1),)}, True),
         (4, {"deaths": 0, "fails": 2, "groups": ((0, 1), (2, 3))}, True),
@@ -96,13 +96,14 @@ def test_no_order_of_events_parts_the_ranks_or_leaves_one_waiting(
     "num_ranks, faults",
     [
         (4, {"deaths": 0, "stops": 1, "fails": 1}),
+        (2, {"deaths": 0, "stops": 1, "fails": 1, "joins": 1, "beats": True, "epochs": 1}),
         (4, {"deaths": 1, "fails": 1, "groups": ((0, 2), (1, 3))}),
         (3, {"deaths": 0, "stops": 1, "fails": 1, "plans": ((1, 1, 1), (1, 2, 1), (1, 1, 1)), "root": 0}),
     ],
 )
 @pytest.mark.slow
 def test_nor_with_more_ranks(num_ranks: int, faults: dict[str, Any]) -> None:
-    """Each fault and form of a group of these is also among the rows above, with fewer ranks."""
+    """Each fault and form of a group of these is also among the rows above, with fewer ranks or faults."""
     assert explore(running(num_ranks, **faults), is_prompt=True) > 1000
 
 
@@ -117,6 +118,7 @@ def test_nor_when_two_calls_fail() -> None:
 def test_random_orders_with_late_messages_and_several_epochs(data: st.DataObject) -> None:
     num_ranks = data.draw(st.integers(2, 6))
     late_s = data.draw(st.sampled_from([None, 0.0, 0.2]))
+    beats = data.draw(st.booleans())
     usual = data.draw(st.lists(st.integers(1, 2), min_size=1, max_size=4))
     odd = [*usual[:-1], data.draw(st.integers(1, 2))]
     job = Job(
@@ -125,6 +127,7 @@ def test_random_orders_with_late_messages_and_several_epochs(data: st.DataObject
         stops=2,
         fails=4,
         joins=3,
+        beats=beats,
         min_ranks=data.draw(st.integers(1, 2)),
         late_s=late_s,
         plans=(tuple(odd), *[tuple(usual)] * (num_ranks - 1)),
@@ -140,13 +143,18 @@ def test_random_orders_with_late_messages_and_several_epochs(data: st.DataObject
         job.check()
 
 
-def formed(num_ranks: int) -> Agreement:
+def formed(num_ranks: int, *, answer_s: float = 1.0) -> Agreement:
     """An agreement whose first epoch runs."""
-    hub = Agreement(range(num_ranks), answer_s=1.0)
+    hub = Agreement(range(num_ranks), answer_s=answer_s)
     for rank in range(num_ranks):
         hub.take(rank, m.Ready(epoch=0, timeout_s=5.0, min_ranks=num_ranks), 0.0)
     assert hub.phase is Phase.RUNNING
     return hub
+
+
+def beat(hub: Agreement, ranks: Iterable[int], now_s: float) -> list[tuple[int, m.ToRank]]:
+    """These give a sign of life."""
+    return [sent for rank in ranks for sent in hub.take(rank, m.Heartbeat(), now_s)]
 
 
 def decided(out: list[tuple[int, m.ToRank]]) -> m.Failed | None:
@@ -207,20 +215,6 @@ def test_a_silent_rank_is_waited_for_no_longer_than_the_limit() -> None:
     assert failed.failure.ranks[2].state is MemberState.SILENT
 
 
-def test_a_rank_that_has_said_so_may_be_silent_for_longer_until_it_speaks() -> None:
-    hub = formed(3)
-    hub.take(1, m.Heartbeat(quiet_s=1e9), 10.0)  # no longer than is allowed
-    hub.take(2, m.Heartbeat(quiet_s=3.0), 10.0)
-    hub.take(2, m.Heartbeat(), 11.0)
-    hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 11.5)
-    hub.take(0, position(1, 0), 11.5)
-    assert decided(hub.tick(12.0)) is None  # rank 2 is silent by then
-    assert decided(hub.tick(10.9 + m.QUIET_S)) is None
-    failed = decided(hub.take(1, position(1, 0), 10.95 + m.QUIET_S))
-    assert failed is not None
-    assert failed.failure.survivors == (0, 1)
-
-
 def test_a_rank_that_was_long_silent_costs_no_more_time() -> None:
     hub = formed(2)
     hub.take(0, m.Heartbeat(), 10.0)
@@ -234,19 +228,20 @@ def test_who_comes_too_late_is_excluded_and_no_more_counted() -> None:
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
     for rank in (0, 1):
         hub.take(rank, position(1, 0), 10.0)
-    hub.tick(20.0)
+    hub.tick(11.0)
+    beat(hub, (0, 1), 20.0)
     hub.take(0, m.Ready(epoch=1, timeout_s=5.0, min_ranks=1), 20.0)
     out = hub.take(1, m.Ready(epoch=1, timeout_s=5.0, min_ranks=1), 20.0)
     assert (2, m.Excluded(epoch=2)) in out
-    assert hub.take(2, m.Ready(epoch=1, timeout_s=5.0, min_ranks=1), 21.0) == [(2, m.Excluded(epoch=2))]
+    assert hub.take(2, m.Ready(epoch=1, timeout_s=5.0, min_ranks=1), 20.5) == [(2, m.Excluded(epoch=2))]
     assert (hub.members, hub.phase) == ((0, 1), Phase.RUNNING)
-    assert hub.lost(2, 22.0) == []
+    assert hub.lost(2, 20.5) == []
     assert hub.phase is Phase.RUNNING
 
 
 def with_one_behind(**ready: Any) -> tuple[Agreement, list[tuple[int, m.ToRank]]]:
     """Ranks 0 and 1 waited for rank 2, which lives, until the deadline, and have come; what the last `Ready` led to."""
-    hub = formed(3)
+    hub = formed(3, answer_s=100.0)
     waiting = m.Position(epoch=1, call=CallPosition(entered=1, completed=0, waited_s=5.0))
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
     hub.take(0, waiting, 10.0)
@@ -406,7 +401,7 @@ def test_a_rank_is_missed_in_the_last_of_many_groups_in_which_ranks_differ() -> 
 
 def missed_plainly(still_s: float, begun: int, late_s: float | None) -> Agreement:
     """Ranks 0 and 1 were inside of a plain collective that rank 2 has not begun, until torch gave an error."""
-    hub = formed(3)
+    hub = formed(3, answer_s=100.0)
     inside = m.Plain(begun=here(("0", 7), ("1", 3)), still_s=still_s, is_inside=True)
     out_of_it = m.Plain(begun=here(("0", begun), ("2", 9)), still_s=60.0)
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.BACKEND), 10.0)
@@ -462,7 +457,8 @@ def excluded(num_ranks: int) -> Agreement:
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
     for rank in others:
         hub.take(rank, position(1, 0), 10.0)
-    hub.tick(20.0)
+    hub.tick(11.0)
+    beat(hub, others, 20.0)
     for rank in others:
         hub.take(rank, m.Ready(epoch=1, timeout_s=5.0, min_ranks=1, step=7), 20.0)
     for rank in others:
@@ -542,6 +538,7 @@ def test_a_process_in_the_place_of_one_that_is_gone_may_join() -> None:
     assert hub.may_return(2)
     assert not hub.may_return(1)
     hub.returned(2)
+    beat(hub, (0, 1), 1.5)
     hub.take(2, m.Join(timeout_s=9.0, anew=True), 2.0)
     hub.take(0, m.Vote(epoch=2, number=0), 2.0)
     hub.take(1, m.Vote(epoch=2, number=0), 2.0)
@@ -566,6 +563,79 @@ def test_groups_that_were_not_made_together_are_made_anew(
     assert [(f.members, f.anew) for f in found] == [((0, 1, 2), anew)] * 3
 
 
+def frozen_and_decided(num_ranks: int) -> Agreement:
+    """An agreement whose members have all answered, and gather."""
+    hub = formed(num_ranks)
+    hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
+    for rank in range(num_ranks):
+        hub.take(rank, position(1, 0), 10.0)
+    assert hub.phase is Phase.GATHERING
+    return hub
+
+
+READY = m.Ready(epoch=1, timeout_s=60.0, min_ranks=1)
+
+
+def test_a_rank_that_stops_after_it_has_answered_is_not_waited_for() -> None:
+    hub = frozen_and_decided(3)
+    for rank in (0, 1):
+        hub.take(rank, READY, 10.5)
+    assert hub.wake_s() == 11.0
+    assert (2, m.Excluded(epoch=2)) in hub.tick(11.0)
+    assert hub.members == (0, 1)
+
+
+def test_nor_is_one_that_has_come_and_stops_before_the_others() -> None:
+    hub = frozen_and_decided(3)
+    hub.take(2, READY, 10.0)
+    hub.take(0, READY, 10.5)
+    beat(hub, (0, 1), 10.9)
+    beat(hub, (0, 1), 11.5)
+    assert kinds(hub.take(1, READY, 11.5)) == {(0, "Formed"), (1, "Formed"), (2, "Excluded")}
+
+
+@cases("message", [m.Heartbeat(), READY])
+def test_it_is_where_it_speaks_in_time_or_is_needed(message: m.FromRank) -> None:
+    hub = frozen_and_decided(3)
+    hub.take(2, READY, 10.0)
+    beat(hub, (0, 1), 11.5)
+    for rank in (0, 1):
+        assert hub.take(rank, replace(READY, min_ranks=3), 11.5) == []  # too few without it
+    assert kinds(hub.take(2, message, 12.0)) == {(0, "Formed"), (1, "Formed"), (2, "Formed")}
+
+
+def test_a_member_that_stops_while_the_group_forms_again_ends_that() -> None:
+    hub = frozen_and_decided(3)
+    for rank in (0, 1, 2):
+        hub.take(rank, READY, 10.0)
+    assert (hub.epoch, hub.phase) == (2, Phase.RUNNING)
+    hub.take(0, m.Vote(epoch=2, number=0), 10.5)
+    beat(hub, (0, 1), 10.9)
+    assert hub.wake_s() == 11.0
+    assert kinds(hub.tick(11.0)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}
+    for rank in (0, 1):
+        hub.take(rank, m.Position(epoch=2, call=CallPosition()), 11.0)
+    failed = decided(hub.tick(11.1))
+    assert failed is not None
+    assert [r.state for r in failed.failure.ranks] == ["answered", "answered", "silent"]
+    hub.take(0, replace(READY, epoch=2), 11.1)
+    assert kinds(hub.take(1, replace(READY, epoch=2), 11.1)) == {(0, "Formed"), (1, "Formed"), (2, "Excluded")}
+
+
+def test_at_the_first_time_it_does_not() -> None:
+    """Nor once all have said that the group is formed: then a rank may be silent until another one waits for it."""
+    hub = formed(2)
+    beat(hub, (0,), 5.0)
+    assert (hub.phase, hub.wake_s()) == (Phase.RUNNING, None)
+    hub = frozen_and_decided(2)
+    for rank in (0, 1):
+        hub.take(rank, READY, 10.0)
+    for rank in (0, 1):
+        hub.take(rank, m.Vote(epoch=2, number=0), 10.0)
+    beat(hub, (0,), 15.0)
+    assert (hub.phase, hub.wake_s()) == (Phase.RUNNING, None)
+
+
 def test_a_group_that_is_too_small_is_refused_at_once() -> None:
     """For lack of the rank that is gone, and not of the one that comes a moment later."""
     hub = formed(3)
@@ -585,7 +655,7 @@ def test_who_is_missing_at_the_end_of_the_time_is_told_by_what_is_known_of_it() 
     for rank in (0, 1, 2):
         hub.take(rank, m.Heartbeat(), 1.0)
     hub.take(0, m.Ready(epoch=0, timeout_s=5.0, min_ranks=4), 1.0)
-    hub.take(1, m.Heartbeat(), 5.9)
+    beat(hub, (0, 1), 5.9)
     [(_, refused)] = hub.tick(6.0)
     assert isinstance(refused, m.Refused)
     assert [r.state for r in refused.failure.ranks] == ["answered", "away", "silent", "absent"]

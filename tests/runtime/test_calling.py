@@ -1,8 +1,10 @@
 """When a call stops to wait for its operation."""
 
+import gc
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from types import FrameType, SimpleNamespace
@@ -15,7 +17,7 @@ from allready.model import CallArguments, FailureCause, RuntimeFailure
 from allready.runtime import messages as m
 from allready.runtime.calling import Call, Handle, _finish, _Late, _Over
 from allready.runtime.failures import CollectiveFailed
-from allready.runtime.session import Session
+from allready.runtime.session import Session, collect_failed
 from tests.cases import cases
 
 
@@ -182,29 +184,18 @@ def test_a_call_that_ends_while_another_thread_looks_for_it_leaves_nothing_to_ta
     assert (found.in_call.held is not None) is comes_back  # as the other thread left it
 
 
-def test_the_hub_is_told_before_the_garbage_collection_holds_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sign of life can come meanwhile; on a busy machine it takes seconds."""
-    order: list[object] = []
-    found = Session(0, cast("Any", SimpleNamespace()), answer_s=0.1, timeout_s=5.0)
-    found._link = cast("Any", SimpleNamespace(send=order.append, send_first=lambda message, _: order.append(message)))
-    monkeypatch.setattr("allready.runtime.session.gc.collect", lambda: order.append("collects"))
-    found.collect_garbage()
-    assert order == [m.Heartbeat(quiet_s=m.QUIET_S), "collects", m.Heartbeat()]
+def test_what_a_failed_call_left_is_collected_without_the_rest_of_the_process() -> None:
+    """Which takes seconds on a busy machine, in which the rank gives no sign of life."""
 
+    class Frame:
+        itself: object = None
 
-@pytest.mark.parametrize("is_frozen", [True, False])
-def test_a_decision_is_waited_for_longer_only_where_the_hub_lives(
-    is_frozen: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = Session(0, cast("Any", SimpleNamespace()), answer_s=0.0, timeout_s=5.0)
-    found.member.is_open = not is_frozen
-    waits: list[float] = []
-
-    def wait(_: object, limit_s: float) -> bool:
-        waits.append(limit_s)
-        return False
-
-    monkeypatch.setattr(found, "wait", wait)
-    monkeypatch.setattr(found, "failure", lambda *_: CollectiveFailed(None, operation="recover", text="none"))
-    found.await_failure("recover")
-    assert waits[1:] == ([m.QUIET_S] if is_frozen else [])
+    gc.collect()
+    left = Frame()
+    left.itself = left
+    gone = weakref.ref(left)
+    del left
+    before = gc.get_stats()[2]["collections"]
+    collect_failed()
+    assert gone() is None
+    assert gc.get_stats()[2]["collections"] == before

@@ -127,6 +127,37 @@ def dies_while_forming(kind: str, within_s: float, folder: Path) -> None:
             assert job.last(rank, "recovered")["at_s"] - job.last(rank, "failed")["at_s"] < within_s
 
 
+@pytest.mark.parametrize(
+    ("kind", "code", "culprit"),
+    [
+        ("stop_recovering", "RTM002", 1),
+        pytest.param("stop_forming", "RTM003", 2, marks=pytest.mark.slow),
+        ("stop_forming_later", "RTM003", 2),
+    ],
+)
+def test_nor_does_one_that_stops_before_or_while_it_forms(kind: str, code: str, culprit: int, tmp_path: Path) -> None:
+    """Not until the limit of `recover`, nor for the 10 s in which Gloo connects; it learns what became of it."""
+    faults = [fault(2, kind, 2), fault(1, "raise", 5)]
+    with Job(tmp_path, 4, faults=faults, recover_s=1000.0) as job:
+        others = [0, 1, 3]
+        job.wait(others)
+        found = agreed(job, others)
+        assert (found["members"], found["code"], found["culprits"]) == (others, code, [culprit])
+        for rank in others:
+            assert job.last(rank, "recovered")["at_s"] - job.last(rank, "failed")["at_s"] < 8.0
+        job.wake(2)
+        job.wait([2])
+        assert job.last(2, "ended")["error"] in {"RankExcluded", "HubLost"}  # the hub ends 2 s after the last rank
+
+
+def test_a_group_that_was_made_anew_but_did_not_form_is_not_the_one_from_before(tmp_path: Path) -> None:
+    """Rank 0 goes with its store, so the others make the group anew; rank 1 ends before they are connected."""
+    with Job(tmp_path, 4, faults=[fault(1, "kill_forming", 2), fault(0, "kill", 5)]) as job:
+        job.wait([2, 3])
+        found = agreed(job, [2, 3])
+        assert (found["members"], found["is_same"]) == ([2, 3], False)
+
+
 def test_a_rank_that_wakes_up_after_the_others_have_ended_gets_the_failure_and_ends_well(tmp_path: Path) -> None:
     how: dict[str, Any] = {"rejoin": True, "recover_s": 1000.0}  # it learns at once that no rank is left
     with Job(tmp_path, 3, faults=[fault(2, "stop")], steps=200, pace_s=0.02, **how) as job:

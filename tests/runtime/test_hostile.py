@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -24,7 +25,16 @@ from allready.model import (
 )
 from allready.runtime import messages as m
 from allready.runtime.agreement import MAX_BEGUN_PER_RANK, VOIDS_BYTES, VOIDS_PER_RANK_BYTES, Agreement, Phase
-from allready.runtime.hub import MAX_FRAME_BYTES, MAX_STRANGERS, HubAddress, HubPlan, listen, max_record_bytes, start
+from allready.runtime.hub import (
+    MAX_FRAME_BYTES,
+    MAX_STRANGERS,
+    Hub,
+    HubAddress,
+    HubPlan,
+    listen,
+    max_record_bytes,
+    start,
+)
 from allready.runtime.link import HubLink, RankTaken
 from tests.runtime.job import Job
 
@@ -166,6 +176,29 @@ async def strangers_beside(place: HubAddress) -> tuple[int, str]:
 
 
 @pytest.mark.jobs
+def test_time_in_which_the_hub_does_not_run_is_held_against_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads what the ranks have said meanwhile one after the other: the first one must not find the rest silent."""
+    clock = [10.0]
+    monkeypatch.setattr("allready.runtime.hub.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    hub = Hub(HubPlan(num_ranks=3, secret="s", answer_s=1.0))
+
+    def take(rank: int, message: m.FromRank) -> set[int]:
+        return {r for r, sent in hub._agreement.take(rank, message, hub._now_s()) if isinstance(sent, m.Formed)}
+
+    for rank in range(3):
+        take(rank, m.Ready(epoch=0, timeout_s=60.0, min_ranks=3))
+    take(0, m.Fail(epoch=1, cause=FailureCause.RAISED))
+    for rank in range(3):
+        take(rank, m.Position(epoch=1, call=CallPosition()))
+    clock[0] += 0.5
+    assert take(0, m.Heartbeat()) == set()
+    clock[0] += 5.0
+    ready = m.Ready(epoch=1, timeout_s=60.0, min_ranks=1)
+    assert [take(rank, ready) for rank in range(3)] == [set(), set(), {0, 1, 2}]
+    clock[0] += 0.9
+    assert hub._now_s() == pytest.approx(11.4)
+
+
 def test_strangers_at_the_hub_get_nothing_and_keep_nobody_out() -> None:
     with a_hub() as place:
         for frame in (

@@ -97,9 +97,9 @@ def test_a_new_store_that_was_not_reached_is_tried_again(monkeypatch: pytest.Mon
     first = JobStore("the first", {})
     found = group.WorldGroup("gloo", first, rank=2, store_rank=0, timeout=timedelta(seconds=5))
     with pytest.raises(RuntimeError):
-        found.use_store("127.0.0.1 4000 1")
+        found.use_store("127.0.0.1 4000 1", lambda: False)
     assert (found._job, found.store_text) == (first, "")
-    found.use_store("127.0.0.1 4000 1")
+    found.use_store("127.0.0.1 4000 1", lambda: False)
     assert (found._job.store, found.store_text, tries) == ("the new one", "127.0.0.1 4000 1", [("127.0.0.1", 4000)] * 2)
 
 

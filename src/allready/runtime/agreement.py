@@ -71,6 +71,8 @@ class Agreement:
         self._all = frozenset(self.members)
         self._gone: dict[int, MemberState] = {}
         self._silent: set[int] = set()
+        self._silence_s: float | None = None
+        """Before that no other member is silent; None: no matter."""
         self._late: frozenset[int] = frozenset()
         self._patience_s: float | None = None
         self._decided_s = 0.0
@@ -103,8 +105,8 @@ class Agreement:
         """A message of a rank."""
         if rank not in self._all or rank in self._gone:
             return []
-        quiet_s = message.quiet_s if isinstance(message, m.Heartbeat) else 0.0
-        self._heard_s[rank] = now_s + min(max(0.0, quiet_s), m.QUIET_S)
+        self._heard_s[rank] = now_s
+        self._silent.discard(rank)
         if rank not in self.members:
             return self._from_outside(rank, message, now_s) + self.tick(now_s)
         match message:
@@ -118,8 +120,9 @@ class Agreement:
                 out = self._on_compare(rank, message, now_s)
             case m.Door() if message.epoch == self.epoch:
                 out = self._on_door(rank, message)
-            case m.Position():
-                out = self._on_position(rank, message)
+            case m.Position() if message.epoch == self.epoch and self.phase is Phase.FREEZING:
+                self._positions[rank] = message
+                out = []
             case m.Tell():
                 out = self._to_members(message) if message.epoch == self.epoch else []
             case m.Leave():
@@ -152,7 +155,12 @@ class Agreement:
         ):
             return self._decide(now_s)
         if self.phase is Phase.GATHERING and self._ready:
+            self._look_for_silent(now_s)
             return self._gather(now_s)
+        if self._forms_again():
+            self._look_for_silent(now_s)
+            if self._silent:
+                return self._freeze(FailureCause.FORMING, min(self._silent), now_s)
         due_s = self._joiners.due_s()
         if due_s is not None and now_s >= due_s and self._admits():
             return self._let_in(now_s)
@@ -168,10 +176,28 @@ class Agreement:
             left = [self._due_s(r) for r in self.members if r not in self._positions and r not in self._gone]
             return max(left, default=self._frozen_s)
         if self.phase is Phase.GATHERING and self._ready:
-            times = [at + ready.timeout_s for at, ready in self._ready.values()]
-            without_late_s = self._without_late_s()
-            return min(times if without_late_s is None else [*times, without_late_s])
+            times = [at + ready.timeout_s for at, ready in self._present().values()]
+            known = [s for s in (*times, self._without_late_s(), self._silence_s) if s is not None]
+            return min(known, default=None)
+        if self._forms_again():
+            return self._silence_s
         return self._joiners.due_s() if self._admits() else None
+
+    # silence
+
+    def _forms_again(self) -> bool:
+        """Whether the members connect.  Not for the first time, when a process that loads what it needs may hold
+        Python's lock for long."""
+        return self.phase is Phase.RUNNING and self.epoch > 1 and () not in self._passed
+
+    def _look_for_silent(self, now_s: float) -> None:
+        """Members from which nothing came since they answered: they are stopped or cut off, and not waited for."""
+        if self._silence_s is not None and now_s < self._silence_s:
+            return
+        speaking = [r for r in self.members if r not in self._gone and r not in self._silent and r in self._heard_s]
+        due_s = {r: self._heard_s[r] + self._answer_s for r in speaking}
+        self._silent |= {r for r, s in due_s.items() if now_s >= s}
+        self._silence_s = min((s for s in due_s.values() if now_s < s), default=None)
 
     # joining
 
@@ -217,28 +243,34 @@ class Agreement:
     # gathering
 
     def _on_ready(self, rank: int, message: m.Ready, now_s: float) -> Out:
-        if message.epoch != self.epoch or self.phase is not Phase.GATHERING:
-            return []  # it has not read yet what became of its epoch; it asks again then
-        self._silent.discard(rank)
-        self._ready[rank] = (now_s, message)
+        # Else it has not read yet what became of its epoch; it asks again then.
+        if message.epoch == self.epoch and self.phase is Phase.GATHERING:
+            self._ready[rank] = (now_s, message)
         return []
 
+    def _present(self) -> dict[int, tuple[float, m.Ready]]:
+        """Those that have come, and speak still."""
+        return {r: self._ready[r] for r in sorted(self._ready) if r not in self._silent}
+
     def _gather(self, now_s: float) -> Out:
+        present = self._present()
+        if not present:
+            return []
         least = self._least()
         possible = [r for r in self.members if r not in self._gone]
-        is_late = any(now_s >= at + ready.timeout_s for at, ready in self._ready.values())
+        is_late = any(now_s >= at + ready.timeout_s for at, ready in present.values())
         admitted = len(self._joiners) if self._all_ready_admit() else 0
         is_hopeless = len(possible) + admitted < least
         without_late_s = self._without_late_s()
         is_complete = not self._missing() or (without_late_s is not None and now_s >= without_late_s)
         if not (is_late or is_hopeless or is_complete):
             return []
-        if len(self._ready) + admitted >= least:
+        if len(present) + admitted >= least:
             return self._form()
         if not (is_late or is_hopeless):
             return []  # a silent rank may still wake up
         # Who lives may still have come, where others were waited for.
-        missing = tuple(r for r in self.members if (r not in self._ready if is_late else r in self._gone))
+        missing = tuple(r for r in self.members if (r not in present if is_late else r in self._gone))
         asked, self._ready = sorted(self._ready), {}
         ranks = tuple(self._at_refusal(r, r in missing, now_s) for r in self.members)
         failure = RuntimeFailure(epoch=self.epoch, cause=FailureCause.FORMING, reporter=None, ranks=ranks)
@@ -254,7 +286,7 @@ class Agreement:
         return RankAtFailure(rank=rank, process=self.process_of(rank), state=state)
 
     def _least(self) -> int:
-        return max(ready.min_ranks for _, ready in self._ready.values())
+        return max(ready.min_ranks for _, ready in self._present().values())
 
     def _missing(self) -> set[int]:
         """Members that live and speak, and have not come."""
@@ -268,7 +300,7 @@ class Agreement:
         all that came have a wish, because who is left out may join again, they too are waited for no longer than that.
         None: it does not, also because those that came are too few.
         """
-        wishes = [ready.late_s for _, ready in self._ready.values()]
+        wishes = [ready.late_s for _, ready in self._present().values()]
         if self._patience_s is None or not wishes or len(wishes) < self._least():
             return None
         late_s = max(self._patience_s if wish is None else wish for wish in wishes)
@@ -277,10 +309,10 @@ class Agreement:
         return None if None in wishes else self._decided_s + max(late_s, self._patience_s)
 
     def _all_ready_admit(self) -> bool:
-        return all(ready.admits for _, ready in self._ready.values())
+        return all(ready.admits for _, ready in self._present().values())
 
     def _form(self) -> Out:
-        ready = {r: self._ready[r][1] for r in sorted(self._ready)}
+        ready = {r: one for r, (_, one) in self._present().items()}
         joined = self._joiners.take() if self._all_ready_admit() else {}
         outside = [r for r in self.members if r not in ready and r not in self._gone]
         furthest = max(r.step for r in ready.values())
@@ -290,7 +322,7 @@ class Agreement:
         self.epoch += 1
         self.members = tuple(sorted(steps))
         self.phase = Phase.RUNNING
-        self._ready, self._votes, self._passed, self._silent = {}, {}, {}, set()
+        self._ready, self._votes, self._passed, self._silent, self._silence_s = {}, {}, {}, set(), None
         self._reported, self._positions, self._shut = {}, {}, set()
         self._comparisons, self._number, self._called = Comparisons(), None, {}
         self._joiners.formed()
@@ -401,18 +433,9 @@ class Agreement:
     def _due_s(self, rank: int) -> float:
         return max(self._frozen_s + FREEZE_S, self._heard_s.get(rank, 0.0) + self._answer_s)
 
-    def _on_position(self, rank: int, message: m.Position) -> Out:
-        if message.epoch != self.epoch:
-            return []
-        if self.phase is Phase.FREEZING:
-            self._positions[rank] = message
-        elif self.phase is Phase.GATHERING:
-            self._silent.discard(rank)  # too late for the decision, in time for the next group
-        return []
-
     def _decide(self, now_s: float) -> Out:
         ranks = tuple(self._seen(r) for r in self.members)
-        self._silent = {r.rank for r in ranks if r.state is MemberState.SILENT}
+        self._silent, self._silence_s = {r.rank for r in ranks if r.state is MemberState.SILENT}, None
         self._decided_s = now_s
         failure = RuntimeFailure(
             epoch=self.epoch,

@@ -18,7 +18,7 @@ from allready.runtime.durations import Duration, duration
 from allready.runtime.exchange import gather_values
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.recovery import PHASES, RECOVER, Recovery, cause_of, least_ranks, phase, recover
-from allready.runtime.session import Session, current
+from allready.runtime.session import Session, collect_failed, current
 from allready.runtime.tally import Share, Sums, coverage, means, total, weighed
 
 log = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class _Run:
         self._expected = {share.rank: share.expected for share in shares}
         while True:
             if self._failures:
-                self._session.collect_garbage()
+                collect_failed()
             attempt = self._session.member.epoch - first
             if attempt > self._options.retries + _LAST_PASSES:
                 return self._found(has_failed=True, attempts=self._options.retries + 1)

@@ -24,7 +24,7 @@ from allready.model import OVER
 from allready.proc.own_sockets import Sockets, ends, sockets
 from allready.runtime import meshes, nccl
 from allready.runtime.connections import Ended
-from allready.runtime.making import Leavable
+from allready.runtime.making import Leavable, Making
 from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import Begun
 
@@ -223,8 +223,8 @@ class WorldGroup:
         self._opened = JobStore(opened, {})  # in this process
         return f"{host} {opened.port} {self._rank}"
 
-    def use_store(self, text: str) -> None:
-        """Go on with the store that one rank has opened, or with the first one."""
+    def use_store(self, text: str, is_over: Callable[[], bool]) -> None:
+        """Go on with the store that one rank has opened, or with the first one; for `is_over` see `form`."""
         import torch.distributed as dist
 
         if text == self.store_text:
@@ -239,6 +239,7 @@ class WorldGroup:
                     lambda: dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=FORM),
                     int(port),
                     FORM.total_seconds(),
+                    is_over,
                 )
             )
         # Not before this rank has it: one that was not reached is tried again.
@@ -276,24 +277,19 @@ class WorldGroup:
         place, size = members.index(self._rank), len(members)
         store = self._job.under(f"allready/{self.attempt}/{epoch}")
         self.is_same = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
-        self._is_doubtful = self.is_same  # until it has formed
+        self._is_doubtful = True  # until it has formed
         if not self.is_same:
             self.leave()
             self.made = epoch
-            more = {"enable_reconfigure": True} if self._can_reconfigure else {}
             _number_from(epoch - 1)
-            limit = nccl.UNLIMITED if "cuda" in self.devices else _CONNECT
-            if not self._can_reconfigure:  # else that makes the connections
-                _meet(store, "here", "", place, size, is_over)
-            with self._excepthook, self._job.within(_TORCH_S):
-                dist.init_process_group(
-                    self._backend, store=store.store, rank=place, world_size=size, timeout=limit, **more
-                )
+            self._leavable.begin(is_over)
+            self._make(store, place, size, is_over)
             self._is_on_this_store, self._torchs = True, None
         if self._can_reconfigure:
             self._reconfigure(store, epoch, place, size, is_over)
+        if not self._is_torchs_lent():
+            self._lend_store()
         self.set_timeout(self.timeout)
-        self._lend_store()
         self._leavable.begin(is_over)
         if "cuda" in self.devices:
             self._connect(is_over)
@@ -303,19 +299,52 @@ class WorldGroup:
         self.direct = _direct(self.devices, self.gpu(), size)
         self._is_doubtful = False
 
+    def _make(self, store: Requests, place: int, size: int, is_over: Callable[[], bool]) -> None:
+        import torch.distributed as dist
+
+        given: dict[str, Any] = {"enable_reconfigure": True} if self._can_reconfigure else {}
+        given["timeout"] = nccl.UNLIMITED if "cuda" in self.devices else _CONNECT
+        if not self._can_reconfigure:  # else that makes the connections
+            _meet(store, "here", "", place, size, is_over)
+        job, torchs = self._job, store.store
+        if self._is_torchs_lent():
+            job = self._lend(torchs)
+            torchs = job.store
+        try:
+            with self._excepthook, job.within(_TORCH_S):
+                dist.init_process_group(self._backend, store=torchs, rank=place, world_size=size, **given)
+        except Exception:
+            self._job.is_lost |= job.is_lost and not is_over()  # else it has ended with the epoch
+            raise
+
+    def _is_torchs_lent(self) -> bool:
+        """Whether all that torch does with its store ends with the epoch: its making of a group that is not kept waits
+        there."""
+        return not self._can_reconfigure and "cuda" not in self.devices
+
     def _connect(self, is_over: Callable[[], bool]) -> None:
         communicator = nccl.Communicator()
         with self._lock:
             self._communicator = communicator
         communicator.connect(FORM.total_seconds(), is_over)
 
-    def _lend_store(self) -> None:
+    def _lend(self, store: Any) -> JobStore:
         """torch waits in the default group's store for the ranks of groups to come, for 30 minutes and in C++: with a
         connection of its own `cut` ends that wait, and no other.
 
         Raises:
             TimeoutError: the store does not answer.
         """
+        lent = own(store, FORM.total_seconds())  # on a busy machine its process may be slow to take a connection
+        with self._lock:
+            self._lent = lent
+            is_cut = self._is_cut
+        if is_cut:  # the epoch ended meanwhile
+            lent.end()
+        return lent
+
+    def _lend_store(self) -> None:
+        """For a group that is kept: what torch has been given is needed again."""
         import torch.distributed as dist
 
         world = getattr(dist.distributed_c10d, "_world", None)  # no public way says where they wait
@@ -325,23 +354,21 @@ class WorldGroup:
         if not isinstance(self._torchs, tuple) or len(self._torchs) != 2:
             return  # a torch that has them elsewhere: it waits as without this
         backend, store = self._torchs
-        lent = own(store, FORM.total_seconds())  # on a busy machine its process may be slow to take a connection
-        groups[dist.group.WORLD] = backend, lent.store
-        with self._lock:
-            self._lent = lent
-            is_cut = self._is_cut
-        if is_cut:  # the epoch ended meanwhile
-            lent.end()
+        groups[dist.group.WORLD] = backend, self._lend(store).store
 
     def _reconfigure(self, store: Requests, epoch: int, place: int, size: int, is_over: Callable[[], bool]) -> None:
         import torch.distributed as dist
 
         own = dist._get_reconfigure_handle()  # noqa: SLF001 - no public one
         handles = _exchange(store, "handle", own, place, size, is_over)
-        with self._job.within(_TORCH_S):
-            work = dist._reconfigure(uuid=epoch, handles=handles, timeout=_CONNECT)  # noqa: SLF001
-            if work is not None:
-                work.wait()
+
+        def connect() -> None:
+            with self._job.within(_TORCH_S):
+                work = dist._reconfigure(uuid=epoch, handles=handles, timeout=_CONNECT)  # noqa: SLF001
+                if work is not None:
+                    work.wait()
+
+        Making(connect, lambda _: None).outcome(is_over)
 
     def _remember(
         self, store: Requests, place: int, size: int, before: Sockets, is_over: Callable[[], bool], limit_s: float
@@ -403,7 +430,7 @@ class WorldGroup:
             yield
             made = [g for g in groups if g not in known]
             if self._communicator is not None:
-                self._communicator.connect(FORM.total_seconds(), is_over, nccl.of_nccl(made))
+                self._communicator.connect(limit_s(), is_over, nccl.of_nccl(made))
             if "cpu" in self.devices:
                 longest_s = min(FORM.total_seconds(), limit_s())
                 store = self._job.under(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", longest_s)

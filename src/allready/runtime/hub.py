@@ -35,6 +35,7 @@ MAX_STRANGERS = 64
 UNUSED_S = 120.0
 LINGER_S = 2.0
 START_S = 30.0
+_MAX_PAUSE_S = 0.5
 _MAX_PENDING_BYTES = 2**20
 _BACKLOG = 4096
 
@@ -74,14 +75,24 @@ class Hub:
         self._seen: set[int] = set()
         self._strangers: dict[asyncio.StreamWriter, None] = {}  # oldest first
         self._changed = asyncio.Event()
+        self._looked_s, self._not_run_s = time.monotonic(), 0.0
+
+    def _now_s(self) -> float:
+        """By a clock that stands still while this process does not run, or for too short to read what ranks have said:
+        then it is not they that were silent."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > 2 * _MAX_PAUSE_S:
+            self._not_run_s += now_s - self._looked_s
+        self._looked_s = now_s
+        return now_s - self._not_run_s
 
     async def serve(self, listener: socket.socket) -> None:
         """Until no rank is connected any more."""
         server = await asyncio.start_server(self._meet, sock=listener)
-        idle_since_s = time.monotonic()
+        idle_since_s = self._now_s()
         try:
             while True:
-                now_s = time.monotonic()
+                now_s = self._now_s()
                 if self._writers:
                     idle_since_s = now_s
                 elif now_s - idle_since_s > (LINGER_S if self._seen else UNUSED_S):
@@ -95,7 +106,7 @@ class Hub:
 
     async def _pause(self, now_s: float) -> None:
         wake_s = self._agreement.wake_s()
-        wait_s = 0.5 if wake_s is None else min(0.5, max(0.002, wake_s - now_s))
+        wait_s = _MAX_PAUSE_S if wake_s is None else min(_MAX_PAUSE_S, max(0.002, wake_s - now_s))
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -121,7 +132,7 @@ class Hub:
         finally:
             if rank is not None:
                 del self._writers[rank]
-                self._send(self._agreement.lost(rank, time.monotonic()))
+                self._send(self._agreement.lost(rank, self._now_s()))
             self._changed.set()
             writer.close()
 
@@ -151,7 +162,7 @@ class Hub:
             kind, body = await read_frame(reader, limit_bytes=max_record_bytes(self._plan.num_ranks))
             if kind not in m.FROM_RANK:
                 raise ExchangeError(f"no such message: {kind}")
-            self._send(self._agreement.take(rank, convert(body, m.FROM_RANK[kind]), time.monotonic()))
+            self._send(self._agreement.take(rank, convert(body, m.FROM_RANK[kind]), self._now_s()))
             self._changed.set()
 
     def _send(self, out: Out) -> None:

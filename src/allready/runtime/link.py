@@ -81,18 +81,6 @@ class HubLink:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._write, message)
 
-    def send_first(self, message: m.FromRank, timeout_s: float) -> None:
-        """The same, and it is with the kernel when this returns, or the time is over."""
-        sent = threading.Event()
-
-        def write() -> None:
-            self._write(message)
-            sent.set()
-
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(write)
-            sent.wait(timeout_s)
-
     def close(self, message: m.FromRank | None = None) -> None:
         """Send a last message and end; the thread has ended when this returns, or soon will."""
         if message is not None:

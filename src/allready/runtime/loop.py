@@ -24,7 +24,7 @@ from allready.runtime.recovery import (
     least_ranks,
     recover_as,
 )
-from allready.runtime.session import Session, current
+from allready.runtime.session import Session, collect_failed, current
 from allready.runtime.stopping import StopSignals
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class TrainLoop:
                 except Exception as error:  # noqa: BLE001 - the script's own, and what follows from other ranks'
                     self._recover(error)
                     error.__traceback__ = None
-                    session.collect_garbage()
+                    collect_failed()
             session.recovers = has_recovered  # what `save` raises ends the job
             if self._save is not None:
                 self._save(self.step)

@@ -6,6 +6,7 @@ would hold for the group's `send` and `recv` too.  So a thread makes the group, 
 leaves that thread behind once the epoch is over.
 """
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -62,8 +63,9 @@ def _leavable(helper: Callable[..., Any], is_over: Callable[[], bool]) -> Callab
     def make(*args: Any, **more: Any) -> Any:
         given = signature.bind(*args, **more).arguments
         devices = _by_device(given["backend"])
-        # Gloo alone waits here; no ranks: the default group.
-        if _GLOO not in devices.values() or not given["global_ranks_in_group"] or given["group_rank"] is None:
+        is_default = not given["global_ranks_in_group"]
+        waits = _GLOO in devices.values() and not (is_default and len({*devices.values()}) > 1)
+        if not waits or given["group_rank"] is None:  # Gloo alone waits here
             return helper(*args, **more)
         choose = _gpu_chosen() if "cuda" in devices else None
 
@@ -72,7 +74,7 @@ def _leavable(helper: Callable[..., Any], is_over: Callable[[], bool]) -> Callab
                 choose()
             return helper(*args, **more)
 
-        return _Making(make_there).outcome(is_over)
+        return Making(make_there, _end_made).outcome(is_over)
 
     return make
 
@@ -98,30 +100,41 @@ def _gpu_chosen() -> Callable[[], None] | None:
     return lambda: torch.cuda.set_device(device)
 
 
-class _Making:
-    """Of one group."""
+def _end_made(made: Any) -> None:
+    """A group that no other rank has, and whose name may be that of a group to come."""
+    import torch.distributed as dist
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+    with contextlib.suppress(ValueError):  # torch has forgotten it, with the default group
+        dist.destroy_process_group(made[0])
+
+
+class Making:
+    """Of one group.
+
+    Args:
+        make: waits in torch.
+        end: of what it has made, where nobody waits for it any more.
+    """
+
+    def __init__(self, make: Callable[[], Any], end: Callable[[Any], object]) -> None:
+        self._make, self._end = make, end
         self._lock = threading.Lock()
         self._has_ended = threading.Event()
-        self._is_left = False
+        self._is_left = self._is_made = False
         self._made: Any = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="allready-making", daemon=True)
 
     def _run(self) -> None:
-        import torch.distributed as dist
-
         try:
             made = self._make()
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             self._error = error
         else:
             with self._lock:
-                self._made, is_left = made, self._is_left
-            if is_left:  # no other rank has it, and its name may be that of a group to come
-                dist.destroy_process_group(made[0])
+                self._made, self._is_made, is_left = made, True, self._is_left
+            if is_left:
+                self._end(made)
         finally:
             self._has_ended.set()
 
@@ -140,7 +153,7 @@ class _Making:
             has_ended = has_ended or self._has_ended.wait(_LEAVE_S)
         finally:
             with self._lock:
-                self._is_left = self._made is None
+                self._is_left = not self._is_made
             if not self._has_ended.is_set():
                 _left[:] = [*(thread for thread in _left if thread.is_alive()), self._thread]
         error, self._error = self._error, None
@@ -149,7 +162,7 @@ class _Making:
                 raise error
             finally:
                 del error  # else it and this frame would keep each other, and what torch has made so far
-        if self._made is None:
+        if not self._is_made:
             raise dist.DistNetworkError("the ranks of a group to be made did not all connect before a failure")
         self._thread.join()
         return self._made

@@ -40,14 +40,8 @@ class Taken(Struct, frozen=True, kw_only=True):
     process: RankProcess
 
 
-QUIET_S = 5.0
-"""The longest that a rank may announce to give no sign of life."""
-
-
 class Heartbeat(Struct, frozen=True, kw_only=True):
-    """A sign of life; `quiet_s`: for so long there may be none, unless another message comes."""
-
-    quiet_s: float = 0.0
+    """A sign of life."""
 
 
 class Ready(Struct, frozen=True, kw_only=True):

@@ -476,8 +476,12 @@ def _form(session: Session, formed: m.Formed) -> None:
         if text_received is None:
             raise TimeoutError("no rank has opened a new store")
         text = text_received
-    session.group.use_store(text)
-    session.group.form(formed.epoch, formed.members, anew=formed.anew, is_over=lambda: not session.member.is_open)
+
+    def is_over() -> bool:
+        return not session.member.is_open
+
+    session.group.use_store(text, is_over)
+    session.group.form(formed.epoch, formed.members, anew=formed.anew, is_over=is_over)
 
 
 def _confirm_formed(session: Session) -> None:

@@ -36,6 +36,8 @@ MARGIN_S = 2.0
 """For the hub's answer on its way, beside the time that the protocol itself takes."""
 HOLD_S = 0.25
 """Far longer than a question to the hub takes."""
+_YOUNG = 1
+"""Of Python's generations of objects: all but the old ones."""
 
 
 class Pending(Protocol):
@@ -278,16 +280,6 @@ class Session:
         assert self._link is not None
         self._link.send(message)
 
-    def collect_garbage(self) -> None:
-        """What is left of an old group in cycles must go before a worker is forked: in the child its end is a crash.
-
-        Python's lock is held meanwhile, on a busy machine for seconds: the hub learns it before, and waits that long.
-        """
-        assert self._link is not None
-        self._link.send_first(m.Heartbeat(quiet_s=m.QUIET_S), self._answer_s)
-        gc.collect()
-        self.send(m.Heartbeat())
-
     def close(self) -> None:
         """Leave the job cleanly."""
         atexit.unregister(self._at_exit)
@@ -402,10 +394,7 @@ class Session:
         return self.failure(operation, group)
 
     def _await_decision(self, condition: Callable[[], bool]) -> None:
-        if not self.wait(condition, self._answer_s + FREEZE_S + MARGIN_S) and not self.member.is_open:
-            self.wait(
-                condition, m.QUIET_S
-            )  # the hub has frozen the epoch, so it lives: a rank has said that it is quiet
+        self.wait(condition, self._answer_s + FREEZE_S + MARGIN_S)
 
     def refuse(self, operation: str, group: Ranks = ()) -> NoReturn:
         """Raise it."""
@@ -478,6 +467,15 @@ def _may_hold(frame: FrameType) -> bool:
     module = str(frame.f_globals.get("__name__", ""))
     is_calls = module.startswith("allready.runtime.") and module != __name__
     return is_calls and not _HOLD.isdisjoint(frame.f_code.co_names)
+
+
+def collect_failed() -> None:
+    """What a failed call has left in cycles: tensors of its frames, the old group.
+
+    All of it is young.  The rest of a process with torch takes 0.2 s, on a busy machine seconds, in which no other
+    thread of it runs: none would give signs of life.
+    """
+    gc.collect(_YOUNG)
 
 
 def _name(error: BaseException) -> str:
