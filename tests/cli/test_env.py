@@ -98,7 +98,7 @@ def test_pages_as_data(capsys: pytest.CaptureFixture[str]) -> None:
         (("lint", "--json", "/nonexistent/x"), "/nonexistent/x"),
         (("preset", "of-my-own"), "valid: basic"),
         (("preset", "--shell"), "name a preset"),
-        (("preset", "basic", "--peers", "no-such-host.invalid"), "does not resolve"),
+        (("preset", "basic", "--peers", "no-such-host.invalid"), "cannot resolve no-such-host.invalid"),
     ],
 )
 def test_what_is_refused_and_why(arguments: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]) -> None:

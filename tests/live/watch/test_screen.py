@@ -121,7 +121,7 @@ def test_a_text_in_place_of_the_table_scrolls_to_its_end_and_fits_the_screen() -
 
 def test_chinese_has_no_english_words_of_ours() -> None:
     text = plain_text(WatchState(job=JOB, now_s=0.0, statuses=(NodeStatus(node_rank=0, ranks=(LONG,)),)), "zh")
-    assert "通信（7.0 s无响应）" in text or "通信 (7.0 s无响应)" in text
+    assert "通信（7.0 s 无响应）" in text or "通信 (7.0 s 无响应)" in text
     for word in ("sleeping", "communicating", "silent", "verdict"):
         assert word not in text
 

@@ -1,8 +1,10 @@
 from msgspec.structs import replace
 
+from allready.judging.loading import load
 from allready.model import Confidence, FactMissing, NameFacts, Severity
+from allready.model.fill import fill
 from tests.cases import cases
-from tests.fleets import check, fleet
+from tests.fleets import check, commands, fleet
 from tests.rules.port.fleets import contact, node_0_alone, worker_alone
 
 
@@ -35,6 +37,23 @@ def test_node_0_with_localhost_and_nobody_else_there_is_only_warned() -> None:
     alone = node_0_alone(2, facts={"names": replace(names("127.0.0.1", master="127.0.0.1"), own_name="gpu0")})
     [hit] = check("NAM002", alone).hits
     assert (hit.severity, hit.confidence) == (Severity.WARNING, Confidence.POSSIBLE)
+
+
+def test_only_a_name_has_a_line_to_correct() -> None:
+    def said(master: str) -> tuple[str, list[str]]:
+        alone = worker_alone(
+            "loopback",
+            addresses=("127.0.0.1",),
+            address="127.0.0.1",
+            facts={"names": names("127.0.0.1", master=master)},
+        )
+        [hit] = check("NAM002", alone).hits
+        return fill(load()["NAM002"].message, hit.values), commands("NAM002", hit)
+
+    assert said("gpu0")[1] == ["hostname -I", "grep -n -w gpu0 /etc/hosts"]
+    message, told = said("127.0.0.1")
+    assert told == ["hostname -I"]
+    assert message.startswith("MASTER_ADDR 127.0.0.1 on node 1")
 
 
 def test_node_0_may_see_its_own_name_as_loopback() -> None:

@@ -1,6 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, SourceRecord
+from tests.fleets import commands
 from tests.rules.runs import ask, death
 
 
@@ -38,6 +39,17 @@ def test_without_a_reason_the_last_line_of_the_rank_s_own_output_is_quoted() -> 
     assert quoted(other, own) == "bad config"
     assert quoted(other) is quoted() is None
     assert quoted(own, replace(own, path="attempt_0/1/stdout.log", last_line="older")) is None
+
+
+def test_the_command_shows_the_rank_s_own_output_where_it_is_a_file() -> None:
+    def told(path: str) -> list[str]:
+        own = SourceRecord(path=path, kind="log", rank=1, last_line="bad config")
+        [hit] = ask("DTH004", deaths=(death(1, "exit", exit_code=1),), sources=(own,)).hits
+        return commands("DTH004", hit)
+
+    assert told("attempt0/node0/rank1/out.log") == ["tail -n 50 attempt0/node0/rank1/out.log"]
+    assert told("my run/rank1.log") == ["tail -n 50 'my run/rank1.log'"]
+    assert told("run.tar.xz!run/rank1.log") == []
 
 
 def test_a_traceback_of_nobody_known_says_more_than_codes_in_a_launchers_order() -> None:

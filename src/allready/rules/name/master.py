@@ -1,6 +1,7 @@
 """What the master's name resolves to."""
 
 import ipaddress
+import shlex
 from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
@@ -139,7 +140,7 @@ _LOCAL_SERVICE = frozenset({"wrong_service", "stale_store", "other_job"})
     fault_class=model.FaultClass.START_NAME,
     layer=Layer.NAME,
     title="MASTER_ADDR resolves to loopback on a node other than node 0",
-    message="MASTER_ADDR {master} resolves to {addresses} on node {nodes}: a loopback address leads to no other "
+    message="MASTER_ADDR {master}[[ resolves to {addresses}]] on node {nodes}: a loopback address leads to no other "
     "machine",
     remedy=(
         model.RemedyStep(
@@ -148,9 +149,7 @@ _LOCAL_SERVICE = frozenset({"wrong_service", "stale_store", "other_job"})
         ),
         model.RemedyStep(explanation="list the addresses of node 0", where="node 0", command="hostname -I"),
         model.RemedyStep(
-            explanation="or correct the line of {master} in /etc/hosts",
-            where="node {nodes}",
-            command="grep -n -w {master} /etc/hosts",
+            explanation="or correct the line of {master} in /etc/hosts", where="node {nodes}", command="{find}"
         ),
     ),
 )
@@ -206,7 +205,12 @@ def _hit(
         culprits=model.Culprits(nodes=nodes, variables=("MASTER_ADDR",) if literal else ()),
         # A literal localhost may be intended: all nodes on one machine, and node 0 not started.  A name never is.
         confidence=model.Confidence.LIKELY if literal else model.Confidence.CERTAIN,
-        values={"nodes": world.labels(nodes), "master": master, "addresses": ", ".join(addresses) or master},
+        values={
+            "nodes": world.labels(nodes),
+            "master": master,
+            "addresses": None if addresses in {(), (master,)} else ", ".join(addresses),
+            "find": "" if literal else f"grep -n -w {shlex.quote(master)} /etc/hosts",
+        },
         evidence=seen("getaddrinfo", shown),
     )
 

@@ -1,3 +1,4 @@
+import shlex
 from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
@@ -5,7 +6,7 @@ from allready.judging.causes import culprits_of, first_causes, hit_of, is_end_of
 from allready.judging.environment_errors import trouble_of
 from allready.judging.majority import is_majority
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Culprits, Death, FaultClass, Hit, RunEvidence, Severity
+from allready.model import Confidence, Culprits, Death, FaultClass, Hit, RemedyStep, RunEvidence, Severity, SourceRecord
 
 
 @Rule(
@@ -15,9 +16,14 @@ from allready.model import Confidence, Culprits, Death, FaultClass, Hit, RunEvid
     layer=Layer.EXIT,
     title="A rank exited with an error code and without a traceback",
     message="{who} exited[[ with code {exit_code}]] and left no traceback[[; last output before it: {words}]]",
-    remedy="if its last output does not give the reason, read that rank's own output (allready run: out.log in "
-    "attemptN/nodeN/rankN of the report folder; torchrun: --log-dir DIR --redirects 3, or --tee 3), and give it to "
-    "diagnose too",
+    remedy=(
+        RemedyStep(explanation="read the end of its output (of allready run: in its report folder)", command="{tail}"),
+        RemedyStep(
+            explanation="if the reason is not there, keep the whole output of each rank (allready run: out.log in "
+            "attemptN/nodeN/rankN of the report folder; torchrun: --log-dir DIR --redirects 3, or --tee 3), and give "
+            "it to diagnose too"
+        ),
+    ),
 )
 def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
@@ -46,15 +52,28 @@ def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         values={
             "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else None,
             "words": next((d.last_words for d in deaths if d.last_words), None) or _last_line(deaths, run) or None,
+            "tail": _tail(deaths, run),
         },
         confidence=Confidence.POSSIBLE if is_common else Confidence.LIKELY,
     )
 
 
 def _last_line(deaths: Sequence[Death], run: RunEvidence) -> str:
-    """How the output of the first of them ends; nothing where several files are a rank's, of which one may be older."""
+    """How the output of the first of them ends."""
+    output = _output(deaths, run)
+    return output.last_line if output is not None else ""
+
+
+def _tail(deaths: Sequence[Death], run: RunEvidence) -> str:
+    """The command that shows more of it; nothing of a member of an archive."""
+    output = _output(deaths, run)
+    return "" if output is None or "!" in output.path else f"tail -n 50 {shlex.quote(output.path)}"
+
+
+def _output(deaths: Sequence[Death], run: RunEvidence) -> SourceRecord | None:
+    """The output of the first of them; none where several files are a rank's, of which one may be older."""
     for death in deaths:
-        ends = [s.last_line for s in run.sources if s.rank is not None and s.rank == death.rank and s.last_line]
-        if len(ends) == 1:
-            return ends[0]
-    return ""
+        own = [s for s in run.sources if s.rank is not None and s.rank == death.rank and s.last_line]
+        if len(own) == 1:
+            return own[0]
+    return None
