@@ -121,6 +121,11 @@ def test_the_rank_that_died_of_a_size_is_odd_where_all_others_called_alike() -> 
     rings = [dump(0, entry(1, 50.0), entry(2, 51.0)), dump(1, entry(1, 50.0), entry(2, 51.0)), dump(2, entry(1, 50.0))]
     [found] = with_reported_sizes(RunEvidence(deaths=deaths, progress=(THREE,)), rings).mismatches
     assert (found.odd, found.seq, found.kind) == ((2,), 2, "size")
+    unheard = replace(THREE, positions={r: Position(enqueued=2) for r in (0, 1)})  # it had reported nothing yet
+    [found] = with_reported_sizes(RunEvidence(deaths=deaths, progress=(unheard,)), rings[:2]).mismatches
+    assert (found.odd, found.seq) == ((2,), 2)
+    stranger = replace(unheard, members=(0, 1))
+    assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(stranger,)), rings[:2]).mismatches == ()
     unlike = [rings[0], dump(1, entry(1, 50.0), entry(2, 51.0, size=7)), rings[2]]
     assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(THREE,)), unlike).mismatches == ()
     assert with_reported_sizes(RunEvidence(progress=(THREE,)), rings).mismatches == ()

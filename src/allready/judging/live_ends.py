@@ -177,7 +177,9 @@ class _OthersCall(Struct, frozen=True):
 
 def _others_call(run: RunEvidence, death: Death, group: Group) -> _OthersCall | None:
     rank = death.rank
-    progress = next((p for p in run.progress if p.group == group.name and rank in p.positions), None)
+    # One that died in the first moments has reported no number; a member it was all the same.
+    of_rank = (p for p in run.progress if p.group == group.name and (rank in p.positions or rank in p.members))
+    progress = next(of_rank, None)
     if progress is None or rank is None:
         return None
     tracks, _ = tracks_of(group)
@@ -193,10 +195,11 @@ def _others_call(run: RunEvidence, death: Death, group: Group) -> _OthersCall | 
 
 def _odd_size(run: RunEvidence, others: _OthersCall) -> Mismatch | None:
     """That call with another size, where it cannot have died in any other."""
-    rank, seq, position = others.rank, others.seq, others.progress.positions[others.rank]
-    if seq < position.enqueued or len(others.made) < 2:
+    rank, seq, position = others.rank, others.seq, others.progress.positions.get(others.rank)
+    if len(others.made) < 2 or (position is not None and seq < position.enqueued):
         return None
-    low = max(others.tracks[rank].hi if rank in others.tracks else 0, position.completed or 0)
+    completed = position.completed or 0 if position is not None else 0
+    low = max(others.tracks[rank].hi if rank in others.tracks else 0, completed)
     since = (others.at(n) for n in range(max(low + 1, seq - _MAX_SINCE), seq + 1))
     if any(o is None or o.name not in ALIKE for o in since):
         return None
