@@ -79,7 +79,7 @@ def is_named_when_stopped(job: Job, nodes: list[Node], victim: int) -> None:
         assert (verdict["culprits"]["nodes"], verdict["fault_class"]) == ([victim], "CPU-STUCK"), verdict
     finally:
         stopped.signal(signal.SIGCONT)
-    # Once it runs again it finds its connection gone, and ends too; it accuses nobody.
+    # Once it runs again it finds its connection gone, and ends too; it accuses no other node.
     assert stopped.wait(25.0) in {1, 3}
     assert stopped.report["verdict"] is None or stopped.report["verdict"]["culprits"]["nodes"] != [1 - victim]
     job.assert_nothing_left()
