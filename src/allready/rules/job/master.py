@@ -120,7 +120,7 @@ def master_lost(contact: model.PerNode[model.MasterContactFacts], case: Analysis
     indistinguishable. Where node 0's machine acknowledges all along what its agent does not answer, the path works, and
     node 0 is named, as stopped. Silence counts while this node's own process runs, and for half as long again where
     node 0's kernel acknowledges what is sent to it: a machine with more work than processors is no fault.
-    A node whose own agent did not run for that long accuses nobody: node 0 gave it up.
+    A node whose own agent did not run for that long accuses no node: node 0 gave it up.
     ## Why it matters
     Node 0 holds the store. Without it no rank can continue, and in a training job every other rank would print a
     network error while the cause lies in node 0's output.

@@ -26,7 +26,7 @@ def node_gone(live: model.Live, world: model.World) -> Iterator[model.Hit]:
     ## What it checks
     The connection of each node's agent to node 0.  A host that closes it answers, so the network works and the agent's
     process is what ended.  A node that falls silent is another finding (LNK001), and one that closes it after node 0's
-    own agent did not run for 10 s accuses nobody: it has given node 0 up.
+    own agent did not run for 10 s is not accused: it has given node 0 up.
     ## Why it matters
     The ranks of that node end with their agent.  The other nodes' ranks then report lost connections, which is an
     effect.
