@@ -7,7 +7,6 @@ the client's thread stays in the kernel.  So a second thread ends the connection
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -106,10 +105,8 @@ class Requests:
         return bool(self.store.has_extended_api())
 
 
-def connected(
-    make: Callable[[], Any], port: int, limit_s: float, is_over: Callable[[], bool] | None = None
-) -> JobStore:
-    """What `make` gives, torch's client of a store at that port; `is_over`: it is not needed any more.
+def connected(make: Callable[[], Any], port: int, limit_s: float) -> JobStore:
+    """What `make` gives, torch's client of a store at that port.
 
     Raises:
         TimeoutError: the store did not answer in time.
@@ -119,7 +116,7 @@ def connected(
     def made() -> Sockets:
         return {fd: known for fd, known in sockets().items() if before.get(fd) != known and ends(fd)[1] == port}
 
-    with _ended_after(limit_s, made, is_over=is_over):
+    with _ended_after(limit_s, made):
         store = make()
     return JobStore(store, made())
 
@@ -163,21 +160,13 @@ def _end(connections: Sockets) -> None:
 
 
 @contextlib.contextmanager
-def _ended_after(
-    limit_s: float,
-    found: Callable[[], Sockets],
-    told: Callable[[], object] = int,
-    is_over: Callable[[], bool] | None = None,
-) -> Iterator[None]:
+def _ended_after(limit_s: float, found: Callable[[], Sockets], told: Callable[[], object] = int) -> Iterator[None]:
     """Once the time is over, connections that are found are ended, also those that are made after that."""
     has_ended, is_late = threading.Event(), threading.Event()
-    until_s = time.monotonic() + limit_s
 
     def watch() -> None:
-        longest_s = limit_s if is_over is None else _AGAIN_S
-        while (left_s := until_s - time.monotonic()) > 0 and not (is_over is not None and is_over()):
-            if has_ended.wait(min(left_s, longest_s)):
-                return
+        if has_ended.wait(limit_s):
+            return
         while not has_ended.wait(_AGAIN_S):  # a process that was itself stopped meanwhile has its answer by now
             is_late.set()
             told()
