@@ -145,6 +145,7 @@ def test_nor_does_one_that_stops_before_or_while_it_forms(kind: str, code: str, 
         assert (found["members"], found["code"], found["culprits"]) == (others, code, [culprit])
         for rank in others:
             assert job.last(rank, "recovered")["at_s"] - job.last(rank, "failed")["at_s"] < 8.0
+            assert job.processes[rank].poll() == 0, job.errors(rank)  # with a thread left in Gloo
         job.wake(2)
         job.wait([2])
         assert job.last(2, "ended")["error"] in {"RankExcluded", "HubLost"}  # the hub ends 2 s after the last rank
