@@ -37,12 +37,16 @@ def faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
     return found
 
 
+STOPS_LATER = ("stop_recovering", "stop_forming", "stop_forming_later")
+
+
 def rejoining_faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
-    """The same, and ranks that are stopped and woken once the others went on, or killed and started again."""
+    """The same, and ranks that are stopped and woken once the others went on, or killed and started again; some stop
+    after the next failure is agreed, or while the group forms again."""
     chance = random.Random(f"rejoin {seed}")
     found = [f for f in faults_of(seed, num_soft) if f["kind"] not in {"kill", "stop", "crash"}]
     for step in range(4, STEPS - 8, 9):
-        kind = chance.choice(["stop", "stop", "kill"])
+        kind = chance.choice(["stop", "stop", "kill", *STOPS_LATER])
         found.append({"rank": chance.randrange(1 if kind == "kill" else 0, SIZE), "kind": kind, "step": step})
     return found
 

@@ -8,7 +8,6 @@ time in which this process ran counts: a machine that gives it no processor give
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -108,10 +107,8 @@ class Requests:
         return bool(self.store.has_extended_api())
 
 
-def connected(
-    make: Callable[[], Any], port: int, limit_s: float, is_over: Callable[[], bool] | None = None
-) -> JobStore:
-    """What `make` gives, torch's client of a store at that port; `is_over`: it is not needed any more.
+def connected(make: Callable[[], Any], port: int, limit_s: float) -> JobStore:
+    """What `make` gives, torch's client of a store at that port.
 
     Raises:
         TimeoutError: the store did not answer in time.
@@ -121,7 +118,7 @@ def connected(
     def made() -> Sockets:
         return {fd: known for fd, known in sockets().items() if before.get(fd) != known and ends(fd)[1] == port}
 
-    with _ended_after(limit_s, made, is_over=is_over):
+    with _ended_after(limit_s, made):
         store = make()
     return JobStore(store, made())
 
@@ -166,25 +163,12 @@ def _end(connections: Sockets) -> None:
 
 
 @contextlib.contextmanager
-def _ended_after(
-    limit_s: float,
-    found: Callable[[], Sockets],
-    told: Callable[[], object] = int,
-    is_over: Callable[[], bool] | None = None,
-) -> Iterator[None]:
+def _ended_after(limit_s: float, found: Callable[[], Sockets], told: Callable[[], object] = int) -> Iterator[None]:
     """Once the time is over, connections that are found are ended, also those that are made after that."""
     has_ended, is_late = threading.Event(), threading.Event()
 
-    def passes(step_s: float) -> bool:
-        until_s = time.monotonic() + step_s
-        longest_s = step_s if is_over is None else _AGAIN_S
-        while (left_s := until_s - time.monotonic()) > 0:
-            if has_ended.wait(min(left_s, longest_s)) or (is_over is not None and is_over()):
-                return True
-        return False
-
     def watch() -> None:
-        if comes(passes, limit_s) and has_ended.is_set():
+        if comes(has_ended.wait, limit_s):
             return
         while not has_ended.wait(_AGAIN_S):  # a process that was itself stopped meanwhile has its answer by now
             is_late.set()

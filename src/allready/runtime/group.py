@@ -232,15 +232,14 @@ class WorldGroup:
         store, _ = self._first_store
         if text:
             host, port, rank = text.split()
+
+            def connect() -> Any:
+                return dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=FORM)
+
             store = (
                 self._opened
                 if int(rank) == self._rank
-                else connected(
-                    lambda: dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=FORM),
-                    int(port),
-                    FORM.total_seconds(),
-                    is_over,
-                )
+                else connected(lambda: Making(connect, _let_go).outcome(is_over), int(port), FORM.total_seconds())
             )
         # Not before this rank has it: one that was not reached is tried again.
         self.store_text, self._job, self._is_on_this_store = text, store, False
@@ -368,7 +367,7 @@ class WorldGroup:
                 if work is not None:
                     work.wait()
 
-        Making(connect, lambda _: None).outcome(is_over)
+        Making(connect, _let_go).outcome(is_over)
 
     def _remember(
         self, store: Requests, place: int, size: int, before: Sockets, is_over: Callable[[], bool], limit_s: float
@@ -525,6 +524,10 @@ class WorldGroup:
         if dist.is_initialized() and self.has_unfinished():
             for group in (dist.group.WORLD, *self._subgroups):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+
+def _let_go(_: object) -> None:
+    """Of what torch has made too late, nothing stays once no variable refers to it."""
 
 
 def is_over(store: Requests, attempt: str) -> bool:

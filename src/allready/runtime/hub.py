@@ -78,7 +78,7 @@ class Hub:
         self._looked_s, self._not_run_s = time.monotonic(), 0.0
 
     def _now_s(self) -> float:
-        """By a clock that stands still while this process does not run, or for too short to read what ranks have said:
+        """By a clock without the time in which this process did not run, or for too short to read what ranks have said:
         then it is not they that were silent."""
         now_s = time.monotonic()
         if now_s - self._looked_s > 2 * _MAX_PAUSE_S:

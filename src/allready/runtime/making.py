@@ -113,7 +113,7 @@ class Making:
 
     Args:
         make: waits in torch.
-        end: of what it has made, where nobody waits for it any more.
+        end: of what it has made, where no thread waits for it any more.
     """
 
     def __init__(self, make: Callable[[], Any], end: Callable[[Any], object]) -> None:
