@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from allready.launch.schedulers import SCHEDULERS, Scheduler, Variable
+from allready.launch.schedulers import SCHEDULERS, Scheduler, SchedulerVariable
 
 FILES = {"en": "schedulers.md", "zh": "zh/schedulers.md"}
 
@@ -222,7 +222,7 @@ def _names(names: Sequence[str], words: dict[str, str]) -> str:
     return words["and"].join(f"`{name}`" for name in names)
 
 
-def _variable(variable: Variable, words: dict[str, str]) -> str:
+def _variable(variable: SchedulerVariable, words: dict[str, str]) -> str:
     how = words.get(variable.kind)
     return f"`{variable.name}`" + (f" ({how})" if how else "")
 

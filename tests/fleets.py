@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready import model
-from allready.judging.engine import Outcome, run
+from allready.judging.engine import RuleOutcome, run
 from allready.judging.loading import load
 from allready.model.facts import ChoiceStep
 from allready.model.fill import fill_steps
@@ -33,7 +33,7 @@ NPROC = 2
 PAYLOADS_BYTES = (64, 1400, 9000, 2**20)
 
 
-def check(code: str, fleet: model.Fleet) -> Outcome:
+def check(code: str, fleet: model.Fleet) -> RuleOutcome:
     """Ask one rule."""
     return run(load()[code], fleet)
 

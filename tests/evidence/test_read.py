@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from allready.evidence import read as reading_module
 from allready.evidence.inputs import Found, find
 from allready.evidence.inputs.workers import Workers
-from allready.evidence.read import Progress, ReaderPool, ReadOptions, packed, read_all, unpacked
+from allready.evidence.read import ReaderPool, ReadingProgress, ReadOptions, packed, read_all, unpacked
 from allready.evidence.readers import ReaderContext, read_found
 from allready.evidence.reading import OpStream, Reading
 from allready.model import Origin, SourceRecord
@@ -291,7 +291,7 @@ def test_very_many_files_that_say_nothing_are_summed_up(tmp_path: Path, monkeypa
 def test_files_beyond_the_look_ahead_are_read_too(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_module, "_MAX_AHEAD", 3)
     for workers in (1, 2):
-        seen: list[Progress] = []
+        seen: list[ReadingProgress] = []
         readings = read(run, workers=workers, progress=seen.append)
         assert {r.source.path.removeprefix(f"{run}/") for r in readings} == set(FILES)
         assert all(p.total_bytes is None for p in seen)
@@ -302,10 +302,10 @@ def test_progress_ends_at_the_whole(run: Path, monkeypatch: pytest.MonkeyPatch) 
     for split in (1 << 40, 1):
         monkeypatch.setattr(reading_module, "_WORKER_BYTES", split)
         monkeypatch.setattr(reading_module, "_SPAWN_BYTES", 0)
-        seen: list[Progress] = []
+        seen: list[ReadingProgress] = []
         read(run, workers=2, progress=seen.append)
         total = sum(map(len, FILES.values()))
-        assert seen[-1] == Progress(done_bytes=total, total_bytes=total)
+        assert seen[-1] == ReadingProgress(done_bytes=total, total_bytes=total)
         assert [p.done_bytes for p in seen] == sorted(p.done_bytes for p in seen)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import Reading
-from allready.live.node.rings import Pace
+from allready.live.node.rings import RingPace
 from allready.model import GroupMark, PaceSample
 
 Entry = dict[str, Any]
@@ -24,7 +24,7 @@ class Motion:
             dump = json.loads(data) if path.endswith(".json") else load(data).value
             if any(e.get("time_discovered_completed_ns") for e in dump["entries"]):
                 self._dumps[rank] = dump
-        self._pace = {rank: Pace(rank) for rank in self._dumps}
+        self._pace = {rank: RingPace(rank) for rank in self._dumps}
         times: list[int] = [e["time_created_ns"] for dump in self._dumps.values() for e in dump["entries"]]
         self.begins_s, self.ends_s = min(times, default=0) / 1e9, max(times, default=0) / 1e9
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.cli.main import main
-from allready.judging.prediction import STRATEGIES, Question, messages, predict, time_at
+from allready.judging.prediction import STRATEGIES, PredictionQuestion, messages, predict, time_at
 from allready.model import BenchPoint, Collectives
 from allready.model.operations import DTYPE_BYTES, OPERATIONS
 from allready.report import html, json_report
@@ -22,7 +22,7 @@ from tests.report.made_up_run import whole_report
 
 KIB, GIB = 2**10, 2**30
 QUESTIONS = st.builds(
-    Question,
+    PredictionQuestion,
     strategy=st.sampled_from(sorted(STRATEGIES)),
     num_params=st.integers(1, 10**12),
     dtype=st.sampled_from(["bfloat16", "float32"]),
@@ -55,7 +55,7 @@ def steady(operation: str, latency_s: float, rate: float, largest: int = 4 * GIB
 
 
 @given(QUESTIONS)
-def test_a_step_sends_every_byte_as_often_as_its_strategy_does(question: Question) -> None:
+def test_a_step_sends_every_byte_as_often_as_its_strategy_does(question: PredictionQuestion) -> None:
     total = question.num_params * DTYPE_BYTES[question.dtype]
     sent = dict.fromkeys(STRATEGIES[question.strategy], 0)
     for (operation, size), number in messages(question).items():
@@ -70,12 +70,14 @@ def test_a_step_sends_every_byte_as_often_as_its_strategy_does(question: Questio
 
 @given(RATES, QUESTIONS, st.integers(2, 4096))
 def test_with_latency_and_bandwidth_alone_the_time_is_that_of_the_formula(
-    rates: tuple[float, float], question: Question, world: int
+    rates: tuple[float, float], question: PredictionQuestion, world: int
 ) -> None:
     latency_s, rate = rates
     points = [p for operation in STRATEGIES[question.strategy] for p in steady(operation, latency_s, rate)]
     found = predict(
-        points, 8, Question(**{f: getattr(question, f) for f in question.__struct_fields__} | {"world_size": world})
+        points,
+        8,
+        PredictionQuestion(**{f: getattr(question, f) for f in question.__struct_fields__} | {"world_size": world}),
     )
     if found.gaps:  # only where the largest size does not show the bandwidth yet
         assert found.step_s is found.timeout_s is None
@@ -121,7 +123,7 @@ def test_a_curve_that_still_grows_is_not_continued() -> None:
 def test_the_step_of_a_model_of_seven_billion_parameters() -> None:
     """By hand: 14e9 bytes; 1 MiB, 534 times 25 MiB and the rest, at 1 GB/s without latency."""
     points = steady("all_reduce", 1e-9, 1e9)
-    found = predict(points, 8, Question(strategy="ddp", num_params=7 * 10**9, dtype="bfloat16", grad_accum=4))
+    found = predict(points, 8, PredictionQuestion(strategy="ddp", num_params=7 * 10**9, dtype="bfloat16", grad_accum=4))
     assert found.step_s == pytest.approx(14.0, rel=1e-3)
     assert [(c.size_bytes, c.count) for c in found.collectives] == [
         (14 * 10**9 - MIB - 534 * 25 * MIB, 1), (MIB, 1), (25 * MIB, 534)
@@ -187,7 +189,7 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_report_shows_the_prediction_in_text_html_and_json() -> None:
     points = [p for op in STRATEGIES["fsdp"] for p in steady(op, 1e-5, 1e9)]
-    found = predict(points, 4, Question(strategy="fsdp", num_params=10**9, dtype="bfloat16", grad_accum=2))
+    found = predict(points, 4, PredictionQuestion(strategy="fsdp", num_params=10**9, dtype="bfloat16", grad_accum=2))
     report = replace(whole_report(), collectives=Collectives(runs=(), prediction=found))
     text = "\n".join(plain_lines(compose(report, "zh")))
     assert "预测: FSDP，1B 个 bfloat16 参数，4 个 rank" in text

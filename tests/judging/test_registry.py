@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.judging import registry
-from allready.judging.engine import Outcome, run
+from allready.judging.engine import RuleOutcome, run
 from allready.judging.layers import Layer
 from allready.judging.loading import AREAS, OF_FILES, load, load_for
 from allready.judging.registry import RULES, Need, Rule, placeholders
@@ -143,7 +143,7 @@ def test_files_of_a_run_are_asked_all_rules_that_can_say_something_about_them() 
         raise AssertionError
 
     outcomes = [run(replace(rule, body=never), files) for rule in left_out]
-    assert [o for o in outcomes if o != Outcome(code=o.code)] == []
+    assert [o for o in outcomes if o != RuleOutcome(code=o.code)] == []
     assert load_for(replace(files, inapplicable=frozenset())) == load()
     assert load_for(replace(files, nodes={0: NodeFacts.none("asleep")})) == load()
     assert {rule.area for rule in asked.values() if not rule.area.startswith("log_")} == {

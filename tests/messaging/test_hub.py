@@ -17,7 +17,7 @@ from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging import wire
 from allready.messaging.channel import LOST, ConnectionLostError, loss_of
 from allready.messaging.contact import Contact
-from allready.messaging.datagram import Caller, UdpCall
+from allready.messaging.datagram import DatagramCaller, UdpCall
 from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.sockets import listening_socket
@@ -484,7 +484,7 @@ async def test_a_silent_client_is_noted_and_cut_off() -> None:
 
 async def test_a_call_by_datagram_is_heard_and_answered() -> None:
     async with open_hub() as (hub, port):
-        caller = Caller()
+        caller = DatagramCaller()
         call = UdpCall(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
         assert await caller.call("127.0.0.1", port, call, timeout_s=20.0) is True
         async with asyncio.timeout(20.0):  # node 0 learns that its answer came, not only that it was called
@@ -497,7 +497,7 @@ async def test_a_call_by_datagram_is_heard_and_answered() -> None:
 
 
 async def test_no_answer_to_a_call_is_said_and_not_raised() -> None:
-    caller = Caller()
+    caller = DatagramCaller()
     call = UdpCall(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
     assert await caller.call("127.0.0.1", free_port(), call, timeout_s=0.3) is False
     caller.close()

@@ -49,7 +49,7 @@ def until_in(pid: int, state: int, type_address: int, function: str) -> list[pyt
             stacks = python_stack.stacks(pid, state, layout(), type_address=type_address)
             if any(f.function == function for stack in stacks for f in stack.frames):
                 return stacks
-        except python_stack.Unreadable:
+        except python_stack.StackUnreadable:
             pass
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -110,7 +110,7 @@ def test_a_wrong_address_is_no_stack(shift: int) -> None:
         until_in(child.pid, state, type_address, "<module>")
         try:
             found = python_stack.stacks(child.pid, state + shift, layout(), type_address=type_address)
-        except python_stack.Unreadable:
+        except python_stack.StackUnreadable:
             return
         assert not found[0].frames
 
@@ -125,7 +125,7 @@ def test_another_type_address_gives_no_frames() -> None:
 def test_who_is_gone_is_unreadable() -> None:
     with process("") as (child, state, type_address):
         child.wait()
-        with pytest.raises(python_stack.Unreadable):
+        with pytest.raises(python_stack.StackUnreadable):
             python_stack.stacks(child.pid, state, layout(), type_address=type_address)
 
 
@@ -142,7 +142,7 @@ def test_a_process_that_runs_is_read_or_refused() -> None:
             try:
                 python_stack.stacks(child.pid, state, layout(), type_address=type_address)
                 num_read += 1
-            except python_stack.Unreadable:
+            except python_stack.StackUnreadable:
                 continue
         assert num_read
         assert child.poll() is None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allready.judging.engine import Outcome
+from allready.judging.engine import RuleOutcome
 from allready.model import (
     CallSite,
     Death,
@@ -35,7 +35,7 @@ def run_fleet(**changes: Any) -> Fleet:
     )
 
 
-def ask(code: str, **changes: Any) -> Outcome:
+def ask(code: str, **changes: Any) -> RuleOutcome:
     """One rule over made-up evidence."""
     return check(code, run_fleet(**changes))
 

@@ -44,7 +44,7 @@ def findings() -> list[Finding]:
     found: list[Finding] = []
     asked = engine._run
 
-    def recorded(rule: Rule, fleet: Fleet, case: Analysis) -> engine.Outcome:
+    def recorded(rule: Rule, fleet: Fleet, case: Analysis) -> engine.RuleOutcome:
         outcome = asked(rule, fleet, case)
         found.extend(engine.finding_of(rule, hit) for hit in outcome.hits)
         return outcome

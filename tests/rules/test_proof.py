@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from allready.judging.engine import Outcome, run
+from allready.judging.engine import RuleOutcome, run
 from allready.judging.loading import load
 from allready.judging.registry import JOB_PARTS, Applies, Rule
 from allready.model import NODE_FACTS, Collectives, Fleet, Reachability, RollCall
@@ -98,7 +98,7 @@ def test_every_rule_has_a_case_that_it_finds_and_a_look_alike_that_it_leaves_alo
 ) -> None:
     proofs = {rule.code: Proof() for rule in rules()}
 
-    def recorded(rule: Rule, made: Fleet) -> Outcome:
+    def recorded(rule: Rule, made: Fleet) -> RuleOutcome:
         outcome = run(rule, made)
         proof = proofs.get(rule.code)
         if proof is not None and outcome.hits:

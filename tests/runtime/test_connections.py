@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allready.proc.own_sockets import ends, sockets
-from allready.runtime.connections import Ended
+from allready.runtime.connections import EndedGroups
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -27,7 +27,7 @@ def pair() -> Iterator[Pair]:
 
 def test_the_end_is_read_and_both_ends_can_write_although_the_owner_has_closed(pair: Pair) -> None:
     own, other = pair
-    ended = Ended()
+    ended = EndedGroups()
     ended.end({own.fileno(): sockets()[own.fileno()]}, (0, 1, 2))
     assert own.recv(10) == b""
     assert own.send(b"x") == 1
@@ -46,7 +46,7 @@ def test_the_end_is_read_and_both_ends_can_write_although_the_owner_has_closed(p
 
 def test_a_descriptor_that_is_another_connection_by_now_is_left_alone(pair: Pair) -> None:
     own, other = pair
-    ended = Ended()
+    ended = EndedGroups()
     ended.end({own.fileno(): sockets()[other.fileno()]}, (0, 1))
     other.send(b"here")
     assert own.recv(10) == b"here"
@@ -55,7 +55,7 @@ def test_a_descriptor_that_is_another_connection_by_now_is_left_alone(pair: Pair
 
 def test_ending_twice_keeps_a_connection_once(pair: Pair) -> None:
     own, _ = pair
-    ended = Ended()
+    ended = EndedGroups()
     before = len(sockets())
     for _ in range(3):
         ended.end({fd: i for fd, i in sockets().items() if ends(fd) == ends(own.fileno())}, (0, 1))
@@ -70,7 +70,7 @@ def test_what_is_on_its_way_to_a_peer_that_reads_is_not_cut_off(pair: Pair) -> N
     own.setblocking(False)
     rest = memoryview(bytes(1 << 24))
     rest = rest[own.send(rest) :]
-    ended = Ended()
+    ended = EndedGroups()
     ended.end({own.fileno(): sockets()[own.fileno()]}, (0, 1))
     with pytest.raises(BlockingIOError):
         own.recv(1)  # not yet
@@ -91,7 +91,7 @@ def test_a_peer_that_does_not_read_is_not_waited_for(pair: Pair) -> None:
     own, _ = pair
     own.setblocking(False)
     own.send(bytes(1 << 24))
-    ended = Ended()
+    ended = EndedGroups()
     ended.end({own.fileno(): sockets()[own.fileno()]}, (0, 1))
     own.settimeout(60.0)
     assert own.recv(1) == b""
@@ -104,7 +104,7 @@ def test_a_number_that_is_a_file_by_now_leaves_no_descriptor_behind(pair: Pair, 
     with (tmp_path / "checkpoint").open("w") as file:
         before = len(list(Path("/proc/self/fd").iterdir()))
         for _ in range(5):
-            Ended().end({file.fileno(): identity}, (0, 1))
+            EndedGroups().end({file.fileno(): identity}, (0, 1))
             assert ends(file.fileno()) == (0, 0)
         assert len(list(Path("/proc/self/fd").iterdir())) == before
 
@@ -116,7 +116,7 @@ def test_where_no_thread_can_be_started_connections_end_at_once(pair: Pair, monk
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    ended = Ended()
+    ended = EndedGroups()
     ended.end({own.fileno(): sockets()[own.fileno()]}, (0, 1))
     assert own.recv(10) == b""
     ended.close()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.errors import UsageError
-from allready.runtime.pace import HALF_LIFE, MAX_KINDS, AdaptiveTimeout, Pace, Paces
+from allready.runtime.pace import HALF_LIFE, MAX_KINDS, AdaptiveTimeout, OperationPace, Paces
 from allready.runtime.repeats import Repeats
 
 NOISE = 3.0
@@ -16,7 +16,7 @@ STRICT = AdaptiveTimeout(least=timedelta(0))
 """Without the floor: only what was learned counts."""
 
 
-def limit_s(pace: Pace, num_bytes: int, *, num_ranks: int = 4, adaptive: AdaptiveTimeout = STRICT) -> float:
+def limit_s(pace: OperationPace, num_bytes: int, *, num_ranks: int = 4, adaptive: AdaptiveTimeout = STRICT) -> float:
     return adaptive.limit_s(pace.expected_s(num_bytes, num_ranks, after=adaptive.after), MAX_S)
 
 
@@ -31,7 +31,7 @@ def test_a_healthy_slow_rank_with_threefold_noise_is_never_late(
     latency_s: float, bytes_per_s: float, sizes: list[int], calls: list[tuple[int, float, int]]
 ) -> None:
     """Whatever the sizes and their order; the time grows with the number of ranks too."""
-    pace = Pace()
+    pace = OperationPace()
     for which, noise, num_ranks in [*((0, 1.0, 2) for _ in range(STRICT.after)), *calls]:
         num_bytes = sizes[which % len(sizes)]
         took_s = noise * (latency_s + num_bytes / bytes_per_s) * num_ranks / 8
@@ -49,7 +49,7 @@ def test_the_limit_is_between_its_bounds_and_generous_before_enough_was_seen(
     seen: list[tuple[int, float, int]], num_bytes: int, least_s: float
 ) -> None:
     adaptive = AdaptiveTimeout(least=timedelta(seconds=least_s))
-    pace = Pace()
+    pace = OperationPace()
     for one in seen:
         pace.note(*one)
     found_s = limit_s(pace, num_bytes, adaptive=adaptive)
@@ -59,7 +59,7 @@ def test_the_limit_is_between_its_bounds_and_generous_before_enough_was_seen(
 
 
 def test_a_hang_is_noticed_long_before_the_time_out_of_the_phase() -> None:
-    pace = Pace()
+    pace = OperationPace()
     for _ in range(50):
         pace.note(4_000_000, 0.2, 4)
     assert limit_s(pace, 4_000_000) == pytest.approx(1.0, rel=0.1)
@@ -70,7 +70,7 @@ def test_a_hang_is_noticed_long_before_the_time_out_of_the_phase() -> None:
 
 
 def test_a_rare_slow_call_is_remembered_for_a_while_and_then_forgotten() -> None:
-    pace = Pace()
+    pace = OperationPace()
     for number in range(100):
         pace.note(1000, 60.0 if number == 50 else 0.01, 4)
     assert limit_s(pace, 1000) > 250.0
@@ -88,7 +88,7 @@ def test_the_memory_is_bounded() -> None:
 
 def test_ranks_that_merge_what_they_saw_have_the_same_deadline() -> None:
     """The one that always comes last has never waited."""
-    waiting, last = Pace(), Pace()
+    waiting, last = OperationPace(), OperationPace()
     for _ in range(30):
         waiting.note(4_000_000, 0.5, 4)
         last.note(4_000_000, 0.01, 4)

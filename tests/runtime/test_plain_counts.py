@@ -10,7 +10,7 @@ import pytest
 
 from allready.model import MAKINGS
 from allready.runtime.messages import BegunHere, Plain
-from allready.runtime.plain import Begun, _stacks, is_inside, stack_of
+from allready.runtime.plain import BegunCounts, _stacks, is_inside, stack_of
 from tests.clock import Deadline
 
 
@@ -31,7 +31,7 @@ def test_operations_of_each_group_are_counted_from_when_the_default_one_was_form
     import torch
     import torch.distributed as dist
 
-    begun = Begun()
+    begun = BegunCounts()
     dist.all_reduce(torch.ones(2))
     begun.reset()
     assert begun.sample(10.0).begun == (
@@ -64,14 +64,14 @@ def test_a_torch_that_does_not_say_a_groups_ranks_and_a_group_that_is_gone(
         raise KeyError(group)
 
     monkeypatch.setattr(distributed_c10d, "get_process_group_ranks", is_gone)
-    assert [here.group for here in Begun().sample(1.0).begun] == [MAKINGS]
+    assert [here.group for here in BegunCounts().sample(1.0).begun] == [MAKINGS]
     monkeypatch.delattr(distributed_c10d, "get_process_group_ranks")
-    here, _ = Begun().sample(1.0).begun
+    here, _ = BegunCounts().sample(1.0).begun
     assert (here.group, here.ranks) == (group, ())
 
 
 def test_without_torch_nothing_is_counted() -> None:
-    assert Begun().sample(1.0).begun == ()
+    assert BegunCounts().sample(1.0).begun == ()
 
 
 def blocked_in(module: str) -> tuple[threading.Thread, threading.Event]:
@@ -107,7 +107,7 @@ def test_a_thread_that_stands_in_torchs_collectives_is_inside_and_one_in_the_scr
 
 def test_who_was_inside_when_looked_at_last_counts_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its operation may have failed just before the others asked."""
-    begun, seen = Begun(), iter([True, False, False])
+    begun, seen = BegunCounts(), iter([True, False, False])
     monkeypatch.setattr("allready.runtime.plain.is_inside", lambda: next(seen))
     assert [begun.sample(t).is_inside for t in (1.0, 2.0, 3.0)] == [True, True, False]
 

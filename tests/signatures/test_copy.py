@@ -22,7 +22,7 @@ example = "abcd"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with one small table."""
     (tmp_path / "nccl.toml").write_bytes(ONE)
-    monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path)
+    monkeypatch.setattr(table, "_FOLDER", tmp_path)
     return tmp_path
 
 

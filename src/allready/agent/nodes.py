@@ -18,14 +18,14 @@ from allready.model import Loss, NodeEvidence, NodeStatus, ProcessState, RankSta
 log = logging.getLogger(__name__)
 
 
-class Lost(Struct, frozen=True):
+class AgentLost(Struct, frozen=True):
     """The connection to a node's agent broke."""
 
     node: int
     loss: Loss
 
 
-News = NodeStatus | NodeEvidence | Lost
+News = NodeStatus | NodeEvidence | AgentLost
 
 HANDLES_S = 60.0
 """So long a rank may save in its handler of a signal."""
@@ -126,7 +126,7 @@ class NodeTable:
             self.offers.pop(node, None)
             self.watched.discard(node)
             self.lost[node] = body
-            self._news.append(Lost(node, body))
+            self._news.append(AgentLost(node, body))
 
     def _note_leaving(self, status: NodeStatus) -> None:
         for rank in status.ranks:

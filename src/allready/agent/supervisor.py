@@ -13,7 +13,7 @@ from allready.agent import messages
 from allready.agent.attempt import GATHER_BEFORE_END_S
 from allready.agent.hang import is_hang
 from allready.agent.jax_meeting import Meetings
-from allready.agent.nodes import Lost, NodeTable
+from allready.agent.nodes import AgentLost, NodeTable
 from allready.agent.standstill import Standstill
 from allready.errors import ExchangeError
 from allready.judging.conclude import Known, concluded
@@ -195,7 +195,9 @@ class Supervisor:
                 self._standstill.take(item, now)
             self._observe(self._give, item, now, until_s)
 
-    def _give(self, monitor: "Monitor", item: NodeStatus | NodeEvidence | Lost, now: float, until_s: float) -> None:
+    def _give(
+        self, monitor: "Monitor", item: NodeStatus | NodeEvidence | AgentLost, now: float, until_s: float
+    ) -> None:
         if isinstance(item, NodeStatus):
             if item.by_node_0(item.time_s) <= until_s:
                 monitor.take_status(item, now, time.time())
@@ -434,7 +436,7 @@ class Supervisor:
                 if isinstance(item, NodeEvidence) and item.number == order.number:
                     awaited.discard(item.node_rank)
                     answers.append(item)
-                elif isinstance(item, Lost):
+                elif isinstance(item, AgentLost):
                     awaited.discard(item.node)
         return answers
 

@@ -9,7 +9,7 @@ from allready.cli import check
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_both_spellings, add_common, count, count_from_0, positive_s, size_bytes
 from allready.errors import UsageError
-from allready.judging.prediction import STRATEGIES, Question, predict
+from allready.judging.prediction import STRATEGIES, PredictionQuestion, predict
 from allready.launch.layout import Layout
 from allready.model import Report
 from allready.model.operations import DTYPE_BYTES, JAX_OPERATIONS, OPERATIONS
@@ -266,7 +266,7 @@ def _request(
     *,
     operations: tuple[str, ...],
     search: str = "",
-    question: Question | None = None,
+    question: PredictionQuestion | None = None,
 ) -> CheckRequest:
     return CheckRequest(
         launch=layout.launch,
@@ -298,7 +298,7 @@ def _request(
     )
 
 
-def question_of(args: argparse.Namespace) -> Question | None:
+def question_of(args: argparse.Namespace) -> PredictionQuestion | None:
     """What `bench predict` was asked; None for another benchmark.
 
     Raises:
@@ -315,7 +315,7 @@ def question_of(args: argparse.Namespace) -> Question | None:
         raise UsageError("predict needs --params and --strategy ({strategies})", strategies=", ".join(STRATEGIES))
     if args.world == 1:
         raise UsageError("one rank has no collectives: --world from 2")
-    return Question(
+    return PredictionQuestion(
         strategy=args.strategy,
         num_params=args.params,
         dtype=args.dtype,
@@ -325,7 +325,7 @@ def question_of(args: argparse.Namespace) -> Question | None:
     )
 
 
-def _predict_from_file(args: argparse.Namespace, question: Question) -> int:
+def _predict_from_file(args: argparse.Namespace, question: PredictionQuestion) -> int:
     """Predict by a curve that was measured before; returns the exit code."""
     import msgspec
 

@@ -18,7 +18,7 @@ from allready.text.usage import usage_text
 if TYPE_CHECKING:
     from allready.cli.diagnose_judge import Question
     from allready.cli.output import Output
-    from allready.evidence.read import Progress, ReaderPool
+    from allready.evidence.read import ReaderPool, ReadingProgress
     from allready.evidence.reading import Reading
 
 KINDS = ("log", "flight", "ras", "stacks", "nccl-tests", "inspector", "error", "report", "events")
@@ -152,7 +152,7 @@ def read(pool: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]
     begun = time.monotonic()
     shown_s = 0.0
 
-    def show(progress: "Progress") -> None:
+    def show(progress: "ReadingProgress") -> None:
         nonlocal shown_s
         elapsed_s = time.monotonic() - begun
         if quiet or elapsed_s < _QUIET_S:

@@ -16,7 +16,7 @@ from allready.evidence import sniff
 from allready.evidence.inputs import Found, unpack
 from allready.evidence.inputs.find import STDIN
 from allready.evidence.inputs.source import Source
-from allready.evidence.inputs.workers import Lost, Workers, can_fork
+from allready.evidence.inputs.workers import LostTask, Workers, can_fork
 from allready.evidence.readers import (
     DEFAULT,
     ReaderContext,
@@ -37,7 +37,7 @@ from allready.model.finding import Phrase
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Scanned
 
-__all__ = ["Progress", "ReadOptions", "ReaderPool", "read_all", "read_found", "read_source"]
+__all__ = ["ReadOptions", "ReaderPool", "ReadingProgress", "read_all", "read_found", "read_source"]
 
 SPLIT_BYTES = 64 << 20  # A log above this may be read in parts by several workers
 MAX_WORKERS = 8  # by default: each takes memory, and beyond so many the disk is the limit
@@ -51,7 +51,7 @@ _FEW = 1_000  # readings whose memory does not matter, as far as it depends on t
 _MAX_BARE = 1_000  # records of one kind of sources that gave nothing
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class ReadingProgress(Struct, frozen=True, kw_only=True):
     """How far the reading is.  `total_bytes` is None while the walk still goes on."""
 
     done_bytes: int
@@ -181,11 +181,11 @@ class ReaderPool:
         self._num = max(1, workers if workers is not None else min(MAX_WORKERS, len(os.sched_getaffinity(0))))
         self._results = _Results()
         self._done_bytes = 0
-        self._progress: Callable[[Progress], None] = lambda _: None
+        self._progress: Callable[[ReadingProgress], None] = lambda _: None
         self._parts = _Parts(self._context)
         self._alone: list[tuple[int, Found]] = []  # what this process reads itself
         self._pool: Workers[_Task, _Answer] | None = None
-        self._answers: Iterator[_Answer | Lost[_Task]] = iter(())
+        self._answers: Iterator[_Answer | LostTask[_Task]] = iter(())
         self._on_exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -225,7 +225,7 @@ class ReaderPool:
             )
             self._answers = self._pool.run(tasks, self._took)
 
-    def read(self, progress: Callable[[Progress], None] = lambda _: None) -> list[Reading]:
+    def read(self, progress: Callable[[ReadingProgress], None] = lambda _: None) -> list[Reading]:
         """Every source's reading, ordered by name.
 
         Args:
@@ -243,7 +243,9 @@ class ReaderPool:
 
     def _took(self, num_bytes: int) -> None:
         self._done_bytes += num_bytes
-        self._progress(Progress(done_bytes=self._done_bytes, total_bytes=self.total_bytes if self._is_all else None))
+        self._progress(
+            ReadingProgress(done_bytes=self._done_bytes, total_bytes=self.total_bytes if self._is_all else None)
+        )
 
     def _following(self) -> Iterator[tuple[int, Found]]:
         for index, item in enumerate(self._rest, start=len(self._first)):
@@ -252,8 +254,8 @@ class ReaderPool:
             else:
                 yield index, item
 
-    def _take(self, answer: "_Answer | Lost[_Task]") -> None:
-        if isinstance(answer, Lost):
+    def _take(self, answer: "_Answer | LostTask[_Task]") -> None:
+        if isinstance(answer, LostTask):
             task = answer.task
             if task.part is None:
                 record = SourceRecord(path=task.found.label, kind="unread", size_bytes=task.found.size_bytes)
@@ -348,7 +350,7 @@ def read_all(
     *,
     options: ReadOptions = DEFAULT,
     workers: int | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[ReadingProgress], None] = lambda _: None,
 ) -> list[Reading]:
     """Every source's reading, ordered by name.
 

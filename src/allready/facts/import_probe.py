@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from allready.errors import FactUnavailable
 from allready.facts.child_output import ChildOutput
 from allready.facts.files import words_of
-from allready.facts.import_start import Started, begin
+from allready.facts.import_start import StartedImport, begin
 from allready.proc.kill import end_child
 from allready.proc.process import Stat, read_stat, wchan_of
 
@@ -39,7 +39,7 @@ def import_in_child(question: str, environ: Mapping[str, str], *, timeout_s: flo
     return outcome_of(started, timeout_s=timeout_s)
 
 
-def outcome_of(started: Started, *, timeout_s: float) -> dict[str, Any]:
+def outcome_of(started: StartedImport, *, timeout_s: float) -> dict[str, Any]:
     """What became of an import, as the fields of `model.Import`; the child and all it started are gone then.
 
     Args:

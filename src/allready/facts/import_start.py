@@ -16,7 +16,7 @@ ACCELERATORS = ("nvidia", "kfd", "accel", "vfio", "dxg", "neuron", "dri", "hl")
 _KIND = "import"
 
 
-class Started(NamedTuple):
+class StartedImport(NamedTuple):
     """A child that imports `name`, since `began_s` on the monotonic clock, and says then which devices it has."""
 
     name: str
@@ -39,7 +39,7 @@ def questions(dev: Collection[str], *, use_gpus: bool) -> Iterator[str]:
         yield f"{_KIND}:{name}{suffix}"
 
 
-def begin(question: str, environ: Mapping[str, str], *, limit_s: float) -> Started:
+def begin(question: str, environ: Mapping[str, str], *, limit_s: float) -> StartedImport:
     """The child that answers one of the questions; the caller has to end it.
 
     Args:
@@ -61,4 +61,4 @@ def begin(question: str, environ: Mapping[str, str], *, limit_s: float) -> Start
         start_new_session=True,
         env={**environ, **more},
     )
-    return Started(name, bool(asked), child, time.monotonic())
+    return StartedImport(name, bool(asked), child, time.monotonic())

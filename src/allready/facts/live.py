@@ -9,7 +9,7 @@ from typing import Any
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.files import opened, words_of
-from allready.facts.import_start import Started
+from allready.facts.import_start import StartedImport
 
 MAX_FILE_BYTES = 16 * 2**20
 SYSTEM_DIRS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
@@ -22,7 +22,9 @@ class LiveHost:
     `begun`: children that import already, by their probe.
     """
 
-    def __init__(self, environ: Mapping[str, str] | None = None, *, begun: Mapping[str, Started] | None = None) -> None:
+    def __init__(
+        self, environ: Mapping[str, str] | None = None, *, begun: Mapping[str, StartedImport] | None = None
+    ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
         self._begun = dict(begun or {})
 

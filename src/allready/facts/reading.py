@@ -12,13 +12,13 @@ import msgspec
 from allready.facts.collect import TRANSPORT_S, collect
 from allready.facts.env import nccl_conf_files
 from allready.facts.exchange import to_json
-from allready.facts.import_start import Started
+from allready.facts.import_start import StartedImport
 from allready.facts.live import LiveHost
 from allready.facts.order import CollectedFacts, FactsOrder
 from allready.facts.tasks import Task
 
 
-def read_all(order: FactsOrder, begun: Mapping[str, Started] | None = None) -> CollectedFacts:
+def read_all(order: FactsOrder, begun: Mapping[str, StartedImport] | None = None) -> CollectedFacts:
     """Facts and files, in this process.
 
     Args:
@@ -39,7 +39,7 @@ def read_all(order: FactsOrder, begun: Mapping[str, Started] | None = None) -> C
     return CollectedFacts(facts=facts, conf_files=files)
 
 
-def serve(begun: Mapping[str, Started], end: Callable[[int], object] = os._exit) -> int:
+def serve(begun: Mapping[str, StartedImport], end: Callable[[int], object] = os._exit) -> int:
     """Read the order from standard input, answer with one line, and end without waiting for any thread."""
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=FactsOrder)
     found = read_all(order, begun)

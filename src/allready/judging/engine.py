@@ -23,7 +23,7 @@ from allready.text.reasons import fact_missing, not_checked, reason
 log = logging.getLogger(__name__)
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class RuleOutcome(Struct, frozen=True, kw_only=True):
     """What one rule answered."""
 
     code: str
@@ -46,7 +46,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return "not_checked" if self.not_checked else "clear"
 
 
-def run(rule: Rule, fleet: model.Fleet, case: Analysis | None = None) -> Outcome:
+def run(rule: Rule, fleet: model.Fleet, case: Analysis | None = None) -> RuleOutcome:
     """Ask one rule; a rule that raises is a crash of ours, never an answer.
 
     Args:
@@ -54,11 +54,11 @@ def run(rule: Rule, fleet: model.Fleet, case: Analysis | None = None) -> Outcome
     """
     case = case or Analysis(fleet)
     if not any(_asked([rule], case)):
-        return Outcome(code=rule.code)
+        return RuleOutcome(code=rule.code)
     return _run(rule, fleet, case)
 
 
-def _run(rule: Rule, fleet: model.Fleet, case: Analysis) -> Outcome:
+def _run(rule: Rule, fleet: model.Fleet, case: Analysis) -> RuleOutcome:
     arguments: dict[str, Any] = {}
     unchecked: tuple[model.NotChecked, ...] = ()
     per_node: dict[str, dict[int, Any]] = {}
@@ -76,9 +76,9 @@ def _run(rule: Rule, fleet: model.Fleet, case: Analysis) -> Outcome:
                     model.Settings,
                     model.RuntimeFailure,
                 }:
-                    return Outcome(code=rule.code)  # a job that is being checked left no evidence of a run yet
+                    return RuleOutcome(code=rule.code)  # a job that is being checked left no evidence of a run yet
                 why = fleet.why_not.get(part, reason(model.UncheckedKind.PART_MISSING))
-                return Outcome(code=rule.code, not_checked=(not_checked(part, why),))  # its rules say it together
+                return RuleOutcome(code=rule.code, not_checked=(not_checked(part, why),))  # its rules say it together
             arguments[need.parameter] = value
             continue
         have, missing = fleet.per_node(need.fact_type)
@@ -91,7 +91,7 @@ def _run(rule: Rule, fleet: model.Fleet, case: Analysis) -> Outcome:
         common = set.intersection(*(set(have) for have in per_node.values()))
         arguments |= {p: model.PerNode({n: v for n, v in have.items() if n in common}) for p, have in per_node.items()}
         if not common:
-            return Outcome(code=rule.code, not_checked=unchecked)
+            return RuleOutcome(code=rule.code, not_checked=unchecked)
     assert rule.body is not None
     try:
         hits = tuple(_with_processes(rule, hit, fleet) for hit in rule.body(**arguments))
@@ -99,8 +99,8 @@ def _run(rule: Rule, fleet: model.Fleet, case: Analysis) -> Outcome:
             fill(rule.message, hit.values), fill_steps(rule.steps, hit.values)
     except Exception:
         log.exception("rule %s crashed", rule.code)
-        return Outcome(code=rule.code, not_checked=unchecked, crash=traceback.format_exc(limit=-3))
-    return Outcome(code=rule.code, hits=hits, not_checked=unchecked)
+        return RuleOutcome(code=rule.code, not_checked=unchecked, crash=traceback.format_exc(limit=-3))
+    return RuleOutcome(code=rule.code, hits=hits, not_checked=unchecked)
 
 
 def _with_processes(rule: Rule, hit: model.Hit, fleet: model.Fleet) -> model.Hit:

@@ -14,7 +14,7 @@ from allready.judging.majority import is_tie
 from allready.judging.sequence import (
     Calls,
     Codes,
-    Difference,
+    FirstDifference,
     agree,
     codes_before,
     first_difference,
@@ -45,7 +45,7 @@ class GroupCalls(Struct, frozen=True, kw_only=True):
     source: Recorder
     calls: Mapping[int, Calls]
     roots: Mapping[int, Calls] = {}
-    operation: Callable[[int, Difference], Operation | None]
+    operation: Callable[[int, FirstDifference], Operation | None]
     origin: Callable[[int, int], Origin | None] = lambda _rank, _seq: None
     kind: str = ""
     members: Collection[int] = ()
@@ -55,7 +55,7 @@ class GroupCalls(Struct, frozen=True, kw_only=True):
     min_agreement: int = 1
     is_whole: bool = False
 
-    def compare(self) -> tuple[Mismatch, Difference] | None:
+    def compare(self) -> tuple[Mismatch, FirstDifference] | None:
         """The first number under which members made different calls, or the same with different roots."""
         call = self.difference()
         root = first_difference(self.roots, self.members, num_members=self.num_members)
@@ -65,7 +65,7 @@ class GroupCalls(Struct, frozen=True, kw_only=True):
                 return self.mismatch("root", root.seq, made, odd=root.odd), root
         return (self._other_call(call), call) if call is not None else None
 
-    def difference(self) -> Difference | None:
+    def difference(self) -> FirstDifference | None:
         """The first number under which members made different calls; on a tie those are odd that broke the loop."""
         found = first_difference(self.calls, self.members, num_members=self.num_members)
         if found is None:
@@ -75,7 +75,7 @@ class GroupCalls(Struct, frozen=True, kw_only=True):
             found = replace(found, usual=next(c for r, c in found.codes.items() if r not in late), odd=late)
         return replace(found, late=late if found.odd in {(), late} else ())  # else most have left the loop
 
-    def _other_call(self, found: Difference) -> Mismatch:
+    def _other_call(self, found: FirstDifference) -> Mismatch:
         """With the calls more or less that explain it, if any do."""
         made = self.operations(found)
         kind = self.kind or kind_of(made.values())
@@ -94,7 +94,7 @@ class GroupCalls(Struct, frozen=True, kw_only=True):
             is_same_call=shift is None and agree(usual, odd, 1) and kind != "name" and not found.late,
         )
 
-    def operations(self, found: Difference) -> dict[int, Operation]:
+    def operations(self, found: FirstDifference) -> dict[int, Operation]:
         """What members called there."""
         return {rank: made for rank in found.codes if (made := self.operation(rank, found)) is not None}
 
@@ -129,7 +129,7 @@ def kind_of(made: Collection[Operation]) -> str:
     return next((kind for kind, known in values if len(known) > 1), "size")
 
 
-def tails(calls: Mapping[int, Calls], found: Difference) -> dict[int, Codes]:
+def tails(calls: Mapping[int, Calls], found: FirstDifference) -> dict[int, Codes]:
     """What follows from the first difference on, of one member for each different call; a usual one comes first."""
     usual, _ = found.examples()
     others = {code: rank for rank, code in sorted(found.codes.items(), reverse=True) if code != found.codes[usual]}

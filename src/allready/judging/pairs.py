@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import Track, operation_at
 from allready.judging.flight_calls import lines_of, recorded
-from allready.judging.sequence import Codes, Difference, KnownCalls, agree
+from allready.judging.sequence import Codes, FirstDifference, KnownCalls, agree
 from allready.model import PairSurplus
 
 MAX_SURPLUS = 4
@@ -51,7 +51,7 @@ def pair_surplus(
 
 
 def _by_line(
-    group: Group, ahead: Track, behind: Track, calls: Mapping[int, KnownCalls], found: Difference
+    group: Group, ahead: Track, behind: Track, calls: Mapping[int, KnownCalls], found: FirstDifference
 ) -> PairSurplus | None:
     """Calls from other lines until some are left out, after which both agree again."""
     own, others = (calls[r].codes(found.seq, calls[r].end) for r in (ahead.rank, behind.rank))

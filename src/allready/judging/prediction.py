@@ -30,7 +30,7 @@ STRATEGIES = {"ddp": ("all_reduce",), "fsdp": ("all_gather", "reduce_scatter")}
 """Strategy -> the operations whose curves it needs."""
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class PredictionQuestion(Struct, frozen=True, kw_only=True):
     """What is to be predicted.  `bucket_bytes`: of a bucket of DDP, of a unit of FSDP; 0 is the usual one."""
 
     strategy: str
@@ -50,7 +50,7 @@ class Question(Struct, frozen=True, kw_only=True):
         return -(-self.num_params // FSDP_UNITS) * DTYPE_BYTES[self.dtype]
 
 
-def predict(points: Iterable[BenchPoint], measured_ranks: int, question: Question) -> Prediction:
+def predict(points: Iterable[BenchPoint], measured_ranks: int, question: PredictionQuestion) -> Prediction:
     """The collectives of one step and their time, by the curve of `measured_ranks` ranks (two at least)."""
     points = list(points)
     world_size = question.world_size or measured_ranks
@@ -89,7 +89,7 @@ def predict(points: Iterable[BenchPoint], measured_ranks: int, question: Questio
     )
 
 
-def messages(question: Question) -> Counter[tuple[str, int]]:
+def messages(question: PredictionQuestion) -> Counter[tuple[str, int]]:
     """(operation, bytes) -> how often one step does it."""
     total = question.num_params * DTYPE_BYTES[question.dtype]
     if question.strategy == "ddp":

@@ -69,7 +69,7 @@ def numbered(keys: Mapping[int, tuple[int, Iterable[Hashable]]]) -> dict[int, Kn
     }
 
 
-class Difference(msgspec.Struct, frozen=True):
+class FirstDifference(msgspec.Struct, frozen=True):
     """The first number at which two members differ.
 
     `codes`: member -> its call there; of members whose call is not known there, nothing.  `late`: those that broke the
@@ -91,7 +91,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 def first_difference(
     calls: Mapping[int, Calls], members: Iterable[int] = (), *, num_members: int = 0
-) -> Difference | None:
+) -> FirstDifference | None:
     """Where members of one group first made different calls, and who differs from the majority of all of them.
 
     Members whose calls are not known there, since they begin later or ended before, cannot differ; they take part all
@@ -115,7 +115,7 @@ def first_difference(
             continue
         here = {rank: int(codes[at]) for codes, ranks in pieces.values() for rank in ranks if codes[at] != ANY}
         most = majority(here, {*members, *calls}, num_members=num_members)
-        return Difference(
+        return FirstDifference(
             seq=begin + at,
             codes=dict(sorted(here.items())),
             usual=most.value if most is not None else None,

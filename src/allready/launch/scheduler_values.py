@@ -16,7 +16,7 @@ from allready.launch.host_lists import (
     tasks_on_node,
 )
 from allready.launch.identity import Identity, default_address, own_identity
-from allready.launch.schedulers import SCHEDULERS, Scheduler, Variable
+from allready.launch.schedulers import SCHEDULERS, Scheduler, SchedulerVariable
 
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 """Slurm's steps from here on are no srun: batch script, interactive shell, prolog."""
@@ -197,7 +197,7 @@ def _read(scheduler: Scheduler | None, environ: Mapping[str, str]) -> tuple[dict
     return values, sources
 
 
-def _convert(variable: Variable, text: str, environ: Mapping[str, str]) -> Any:
+def _convert(variable: SchedulerVariable, text: str, environ: Mapping[str, str]) -> Any:
     if variable.kind == "text":
         return text
     if variable.kind == "before_hash":

@@ -30,7 +30,7 @@ multi-node jobs" (SKYPILOT_*); AWS Batch "Multi-node parallel jobs"; OpenPBS' an
 from msgspec import Struct
 
 
-class Variable(Struct, frozen=True):
+class SchedulerVariable(Struct, frozen=True):
     """One variable that may hold a field."""
 
     name: str
@@ -52,11 +52,11 @@ class Scheduler(Struct, frozen=True, kw_only=True):
 
     name: str
     detect: tuple[str, ...]
-    fields: dict[str, tuple[Variable, ...]]
+    fields: dict[str, tuple[SchedulerVariable, ...]]
     absent: tuple[str, ...] = ()
     per_rank: bool = False
     port_shift: int = 0
-    hosts: tuple[Variable, ...] = ()
+    hosts: tuple[SchedulerVariable, ...] = ()
     own_host: str = ""
     main_node: str = ""
     step: tuple[str, ...] = ()
@@ -65,8 +65,8 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     help: dict[str, str] = {}
 
 
-def _v(*names: str, kind: str = "int") -> tuple[Variable, ...]:
-    return tuple(Variable(name, kind) for name in names)
+def _v(*names: str, kind: str = "int") -> tuple[SchedulerVariable, ...]:
+    return tuple(SchedulerVariable(name, kind) for name in names)
 
 
 _MASTER = {"master_addr": _v("MASTER_ADDR", kind="text"), "master_port": _v("MASTER_PORT")}

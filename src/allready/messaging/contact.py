@@ -96,7 +96,7 @@ class Contact:
         self._resolve = resolve
         self._started = time.monotonic()
         self._token = token
-        self._caller = datagram.Caller(token)
+        self._caller = datagram.DatagramCaller(token)
         self._attempts = self._num_broken = 0
         self._addresses: tuple[str, ...] = ()
         self._nearby: tuple[tuple[int, str], ...] | None = None

@@ -47,7 +47,7 @@ class UdpCall(Struct, frozen=True, kw_only=True):
         return to_json(replace(self, proof=""))
 
 
-class Listener(asyncio.DatagramProtocol):
+class DatagramListener(asyncio.DatagramProtocol):
     """Node 0's ear on the UDP port of the same number as the master port."""
 
     def __init__(self, job_id: str, on_call: Callable[[UdpCall, str], None], token: Token | None = None) -> None:
@@ -88,7 +88,9 @@ async def listen(
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             sock.setblocking(False)
             sock.bind((host, port))
-            transport, _ = await loop.create_datagram_endpoint(lambda: Listener(job_id, on_call, token), sock=sock)
+            transport, _ = await loop.create_datagram_endpoint(
+                lambda: DatagramListener(job_id, on_call, token), sock=sock
+            )
         except OSError:
             sock.close()
         else:
@@ -105,7 +107,7 @@ class _Receiver(asyncio.DatagramProtocol):
             self.has_answer.set()
 
 
-class Caller:
+class DatagramCaller:
     """A node's side: `call` as often as wanted, `close` at the end."""
 
     def __init__(self, token: Token | None = None) -> None:

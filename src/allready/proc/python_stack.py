@@ -31,7 +31,7 @@ _SHIM = "<shim>"
 _LENGTH_AT, _STRING_STATE_AT = 16, 32
 
 
-class Unreadable(Exception):  # noqa: N818 - a state of the other process
+class StackUnreadable(Exception):  # noqa: N818 - a state of the other process
     """It is gone, may not be read, or changed meanwhile."""
 
 
@@ -78,20 +78,20 @@ class Memory:
         try:
             self._fd = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise Unreadable(error.strerror) from error
+            raise StackUnreadable(error.strerror) from error
 
     def close(self) -> None:
         os.close(self._fd)
 
     def read(self, address: int, size: int) -> bytes:
         if not 4096 <= address < 1 << 56:
-            raise Unreadable("not an address")
+            raise StackUnreadable("not an address")
         try:
             data = os.pread(self._fd, size, address)
         except OSError as error:
-            raise Unreadable(error.strerror) from error
+            raise StackUnreadable(error.strerror) from error
         if len(data) != size:
-            raise Unreadable("cut")
+            raise StackUnreadable("cut")
         return data
 
     def pointer(self, address: int) -> int:
@@ -110,11 +110,11 @@ def learn() -> InterpreterLayout | None:
     """Where things are, from objects of this process; None where that cannot be found out."""
     try:
         memory = Memory("self")
-    except Unreadable:
+    except StackUnreadable:
         return None
     try:
         return _learn(memory)
-    except (Unreadable, LookupError, ValueError, AttributeError, OSError):
+    except (StackUnreadable, LookupError, ValueError, AttributeError, OSError):
         return None
     finally:
         memory.close()
@@ -135,7 +135,7 @@ def stacks(pid: int, state: int, layout: InterpreterLayout, *, type_address: int
         for other in reader.others(state):
             try:
                 found.append(reader.stack(other))
-            except Unreadable:
+            except StackUnreadable:
                 continue
         return found
     finally:
@@ -155,7 +155,7 @@ class _Reader(Struct, frozen=True):
             while len(seen) < MAX_THREADS:
                 try:
                     at = self.memory.pointer(at + direction)
-                except Unreadable:
+                except StackUnreadable:
                     break
                 if at in seen:
                     break
@@ -204,7 +204,7 @@ class _Reader(Struct, frozen=True):
     def bytes(self, address: int) -> bytes:
         size = self.memory.pointer(address + _LENGTH_AT)
         if size > _MAX_TABLE_BYTES:
-            raise Unreadable("too long")
+            raise StackUnreadable("too long")
         return self.memory.read(address + self.layout.bytes_head, size)
 
     def text(self, address: int) -> str:
@@ -216,7 +216,7 @@ class _Reader(Struct, frozen=True):
                 width = {"utf-32-le": 4, "utf-16-le": 2}.get(encoding, 1)
                 raw = self.memory.read(address + before, size * width) if size else b""
                 return raw.decode(encoding, "replace")
-        raise Unreadable("no text")
+        raise StackUnreadable("no text")
 
 
 def line_of(table: bytes, first: int, instruction: int) -> int | None:
@@ -349,7 +349,7 @@ def _fits(reader: _Reader, state: int, wanted: list[int]) -> bool:
     """Whether the frames are the wanted ones, but for those above (of this search itself)."""
     try:
         codes = [reader.code(reader.memory.read(at, _FRAME_BYTES)) for at in reader.frame_addresses(state)]
-    except Unreadable:
+    except StackUnreadable:
         return False
     found = [code for code in codes if code is not None]
     return len(found) > len(wanted) and found[-len(wanted) :] == wanted

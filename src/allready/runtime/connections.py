@@ -47,7 +47,7 @@ class _Kept(Struct, eq=False):
             self.connection.shutdown(socket.SHUT_RD)
 
 
-class Ended:
+class EndedGroups:
     """Connections of groups that are over.  For any thread."""
 
     def __init__(self) -> None:

@@ -23,10 +23,10 @@ from allready.messaging.job_store import JobStore, Requests, connected, innermos
 from allready.model import OVER
 from allready.proc.own_sockets import Sockets, ends, sockets
 from allready.runtime import meshes, nccl
-from allready.runtime.connections import Ended
+from allready.runtime.connections import EndedGroups
 from allready.runtime.making import Leavable, Making
 from allready.runtime.messages import Ranks, ranks_of, twin
-from allready.runtime.plain import Begun
+from allready.runtime.plain import BegunCounts
 
 BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "cuda")}
 """Those that are taken, and the devices whose tensors each takes."""
@@ -154,7 +154,7 @@ class WorldGroup:
         """Tells this start of the job from others in the same store."""
         self.direct: Direct | None = None
         """While it is formed."""
-        self.begun = Begun()
+        self.begun = BegunCounts()
         self.devices = BACKENDS[backend]
         """Whose tensors it takes."""
         self._backend = backend
@@ -173,7 +173,7 @@ class WorldGroup:
         self._is_on_this_store = False
         self._own_ports: set[int] = set()
         self._sockets: Sockets = {}
-        self._ended = Ended()
+        self._ended = EndedGroups()
         self._lock = threading.Lock()
         self._is_cut = False
         self._unfinished: list[Any] = []

@@ -66,7 +66,7 @@ class _Sizes:
         self.worst_s = 0.0
 
 
-class Pace:
+class OperationPace:
     """Of one operation in one group."""
 
     __slots__ = ("_sizes",)
@@ -139,18 +139,18 @@ class Paces:
     """Of all phases, operations and groups of a rank; the memory is bounded."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, Ranks, str], Pace] = {}
+        self._of: dict[tuple[str, Ranks, str], OperationPace] = {}
 
-    def of(self, phase: str, group: Ranks, operation: str) -> Pace:
+    def of(self, phase: str, group: Ranks, operation: str) -> OperationPace:
         """The one of this operation in this group and phase; kept when the group forms again."""
         key = (phase, group, operation)
         found = self._of.get(key)
         if found is None:
             if len(self._of) >= MAX_KINDS:
                 del self._of[next(iter(self._of))]
-            found = self._of[key] = Pace()
+            found = self._of[key] = OperationPace()
         return found
 
-    def learned(self, phase: str, group: Ranks) -> dict[str, Pace]:
+    def learned(self, phase: str, group: Ranks) -> dict[str, OperationPace]:
         """By operation."""
         return {name: pace for (at, ranks, name), pace in self._of.items() if (at, ranks) == (phase, group)}

@@ -36,7 +36,7 @@ _Counts = dict[tuple[str, Ranks], int]
 """By torch's name of a group and its ranks: older torch calls all parts alike that one `split_group` makes."""
 
 
-class Begun:
+class BegunCounts:
     """Counts of this process's groups, since the default one was formed.  `look` is for one thread."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from allready.runtime.hub import max_record_bytes
 from allready.runtime.link import HubLink
 from allready.runtime.member import Member
 from allready.runtime.messages import Ranks
-from allready.runtime.pace import TRAINING, AdaptiveTimeout, Pace, Paces
+from allready.runtime.pace import TRAINING, AdaptiveTimeout, OperationPace, Paces
 from allready.runtime.plain import stack_of
 from allready.runtime.repeats import Repeats
 
@@ -257,7 +257,9 @@ class Session:
         pace = self.paces.of(self.phase, group, operation)
         return self.learned_limit_s(adaptive, pace, group, num_bytes)
 
-    def learned_limit_s(self, adaptive: AdaptiveTimeout | None, pace: Pace, group: Ranks, num_bytes: int) -> float:
+    def learned_limit_s(
+        self, adaptive: AdaptiveTimeout | None, pace: OperationPace, group: Ranks, num_bytes: int
+    ) -> float:
         """How long a call may take that has taken so long before."""
         if adaptive is None:
             return self.timeout_s

@@ -32,6 +32,7 @@ FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launche
 """Files of this package.  The area of a family's findings is `log_FAMILY`."""
 
 COPY = "tables.json"
+_FOLDER = Path(__file__).parent
 
 _ALL_DIGITS = r"\\d|0-9|\{\d+(?:,\d*)?\}"
 _A_DIGIT = r"\d|\(\?P=|\(\?\("
@@ -149,7 +150,7 @@ def tables() -> dict[str, Any]:
     copy may lie beside it as JSON (`python -m allready.signatures`); it is used while its digest is that of the tables.
     """
     texts = sources()
-    file = Path(__file__).parent / COPY
+    file = _FOLDER / COPY
     if file.is_file():
         copy = json.loads(file.read_bytes())
         if copy.get("digest") == digest(texts):
@@ -166,8 +167,7 @@ def _parsed(family: str, text: bytes) -> dict[str, Any]:
 
 def sources() -> dict[str, bytes]:
     """Family -> the text of its table."""
-    folder = Path(__file__).parent
-    return {f: (folder / f"{f}.toml").read_bytes() for f in FAMILIES if (folder / f"{f}.toml").is_file()}
+    return {f: (_FOLDER / f"{f}.toml").read_bytes() for f in FAMILIES if (_FOLDER / f"{f}.toml").is_file()}
 
 
 def digest(texts: Mapping[str, bytes]) -> str:

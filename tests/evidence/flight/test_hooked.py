@@ -11,7 +11,7 @@ import pytest
 
 from allready.evidence.flight.names import operation_name
 from allready.live.monitor.progress import shifts_of
-from allready.live.node.rings import Pace
+from allready.live.node.rings import RingPace
 from tests.cases import cases
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry, joined, loaded
@@ -116,6 +116,6 @@ def test_live_rings_count_and_hold_back_as_the_recorder_does() -> None:
     text = json.dumps(made, separators=(",", ":"), sort_keys=True)
     assert shifts_of(text) == {"0": 1}
     assert shifts_of(text.replace("nccl2:", "nccl:")) == {}
-    (sample,) = Pace(0).take(text.encode())
+    (sample,) = RingPace(0).take(text.encode())
     assert sample.seqs == (1, 2)  # the third has not completed
     assert torch_pickle(made)[:1] == b"\x80"

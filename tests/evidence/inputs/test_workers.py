@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from allready.evidence.inputs.workers import Lost, Workers
+from allready.evidence.inputs.workers import LostTask, Workers
 from allready.model.fill import in_english
 from tests.clock import Deadline, Stopwatch
 
@@ -84,19 +84,19 @@ def test_the_tasks_are_taken_as_workers_become_free() -> None:
 def test_a_worker_that_dies_is_noticed_and_replaced() -> None:
     with Workers(2, dying) as workers:
         answers = list(workers.run(range(8)))
-    lost = {answer.task: in_english(answer.why) for answer in answers if isinstance(answer, Lost)}
+    lost = {answer.task: in_english(answer.why) for answer in answers if isinstance(answer, LostTask)}
     assert set(lost) == {3, 5}
     assert "SIGKILL" in lost[3]
     assert "out of memory" in lost[3]
     assert "exit code 7" in lost[5]
-    assert {n for n in answers if not isinstance(n, Lost)} >= {0, 1, 2, 3, 4, 5, 6, 7, -1, -2, -4, -6, -7}
+    assert {n for n in answers if not isinstance(n, LostTask)} >= {0, 1, 2, 3, 4, 5, 6, 7, -1, -2, -4, -6, -7}
 
 
 def test_small_tasks_that_wait_for_a_worker_that_dies_are_done_by_another() -> None:
     with Workers(2, dying, is_small=lambda _: True) as workers:
         answers = list(workers.run([3, 5, *range(6, 40)]))
-    assert sorted(answer.task for answer in answers if isinstance(answer, Lost)) == [3, 5]
-    done = [n for n in answers if not isinstance(n, Lost)]
+    assert sorted(answer.task for answer in answers if isinstance(answer, LostTask)) == [3, 5]
+    done = [n for n in answers if not isinstance(n, LostTask)]
     assert sorted(done) == sorted([3, 5, *range(6, 40), *(-n for n in range(6, 40))])
 
 
@@ -120,7 +120,7 @@ def test_large_tasks_are_not_sent_before_the_worker_is_free() -> None:
 def test_a_worker_whose_work_raises_is_lost_like_one_that_dies(capfd: pytest.CaptureFixture[str]) -> None:
     with Workers(1, raising) as workers:
         answers = list(workers.run([1, 2]))
-    assert [a.task for a in answers if isinstance(a, Lost)] == [1, 2]
+    assert [a.task for a in answers if isinstance(a, LostTask)] == [1, 2]
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 
@@ -180,7 +180,7 @@ def test_a_worker_that_died_with_nothing_to_do_costs_no_more_than_the_next_task(
         workers_left()[0].kill()
         answers = list(workers.run([4, 5]))
     assert 25 in answers
-    assert [a.task for a in answers if isinstance(a, Lost)] in ([], [4])
+    assert [a.task for a in answers if isinstance(a, LostTask)] in ([], [4])
 
 
 ORPHANS = """

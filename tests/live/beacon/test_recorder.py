@@ -13,7 +13,7 @@ import pytest
 
 from allready.live.beacon import recorder as module
 from allready.live.beacon.group import GroupCounters
-from allready.live.beacon.recorder import Recorder, names_in_ring
+from allready.live.beacon.recorder import FlightRecorders, names_in_ring
 from tests.cases import cases
 
 
@@ -70,7 +70,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     return Torch(monkeypatch)
 
 
-def groups_of(recorder: Recorder) -> dict[str, GroupCounters]:
+def groups_of(recorder: FlightRecorders) -> dict[str, GroupCounters]:
     recorder.sample(100.0)
     recorder.write_ring()
     return {g.name: g for g in recorder.sample(101.0)}
@@ -101,7 +101,7 @@ def test_numbers_of_groups_become_names_by_the_entries(kind: str, as_text: bool,
         "entries": [entry(0, "0", "default_pg"), entry(3, "7"), entry(0, "0", "default_pg")],
     }
     torch.records(kind, said, as_text=as_text)
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     found = groups_of(recorder)
     assert set(found) == {"0", "7"}
     assert (found["0"].enqueued, found["0"].completed, found["0"].started) == (12, 11, None)
@@ -116,7 +116,7 @@ def test_numbers_of_groups_become_names_by_the_entries(kind: str, as_text: bool,
 def test_a_torch_that_has_only_the_pickle_is_understood(torch: Torch, tmp_path: Path) -> None:
     said = {"pg_status": {"0": status(3, 2)}, "entries": [{"pg_id": 0, "process_group": ("0", "default_pg")}]}
     torch.records("nccl", said, only_pickle=True)
-    found = groups_of(Recorder(str(tmp_path)))
+    found = groups_of(FlightRecorders(str(tmp_path)))
     assert found["0"].enqueued == 3
     assert json.loads((tmp_path / "ring.json").read_bytes())["entries"][0]["process_group"] == ["0", "default_pg"]
 
@@ -126,7 +126,7 @@ def test_two_recorders_of_one_process_are_kept_apart(torch: Torch, tmp_path: Pat
     torch.records(
         "fr", {"pg_status": {"0": status(2, 1), "1": status(4, 4)}, "entries": [entry(0, "0"), entry(1, "7")]}
     )
-    found = groups_of(Recorder(str(tmp_path)))
+    found = groups_of(FlightRecorders(str(tmp_path)))
     assert {n: g.enqueued for n, g in found.items()} == {"0": 9, "0:cpu": 2, "7": 4}
     assert found["0:cpu"].members == "0-2"
     assert len(json.loads((tmp_path / "ring.json").read_bytes())["entries"]) == 1
@@ -136,7 +136,7 @@ def test_two_recorders_of_one_process_are_kept_apart(torch: Torch, tmp_path: Pat
 def test_a_recorder_that_records_nothing_leaves_the_plain_names_to_the_other(torch: Torch, tmp_path: Path) -> None:
     torch.records("nccl", {"pg_config": {}, "entries": []})
     torch.records("fr", {"pg_status": {"0": status(2, 1)}, "entries": [entry(0, "0")]})
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     groups_of(recorder)
     recorder.write_dump()
     assert {p.name for p in tmp_path.iterdir()} == {"ring.json", "dump.pickle"}
@@ -169,7 +169,7 @@ def test_each_backend_in_use_is_asked_for_its_own_recorder(torch: Torch, tmp_pat
     nccl2 = {"pg_status": {"0": status(8, 7), "1": status(0, -1)}, "entries": [entry(0, "0"), entry(1, "7")]}
     gloo = {"pg_status": {"0": status(4, 4)}, "entries": [entry(0, "0")]}
     named = Named(torch, {"nccl2": nccl2, "gloo": gloo})
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     found = groups_of(recorder)
     assert {n: (g.enqueued, g.completed) for n, g in found.items()} == {"0": (9, 8), "7": (1, 0), "0:cpu": (4, 4)}
     assert named.asked == {"nccl2", "gloo", "c10d"}
@@ -191,7 +191,7 @@ def test_a_backend_that_comes_later_is_asked_then_and_by_what_it_calls_itself(to
         "own": {"pg_status": {"0": status(2, -1)}, "entries": [entry(0, "7")]},
     }
     named = Named(torch, said)
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     assert set(groups_of(recorder)) == {"0"}
     assert named.asked == {"gloo"}
     own = SimpleNamespace(name=lambda: "own")
@@ -213,7 +213,7 @@ class SimpleGroup:
 def test_of_a_name_that_was_used_again_the_newer_group_counts(torch: Torch, tmp_path: Path) -> None:
     said = {"pg_status": {"0": status(99, 99), "5": status(3, 2)}, "entries": [entry(0, "0"), entry(5, "0")]}
     torch.records("fr", said)
-    assert groups_of(Recorder(str(tmp_path)))["0"].enqueued == 3
+    assert groups_of(FlightRecorders(str(tmp_path)))["0"].enqueued == 3
 
 
 def test_a_group_that_is_made_anew_is_known_before_its_first_entry_is_read(torch: Torch, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_group_that_is_made_anew_is_known_before_its_first_entry_is_read(torch
     said: dict[str, Any] = {"pg_status": {"0": status(9, 8)}, "entries": [entry(0, "0", "default_pg")]}
     torch.world.pg_map = torch.world.pg_names = {object(): "0"}
     torch.records("fr", said)
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     assert groups_of(recorder)["0"].pending_s is not None
     torch.world.pg_map = torch.world.pg_names = {object(): "2"}
     said["pg_status"]["1"] = status(3, 2)
@@ -232,14 +232,14 @@ def test_a_group_that_is_made_anew_is_known_before_its_first_entry_is_read(torch
 def test_without_groups_nothing_is_asked(torch: Torch, tmp_path: Path) -> None:
     torch.records("fr", {"pg_status": {"0": status(1)}})
     torch.world.pg_map = {}
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     assert recorder.sample(1.0) == []
     assert not recorder.has_sources()
     assert not recorder.is_ring_due()
 
 
 def test_a_torch_without_a_recorder_says_so(torch: Torch, tmp_path: Path) -> None:
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     assert recorder.sample(1.0) == []
     assert not recorder.has_sources()
     recorder.write_ring()
@@ -250,7 +250,7 @@ def test_a_torch_without_a_recorder_says_so(torch: Torch, tmp_path: Path) -> Non
 @cases("answer", [b"{", b"[]", b'{"pg_status":7}', b'{"pg_status":{"0":[]}}', b"\xff", b"{}"])
 def test_a_recorder_that_talks_nonsense_is_told_or_passed_over(answer: bytes, torch: Torch, tmp_path: Path) -> None:
     torch.c10d._dump_fr_trace_json = lambda entries, active: answer  # type: ignore[attr-defined]
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     assert recorder.sample(1.0) == []
     assert recorder.sample(2.0) == []
     assert len(recorder.problems) == (1 if answer in {b"{", b"\xff"} else 0)
@@ -265,7 +265,7 @@ def test_a_recorder_that_fails_is_told_once_and_not_asked_again(torch: Torch, tm
 
     torch.c10d._dump_nccl_trace_json = fail  # type: ignore[attr-defined]
     torch.records("fr", {"pg_status": {"0": status(1)}, "entries": [entry(0, "0")]})
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     assert set(groups_of(recorder)) == {"0"}
     assert len(calls) == 1
     assert recorder.problems == ["the flight recorder does not answer: RuntimeError: the device is gone"]
@@ -294,7 +294,7 @@ def test_the_ring_is_read_when_something_moved_and_never_too_often(
     monkeypatch.setattr(module, "time", clock)
     said: dict[str, Any] = {"pg_status": {"0": status(1)}, "entries": [entry(0, "0")]}
     torch.records("fr", said)
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
 
     def move() -> None:
         said["pg_status"]["0"] = status(said["pg_status"]["0"]["last_enqueued_collective"] + 1)
@@ -342,7 +342,7 @@ def test_the_ring_of_a_job_that_goes_on_as_before_is_read_less_often(
     monkeypatch.setattr(module, "time", clock)
     said: dict[str, Any] = {"pg_status": {"0": status(1)}, "entries": [entry(0, "0")] * 320}
     torch.records("fr", said)
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
 
     def read_at(begin_s: float, end_s: float, speed: float) -> list[int]:
         before = said["pg_status"]["0"]["last_enqueued_collective"]
@@ -392,7 +392,7 @@ def test_a_counter_that_stays_behind_is_set_right_by_the_ring(
     monkeypatch.setattr(module, "time", clock)
     said: dict[str, Any] = {"pg_status": {"0": status(2, 2)}, "entries": [entry(0, "0")]}
     torch.records(kind, said)
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     recorder.sample(0.0)
     recorder.write_ring()
     said |= {"pg_status": {"0": status(4, 2)}, "entries": entries}
@@ -452,7 +452,7 @@ def test_a_ring_without_entries_has_no_names() -> None:
 
 def test_a_disk_that_is_full_leaves_the_old_ring(torch: Torch, tmp_path: Path) -> None:
     torch.records("fr", {"pg_status": {"0": status(1)}, "entries": [entry(0, "0")]})
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     groups_of(recorder)
     before = (tmp_path / "ring.json").read_bytes()
     (tmp_path / "ring.json.part").mkdir()
@@ -466,7 +466,7 @@ def test_a_disk_that_is_full_leaves_the_old_ring(torch: Torch, tmp_path: Path) -
 def test_collectives_of_a_whole_script_are_counted_by_group_with_its_members(torch: Torch, tmp_path: Path) -> None:
     calls = [entry(0, "0", "default_pg"), entry(0, "0", "default_pg") | {"collective_seq_id": 2}, entry(1, "7")]
     torch.records("fr", {"pg_status": {"0": status(2, 2)}, "entries": calls})
-    recorder = Recorder(str(tmp_path))
+    recorder = FlightRecorders(str(tmp_path))
     assert recorder.made() == []
     recorder.sample(100.0)
     made = [(g.name, g.enqueued, g.label, g.members) for g in recorder.made()]

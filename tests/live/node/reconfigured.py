@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from allready.live.beacon.names import RINGS
-from allready.live.beacon.recorder import Recorder
+from allready.live.beacon.recorder import FlightRecorders
 
 LIMIT = timedelta(seconds=30)
 
@@ -17,7 +17,7 @@ LIMIT = timedelta(seconds=30)
 def tell(folder: str, first: int, num: int) -> None:
     for n in range(num):
         dist.all_reduce(torch.ones(first + n))
-    recorder = Recorder(folder)
+    recorder = FlightRecorders(folder)
     assert recorder.find_sources()
     recorder.write_ring()
     sys.stdout.buffer.write((Path(folder) / RINGS[0]).read_bytes().replace(b"\n", b"") + b"\n")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from allready.evidence.flight.columns import columns_of
 from allready.live.digests import UNKNOWN, call_of, differ, root_of, with_root
-from allready.live.node.rings import MAX_OPERATIONS, Pace
+from allready.live.node.rings import MAX_OPERATIONS, RingPace
 
 START_NS = 1_795_000_000_000_000_000
 
@@ -44,7 +44,7 @@ def ring(*entries: dict[str, Any]) -> bytes:
 
 
 def test_only_what_is_new_is_told() -> None:
-    pace = Pace(3)
+    pace = RingPace(3)
     (first,) = pace.take(ring(entry(1), entry(2)))
     assert (first.rank, first.group, first.seqs, first.completed_s) == (3, "0", (1, 2), ())
     assert pace.take(ring(entry(1), entry(2))) == ()
@@ -58,7 +58,7 @@ def test_only_what_is_new_is_told() -> None:
 def test_sends_and_receives_are_left_out() -> None:
     p2p = entry(2, is_p2p=True, profiling_name="nccl:send 0->1")
     named = entry(3, profiling_name="nccl:recv 0<-1", retired=True)
-    (sample,) = Pace(0).take(ring(entry(1), p2p, named, entry(4)))
+    (sample,) = RingPace(0).take(ring(entry(1), p2p, named, entry(4)))
     assert sample.seqs == (1, 4)
 
 
@@ -72,7 +72,7 @@ def test_an_operation_that_has_not_completed_waits_until_it_has() -> None:
             time_discovered_completed_ns=completed_ns,
         )
 
-    pace = Pace(0)
+    pace = RingPace(0)
     (first,) = pace.take(ring(nccl(1, START_NS + 1_500_000_000), nccl(2), nccl(3)))
     assert first.seqs == (1,)
     assert first.completed_s == ((START_NS + 1_500_000_000) / 1e9,)
@@ -82,7 +82,7 @@ def test_an_operation_that_has_not_completed_waits_until_it_has() -> None:
 
 def test_a_call_on_many_tensors_is_one_operation() -> None:
     parts = [entry(5, record_id=10 + i, input_sizes=[[4]], output_sizes=[[4]]) for i in range(3)]
-    (sample,) = Pace(0).take(ring(*parts, entry(6)))
+    (sample,) = RingPace(0).take(ring(*parts, entry(6)))
     assert sample.seqs == (5, 6)
     assert sample.size_bytes == (48, 16)
     assert sample.digests[0] != sample.digests[1]
@@ -90,7 +90,7 @@ def test_a_call_on_many_tensors_is_one_operation() -> None:
 
 def test_digests_tell_sizes_and_kinds_apart_and_not_shapes() -> None:
     def digest(**changes: Any) -> int:
-        (sample,) = Pace(0).take(ring(entry(1, **changes)))
+        (sample,) = RingPace(0).take(ring(entry(1, **changes)))
         return sample.digests[0]
 
     assert digest() == digest(input_sizes=[[2, 2]], output_sizes=[[2, 2]])
@@ -100,13 +100,13 @@ def test_digests_tell_sizes_and_kinds_apart_and_not_shapes() -> None:
 
 
 def test_of_very_many_the_newest_are_told() -> None:
-    (sample,) = Pace(0).take(ring(*(entry(n) for n in range(1, 1001))))
+    (sample,) = RingPace(0).take(ring(*(entry(n) for n in range(1, 1001))))
     assert len(sample.seqs) == MAX_OPERATIONS
     assert sample.seqs[-1] == 1000
 
 
 def test_groups_have_samples_of_their_own() -> None:
-    samples = Pace(0).take(ring(entry(1), entry(1, process_group=["7", "TP"]), entry(2)))
+    samples = RingPace(0).take(ring(entry(1), entry(1, process_group=["7", "TP"]), entry(2)))
     assert {s.group: s.seqs for s in samples} == {"0": (1, 2), "7": (1,)}
 
 
@@ -116,7 +116,7 @@ def test_a_group_that_is_formed_again_in_place_begins_a_generation() -> None:
     def at(record: int, seq: int, **changes: Any) -> dict[str, Any]:
         return entry(seq, record_id=record, time_created_ns=START_NS + record * 10**9, **changes)
 
-    pace = Pace(0)
+    pace = RingPace(0)
     (first,) = pace.take(ring(at(1, 1), at(2, 2), at(3, 3)))
     assert (first.seqs, first.generation) == ((1, 2, 3), 0)
     (second,) = pace.take(ring(at(2, 2), at(3, 3), at(4, 4), at(5, 1), at(6, 2)))
@@ -138,9 +138,9 @@ def test_real_rings_of_a_group_that_is_formed_again_are_read_as_dumps_are() -> N
     import torch.distributed as dist
 
     assert len(rings) == (3 if hasattr(dist, "_reconfigure") else 0)
-    pace = Pace(0)
+    pace = RingPace(0)
     told = [sample for found in rings for sample in pace.take(found)]
-    told += [sample for found in rings[-1:] for sample in Pace(0).take(found)]  # who comes late
+    told += [sample for found in rings[-1:] for sample in RingPace(0).take(found)]  # who comes late
     assert [(s.seqs, s.generation) for s in told] == [
         ((1, 2, 3, 4), 0), ((1, 2, 3), 1), ((1, 2), 2), ((1, 2), 2)
     ][: len(told)]  # fmt: skip
@@ -150,7 +150,7 @@ def test_real_rings_of_a_group_that_is_formed_again_are_read_as_dumps_are() -> N
 
 
 def test_a_damaged_ring_is_a_problem_and_the_next_one_is_read() -> None:
-    pace = Pace(0)
+    pace = RingPace(0)
     assert pace.take(ring(entry(1))[:-9]) == ()
     assert pace.problem is not None
     assert pace.take(ring(entry(1)))[0].seqs == (1,)
@@ -159,7 +159,7 @@ def test_a_damaged_ring_is_a_problem_and_the_next_one_is_read() -> None:
 
 def test_entries_without_numbers_or_times_are_passed_over() -> None:
     odd = [entry(1, collective_seq_id=None), entry(2, time_created_ns=None), entry(3, time_created_ns=-5), entry(-4)]
-    (sample,) = Pace(0).take(ring(*odd, entry(9)))
+    (sample,) = RingPace(0).take(ring(*odd, entry(9)))
     assert sample.seqs == (9,)
 
 
@@ -174,14 +174,14 @@ json_values = st.recursive(
 @settings(max_examples=50)
 @given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(entry(1), json_values)), max_size=4))
 def test_any_json_is_read_without_an_error(entries: list[dict[str, Any]]) -> None:
-    pace = Pace(0)
+    pace = RingPace(0)
     for sample in pace.take(ring(entry(1), *entries)):
         assert len(sample.seqs) == len(sample.created_s) == len(sample.digests) == len(sample.size_bytes)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
-    Pace(0).take(data)
+    RingPace(0).take(data)
 
 
 def compact(entries: list[dict[str, Any]]) -> bytes:
@@ -219,7 +219,7 @@ def test_what_is_read_from_where_it_went_on_is_what_the_whole_ring_tells(
         counts[group] = counts.get(group, 0) + 1
         changes = {k: v for k, v in one.items() if k != "is_late"} | {"record_id": number, "pg_id": hash(group) % 5}
         entries.append(entry(number, **changes) | {"collective_seq_id": counts[group]})
-    going_on, whole = Pace(0), Pace(0)
+    going_on, whole = RingPace(0), RingPace(0)
     for end, done in sorted(cuts):
         shown = [
             e | {"retired": at < done and not (operations[at]["is_late"] and at + 4 > end)}
@@ -232,7 +232,7 @@ def test_what_is_read_from_where_it_went_on_is_what_the_whole_ring_tells(
 
 
 def test_a_ring_that_is_mostly_known_is_not_read_as_a_whole() -> None:
-    pace = Pace(0)
+    pace = RingPace(0)
     entries = [entry(n) for n in range(1, 101)]
     assert pace.take(compact(entries))
     assert pace._entries(compact(entries)).entries == []
@@ -249,9 +249,9 @@ def test_roots_stand_beside_the_digest() -> None:
         entries = [entry(1, profiling_name="gloo:broadcast"), entry(2), entry(3, profiling_name="gloo:broadcast")]
         return json.dumps({"entries": entries, "arguments": list(rows)}).encode()
 
-    (plain,) = Pace(0).take(told())
+    (plain,) = RingPace(0).take(told())
     rows = [["0", 1, "broadcast", 5, None, None], ["0", 2, "broadcast", 5, None, None], ["1", 3, "broadcast", 5, 0, 0]]
-    (rooted,) = Pace(0).take(told(*rows))
+    (rooted,) = RingPace(0).take(told(*rows))
     assert [root_of(d) for d in rooted.digests] == [5, None, None]
     assert [call_of(d) for d in rooted.digests] == list(plain.digests)
     assert differ(rooted.digests[0], with_root(plain.digests[0], 4))
@@ -265,5 +265,5 @@ def test_roots_are_read_with_what_is_new_of_a_ring() -> None:
         rows = [["0", i, "broadcast", i, None, None] for i in range(1, last + 1)]
         return json.dumps({"version": "2.10", "entries": entries, "arguments": rows}, separators=(",", ":")).encode()
 
-    pace = Pace(0)
+    pace = RingPace(0)
     assert [[root_of(d) for d in s.digests] for n in (2, 4) for s in pace.take(told(n))] == [[1, 2], [3, 4]]

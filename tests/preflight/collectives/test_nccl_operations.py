@@ -13,7 +13,7 @@ from allready.model.operations import OPERATIONS
 from allready.preflight.collectives import nccl_calls
 from allready.preflight.collectives.gpu_driver import NOT_READY, DriverError, GpuDriver
 from allready.preflight.collectives.nccl_calls import SWITCH, NcclCall, NcclStream, bound
-from allready.preflight.collectives.nccl_library import SIGNATURES, TYPES, Communicator, NcclError, NcclLibrary
+from allready.preflight.collectives.nccl_library import SIGNATURES, TYPES, NcclError, NcclLibrary, OwnCommunicator
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 
 pytestmark = pytest.mark.torch
@@ -122,7 +122,7 @@ def test_every_operation_is_right_in_both_forms_and_takes_the_next_part_of_the_b
                 exchange = Exchange(torch)
                 ranks, starters = [], []
                 for rank in range(N):
-                    communicator = Communicator(library=exchange, handle=rank)  # type: ignore[arg-type]
+                    communicator = OwnCommunicator(library=exchange, handle=rank)  # type: ignore[arg-type]
                     buffers = Buffers(torch, device, dtype, most_bytes, needs_two=True)
                     place = NcclStream(communicator, Driver([]).made, STREAM)
                     one = NcclOperation(name, place, patterns[rank, dtype], rank, N, buffers, in_place=in_place)
@@ -186,7 +186,7 @@ def test_an_error_of_nccl_is_raised_with_its_words_also_one_in_the_background() 
     with pytest.raises(NcclError, match="invalid usage"):
         library.connect(b"\0" * 128, 0, 2)
     with pytest.raises(NcclError, match="network error"):
-        Communicator(library=library, handle=0).check()
+        OwnCommunicator(library=library, handle=0).check()
 
 
 class Driver:
@@ -275,7 +275,7 @@ class Scripted:
 
 
 def _bound(scripted: Scripted, *names: str, num_parts: int, driver: Driver | None = None) -> nccl_calls.Calls:
-    communicator = Communicator(library=scripted, handle=5)  # type: ignore[arg-type]
+    communicator = OwnCommunicator(library=scripted, handle=5)  # type: ignore[arg-type]
     calls = [NcclCall(name=n, given=4096, out=8192, count=1, numbers=(1,) if n == "ncclSend" else ()) for n in names]
     place = NcclStream(communicator, (driver or Driver(scripted.seen)).made, STREAM)
     return bound(place, calls, num_parts, 64)

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.judging.engine import Outcome
+from allready.judging.engine import RuleOutcome
 from allready.model import (
     Fleet,
     Lag,
@@ -144,6 +144,6 @@ def job(
     return Fleet(world=world, live=Live(**(live | changes)), run_evidence=run, inapplicable=NONE)
 
 
-def ask(code: str, *arguments: Any, **changes: Any) -> Outcome:
+def ask(code: str, *arguments: Any, **changes: Any) -> RuleOutcome:
     """One rule over a made-up job."""
     return check(code, job(*arguments, **changes))

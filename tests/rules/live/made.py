@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.judging.engine import Outcome
+from allready.judging.engine import RuleOutcome
 from allready.model import (
     Absence,
     CallSite,
@@ -227,6 +227,6 @@ def socket(**changes: Any) -> SocketRow:
     return SocketRow(**(known | changes))
 
 
-def ask(code: str, *ranks: RankStatus, **changes: Any) -> Outcome:
+def ask(code: str, *ranks: RankStatus, **changes: Any) -> RuleOutcome:
     """One rule over the made-up job."""
     return check(code, job(*ranks, **changes))

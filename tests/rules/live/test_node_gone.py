@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from allready.judging.engine import Outcome
+from allready.judging.engine import RuleOutcome
 from allready.model import Loss, LossReason
 from allready.model.fill import in_english
 from tests.rules.live.made import NOW, ask, ended
@@ -10,7 +10,7 @@ from tests.rules.live.made import NOW, ask, ended
 CLOSED = Loss(reason=LossReason.CLOSED)
 
 
-def ask_lost(*ranks: Any, loss: Loss = CLOSED) -> Outcome:
+def ask_lost(*ranks: Any, loss: Loss = CLOSED) -> RuleOutcome:
     return ask("LIV013", *ranks, live={"lost": {1: loss}, "heard_s": {0: 0.0, 1: 3.0}})
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.judging.engine import Outcome
+from allready.judging.engine import RuleOutcome
 from allready.model import RankStatus
 from tests.cases import cases
 from tests.rules.live.made import ENTERED, NOW, ask, ended, waiting
@@ -38,7 +38,7 @@ def alone(rank: int, **changes: Any) -> RankStatus:
     return waiting(rank, **(known | changes))
 
 
-def calm(*ranks: RankStatus) -> Outcome:
+def calm(*ranks: RankStatus) -> RuleOutcome:
     """What is reported of a job of which no rank waits."""
     return ask("LIV012", *ranks, live={"since_s": None})
 

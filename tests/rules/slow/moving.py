@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.judging.engine import Outcome
+from allready.judging.engine import RuleOutcome
 from allready.model import Fleet, Lag, NodeStatus, RunEvidence, SocketRow
 from allready.model.live import GroupMark
 from tests.fleets import check
@@ -122,7 +122,7 @@ def without_paces(fleet: Fleet) -> Fleet:
     return replace(fleet, run_evidence=RunEvidence(expected_ranks=fleet.run_evidence.expected_ranks))
 
 
-def ask(code: str, *arguments: Any, **changes: Any) -> Outcome:
+def ask(code: str, *arguments: Any, **changes: Any) -> RuleOutcome:
     return check(code, moving(*arguments, **changes))
 
 

@@ -36,7 +36,7 @@ _ORPHAN_S = 1.0
 _POLL_S = 0.1
 
 
-class Lost(Struct, Generic[T], frozen=True, kw_only=True):
+class LostTask(Struct, Generic[T], frozen=True, kw_only=True):
     """A task whose worker died in the middle."""
 
     task: T
@@ -101,7 +101,7 @@ class Workers(Generic[T, R]):
         for worker in self._workers:
             worker.process.kill()
 
-    def run(self, tasks: Iterable[T], took: Callable[[int], None] = lambda _: None) -> "Iterator[R | Lost[T]]":
+    def run(self, tasks: Iterable[T], took: Callable[[int], None] = lambda _: None) -> "Iterator[R | LostTask[T]]":
         """Give every worker something to do, at once; then results as they come, in no order, and what was lost.
 
         Ends when all tasks are done.
@@ -127,14 +127,14 @@ class Workers(Generic[T, R]):
                 worker.pipe.send_bytes(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
             self._next = self._again.popleft() if self._again else next(self._left, None)
 
-    def _answers(self, took: Callable[[int], None]) -> "Iterator[R | Lost[T]]":
+    def _answers(self, took: Callable[[int], None]) -> "Iterator[R | LostTask[T]]":
         while any(worker.tasks for worker in self._workers):
             for key, _ in self._pipes.select(_POLL_S):
                 yield from self._answer(key.data, took)
             took(0)
             self._give()
 
-    def _answer(self, worker: _Worker[T], took: Callable[[int], None]) -> "Iterator[R | Lost[T]]":
+    def _answer(self, worker: _Worker[T], took: Callable[[int], None]) -> "Iterator[R | LostTask[T]]":
         try:
             num_bytes, results, is_done = worker.pipe.recv()
         except (EOFError, OSError):
@@ -146,7 +146,7 @@ class Workers(Generic[T, R]):
             if worker.tasks:
                 task = worker.tasks.popleft()
                 self._again += worker.tasks  # it had not begun with them
-                yield Lost(task=task, why=why)
+                yield LostTask(task=task, why=why)
             return
         if is_done:
             worker.tasks.popleft()

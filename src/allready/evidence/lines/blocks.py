@@ -15,7 +15,7 @@ class _Block(Struct, eq=False):
     following: list[bytes] = []
 
 
-class Blocks:
+class KeptBlocks:
     """All blocks of one log; operations are left out of them."""
 
     def __init__(self, limits: Limits) -> None:

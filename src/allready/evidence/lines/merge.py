@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.lines.line_buffer import LineBuffer, process_of
-from allready.evidence.lines.model import LIMITS, RESTART, Iterations, Limits, Mark, RawLine, Scanned
+from allready.evidence.lines.model import LIMITS, RESTART, IterationMarks, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.streams import applies, packed, shape_code, thin_times, thinned_marks, unpacked
 from allready.evidence.reading import OpShape, OpStream
 
@@ -58,18 +58,18 @@ def _add_lines(keeper: LineBuffer, part: Scanned, base: int) -> None:
         keeper.add_repeat(replace(repeat, first=repeat.first + base, last=repeat.last + base))
 
 
-def _begins_again(one: Iterations, two: Iterations) -> bool:
+def _begins_again(one: IterationMarks, two: IterationMarks) -> bool:
     first, last, after = one.first or 0, one.last or 0, two.first or 0
     return after <= first and last > after + RESTART
 
 
-def _both(one: Iterations, two: Iterations, base: int) -> Iterations:
+def _both(one: IterationMarks, two: IterationMarks, base: int) -> IterationMarks:
     highest = [value for value in (one.highest, two.highest) if value is not None]
     restart = two.restart_line
     if restart is None and None not in (one.first, one.last, two.first) and _begins_again(one, two):
         restart = two.first_line
     first_line = two.first_line if two.first_line is None else two.first_line + base
-    return Iterations(
+    return IterationMarks(
         first_line=first_line if one.first_line is None else one.first_line,
         restart_line=one.restart_line if restart is None else restart + base,
         num_lines=one.num_lines + two.num_lines,

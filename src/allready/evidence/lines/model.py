@@ -85,7 +85,7 @@ RESTART = 2
 """A number lower by more is that of a count that began again: processes that write into one file are apart by less."""
 
 
-class Iterations(Struct, kw_only=True):
+class IterationMarks(Struct, kw_only=True):
     """All iteration marks of a log, thinned or not.
 
     `restart_line`: the last one whose number is again no higher than the first: another run in one file, or a count of
@@ -127,7 +127,7 @@ class Scanned(Struct, kw_only=True):
     streams: list[OpStream] = []
     stream_tags: list[str | None] = []
     marks: list[Mark] = []
-    iterations: Iterations = field(default_factory=Iterations)
+    iterations: IterationMarks = field(default_factory=IterationMarks)
     last_lines: dict[str, RawLine] = {}
     head: bytes = b""
     tail: bytes = b""

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from allready.evidence.lines.blocks import Blocks
+from allready.evidence.lines.blocks import KeptBlocks
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
 from allready.evidence.lines.coll import MARKER, MAX_BYTES, without_clocks
 from allready.evidence.lines.feed import CHUNK, Chunk, Feed
@@ -140,7 +140,7 @@ class _Scan:
         self._streams = Streams(limits)
         self._operations = Operations(self._templates, self._streams, source)
         self._keeper = LineBuffer(limits)
-        self._blocks = Blocks(limits)
+        self._blocks = KeptBlocks(limits)
         self._out = Scanned()
         self._forms: dict[int, int] = {}  # repeat -> layouts learnt
         self._learnt: set[tuple[int, int]] = set()  # in this chunk: repeat and length

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from allready.evidence.lines.model import Mark
 from allready.evidence.lines.operations import tag_of, writer
-from allready.evidence.log.progress import Reading
+from allready.evidence.log.progress import LineCount
 
 _MIN_STEPS = 5
 """Counts of one writer; with fewer it does not tell its course."""
@@ -23,7 +23,7 @@ class Course(NamedTuple):
 
 
 def left_behind(
-    readings: Sequence[Reading], lines: Sequence[str], first_line: int, marks: Sequence[Mark]
+    readings: Sequence[LineCount], lines: Sequence[str], first_line: int, marks: Sequence[Mark]
 ) -> Course | None:
     """The writer that stopped the earliest, where it had counted like the others; None where no process did.
 

@@ -21,10 +21,10 @@ from allready.evidence.log.left_loop import closing_line, form, plain, training_
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.parts import is_of_a_list, is_of_a_part
-from allready.evidence.log.progress import Progress, counts, progress
+from allready.evidence.log.progress import LastProgress, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
-from allready.evidence.log.signs import Sign, are_enough, kinds, weak_signs
+from allready.evidence.log.signs import WeakSign, are_enough, kinds, weak_signs
 from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
 from allready.model import Closing, ClosingKind, ClosingSign, SignKind
@@ -166,7 +166,7 @@ class _Ending:
         """Whether it trains, or speaks of it: one result may be of the test before it."""
         return self._has_loop or any(wording.of_a_training().search(text) for text in self._kept)
 
-    def _is_later_bar(self, state: Progress) -> bool:
+    def _is_later_bar(self, state: LastProgress) -> bool:
         """Whether what is full is a bar without a name of its own that began behind the last line of a training: an
         evaluation draws one, too."""
         labels = {one.label for one in self.readings if (one.at, one.total) == (state.at, state.total)}
@@ -180,17 +180,17 @@ class _Ending:
     def _is_named_a_list(self) -> bool:
         return is_of_a_list(self._kept)
 
-    def _is_known(self, state: Progress | None) -> bool:
+    def _is_known(self, state: LastProgress | None) -> bool:
         """Whether it is known how far it will count, or it does not train: else an evaluation may be in the middle."""
         if state is None:
             return not self._trains
         return state.total is not None and not (self._has_loop and self._is_of_an_evaluation(state))
 
-    def _falls_short(self, state: Progress | None) -> bool:
+    def _falls_short(self, state: LastProgress | None) -> bool:
         """Whether it has not reached the number that its beginning announces, and gives no total with its counts."""
         return state is not None and state.is_midway and all(one.total != state.total for one in self.readings)
 
-    def _is_of_an_evaluation(self, state: Progress) -> bool:
+    def _is_of_an_evaluation(self, state: LastProgress) -> bool:
         """Whether the count that is known is one that stands beside the steps of the training."""
         beside = [one.is_minor for one in self.readings if (one.at, one.total) == (state.at, state.total)]
         return bool(beside) and all(beside)
@@ -245,7 +245,7 @@ class _Ending:
         counts_open = state is not None and state.total is None
         return self._made(ClosingKind.OPEN, last, at, state if counts_open else None)
 
-    def _good(self, state: Progress | None, words: tuple[int, bool] | None) -> Closing | None:
+    def _good(self, state: LastProgress | None, words: tuple[int, bool] | None) -> Closing | None:
         """The end, where it is a good one by what this run wrote."""
         at = state.at if state is not None else None
         if words is not None and not self._is_denied(state, words[0]):
@@ -279,7 +279,7 @@ class _Ending:
         times = Counter(map(form, behind))
         return not any(times[form(text)] == 1 and kinds(text) for text in behind)
 
-    def _behind_loop(self, state: Progress | None) -> int | None:
+    def _behind_loop(self, state: LastProgress | None) -> int | None:
         """Where it says how it went, once it has left its loop."""
         if self._is_of_a_part:
             return None
@@ -290,7 +290,7 @@ class _Ending:
         place = next((at for at in raw if text is not None and plain(self.lines[at]) == text), None)
         return None if place is None or self._is_denied(state, place) else place
 
-    def _signs(self, state: Progress | None) -> list[Sign]:
+    def _signs(self, state: LastProgress | None) -> list[WeakSign]:
         """The weak signs that together speak for a good end; [] where they are too few or something denies them."""
         if self._is_one_of_several:
             return []
@@ -304,14 +304,14 @@ class _Ending:
             return []
         over = next((at for at in range(found[0].at - 1, -1, -1) if wording.means_all(self._said[at])), None)
         if over is not None and self._has_loop:
-            found.insert(0, Sign(SignKind.FULL, over))
+            found.insert(0, WeakSign(SignKind.FULL, over))
         is_known = self._is_known(state) and not self._only_prepares
         return found if are_enough(found, is_known=is_known, is_of_a_part=self._is_of_a_part) else []
 
-    def _sign(self, sign: Sign) -> ClosingSign:
+    def _sign(self, sign: WeakSign) -> ClosingSign:
         return ClosingSign(kind=sign.kind, line=self.number(sign.at), text=self.lines[sign.at].strip()[:300])
 
-    def _progress(self) -> Progress | None:
+    def _progress(self) -> LastProgress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
         state = progress(self.readings, self.lines, self.head, "\n".join(self._earlier)) if self.readings else None
         if state is not None and state.is_midway and self._has_stopped_early(state):
@@ -320,13 +320,13 @@ class _Ending:
             return state
         at = counts_down(self.lines, self.head, self.readings)
         if at is not None and state is not None and state.total is None:
-            return Progress(state.at, state.done, None, is_full=True, is_midway=False)
+            return LastProgress(state.at, state.done, None, is_full=True, is_midway=False)
         found = steps(self.lines, self.head)
         if found is None or (state is not None and state.at > found.at and state.total is not None):
             return state
-        return Progress(found.at, found.done, found.total, is_full=found.is_full, is_midway=not found.is_full)
+        return LastProgress(found.at, found.done, found.total, is_full=found.is_full, is_midway=not found.is_full)
 
-    def _has_stopped_early(self, state: Progress) -> bool:
+    def _has_stopped_early(self, state: LastProgress) -> bool:
         """Whether the training says behind its last count that it stops here, and no count is open within it."""
         return state.total is not None and any(
             wording.early().search(text) is not None and not wording.denies(text) and not is_bad(text)
@@ -334,7 +334,7 @@ class _Ending:
         )
 
     def _made(
-        self, kind: ClosingKind, place: int, at: int | None, state: Progress | None, *, is_certain: bool = False
+        self, kind: ClosingKind, place: int, at: int | None, state: LastProgress | None, *, is_certain: bool = False
     ) -> Closing:
         line = self._log.another_line(self.number(place), self.lines[place].encode())
         marks = self._log.scanned.iterations
@@ -369,7 +369,7 @@ class _Ending:
             opening_lines=self._openings,
         )
 
-    def _words(self, state: Progress | None) -> tuple[int, bool] | None:
+    def _words(self, state: LastProgress | None) -> tuple[int, bool] | None:
         """The line whose words close the log, and whether they mean the whole run."""
         behind: set[str] = set()
         only_records = False
@@ -463,7 +463,7 @@ class _Ending:
         ]
         return bool(begun) and not any(kinds(text) for text in own[begun[-1] + 1 :])
 
-    def _means_end(self, at: int, state: Progress | None) -> bool | None:
+    def _means_end(self, at: int, state: LastProgress | None) -> bool | None:
         """Whether the words of this line mean the whole run for certain; None where they close nothing."""
         text = self.lines[at]
         if wording.means_all(self._said[at] or text):  # a logger's place names modules
@@ -529,7 +529,7 @@ class _Ending:
         given = [place for place, text in enumerate(self.lines) if wording.passes().search(text) is not None]
         return given == [at] and not self._has_loop
 
-    def _is_of_an_act(self, at: int, state: Progress | None) -> bool:
+    def _is_of_an_act(self, at: int, state: LastProgress | None) -> bool:
         """Whether such words are about something that a training does in between: it is not known how far it will
         count, and the words, or the line before them, name nothing else, or the step where it is."""
         text = self.lines[at]
@@ -579,7 +579,7 @@ class _Ending:
         words = wording.without_paths(self.lines[at])
         return words != self.lines[at] and at > 0 and wording.without_paths(self.lines[at - 1]) == words
 
-    def _is_closed_by(self, results: Results, state: Progress | None) -> bool:
+    def _is_closed_by(self, results: Results, state: LastProgress | None) -> bool:
         """Whether these results are the last message: no count is open in front of them, or they say so."""
         if self._is_of_a_part or wording.begins().search(self.lines[results.at]) is not None:
             return False
@@ -588,7 +588,7 @@ class _Ending:
         closes = results.closes and is_behind and not self._falls_short(state)
         return (is_over or closes) and not self._is_denied(state, results.at)
 
-    def _is_denied(self, state: Progress | None, place: int) -> bool:
+    def _is_denied(self, state: LastProgress | None, place: int) -> bool:
         """Whether something went wrong behind the last progress, before or after the words: a script says that it is
         done whatever came before.  What a line itself calls overcome counts only where nothing follows."""
         if self._breaks_off_behind(place):
@@ -695,7 +695,7 @@ class _Ending:
         return wrong or bool(own and wording.begins().search(own[-1]))
 
 
-def _is_below(state: Progress) -> bool:
+def _is_below(state: LastProgress) -> bool:
     return state.total is not None and state.done < state.total
 
 

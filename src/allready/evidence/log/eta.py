@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from allready.evidence.log.progress import Reading
+from allready.evidence.log.progress import LineCount
 from allready.patterns import compiled
 
 _ETA = (
@@ -14,7 +14,7 @@ _FEW = 4
 _MUCH = 4
 
 
-def counts_down(lines: Sequence[str], head: str, readings: Sequence[Reading]) -> int | None:
+def counts_down(lines: Sequence[str], head: str, readings: Sequence[LineCount]) -> int | None:
     """The place of the last line that says how much is left, where the next one would have come behind the end of the
     whole run; None where that is not plain."""
     estimates = [(at, left) for at, text in enumerate(lines) if (left := left_s(text)) is not None]

@@ -79,7 +79,7 @@ _NUM_BEFORE = 5
 _ABOUT_AS_MUCH = 0.9
 
 
-class Reading(NamedTuple):
+class LineCount(NamedTuple):
     """One line's count.  `is_outer`: of epochs, which hold steps."""
 
     at: int
@@ -90,7 +90,7 @@ class Reading(NamedTuple):
     is_minor: bool
 
 
-class Progress(NamedTuple):
+class LastProgress(NamedTuple):
     """Where a program was when it wrote its last lines.
 
     `done`, `total`: of the count that holds the others.  `is_full`: it says itself that its end is reached.
@@ -104,74 +104,74 @@ class Progress(NamedTuple):
     is_midway: bool
 
 
-def counts(at: int, text: str) -> list[Reading]:
+def counts(at: int, text: str) -> list[LineCount]:
     """All counts in one line."""
     if any(mark in text for mark in _FILES):
         text = compiled(_FILE).sub("", text)
-    found: list[Reading] = []
+    found: list[LineCount] = []
     bar = compiled(_BAR).match(text) or (compiled(PERCENT).match(text) if "%|" in text else None)
     if bar is not None:
         of = {"total": "100", "done": bar["percent"], **bar.groupdict()}
         label = _plain(bar["label"])
         epoch = compiled(_EPOCH).search(bar["label"] + " ")
         if epoch is not None:
-            found.append(Reading(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
+            found.append(LineCount(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
         found += [
-            Reading(at, match["label"].lower(), int(match["done"]), int(match["total"]), _is_outer(match), False)
+            LineCount(at, match["label"].lower(), int(match["done"]), int(match["total"]), _is_outer(match), False)
             for match in compiled(_COUNT).finditer(bar["label"])
         ]
         minor = compiled(_MINOR).search(label) is not None
-        found.append(Reading(at, f"bar {label}", int(of["done"]), int(of["total"]), is_outer=False, is_minor=minor))
+        found.append(LineCount(at, f"bar {label}", int(of["done"]), int(of["total"]), is_outer=False, is_minor=minor))
         return [one for one in found if one.total is None or 0 < one.total >= one.done]
     inner = compiled(_INNER).search(text)
     if inner is not None:
-        found.append(Reading(at, "epoch", int(inner["epoch"]), None, is_outer=True, is_minor=False))
+        found.append(LineCount(at, "epoch", int(inner["epoch"]), None, is_outer=True, is_minor=False))
         minor = compiled(_MINOR).search(text[: inner.start("epoch")]) is not None
-        found.append(Reading(at, "inner", int(inner["done"]), int(inner["total"]), is_outer=False, is_minor=minor))
+        found.append(LineCount(at, "inner", int(inner["done"]), int(inner["total"]), is_outer=False, is_minor=minor))
     keras = compiled(_KERAS).match(text)
     if keras is not None:
-        found.append(Reading(at, "bar", int(keras["done"]), int(keras["total"]), is_outer=False, is_minor=False))
+        found.append(LineCount(at, "bar", int(keras["done"]), int(keras["total"]), is_outer=False, is_minor=False))
     found += _others(at, text)
     for match in compiled(_COUNT).finditer(text):
         minor = compiled(_MINOR).search(text[max(0, match.start() - 24) : match.start()] + match["label"]) is not None
         found.append(
-            Reading(at, _plain(match["label"]), int(match["done"]), int(match["total"]), _is_outer(match), minor)
+            LineCount(at, _plain(match["label"]), int(match["done"]), int(match["total"]), _is_outer(match), minor)
         )
         within = compiled(_BEHIND_OUTER).match(text, match.end()) if _is_outer(match) else None
         if within is not None:
             done, total = int(within["done"]), int(within["total"])
-            found.append(Reading(at, "inner", done, total, is_outer=False, is_minor=minor))
+            found.append(LineCount(at, "inner", done, total, is_outer=False, is_minor=minor))
     ordinal = compiled(_ORDINAL).search(text)
     if ordinal is not None:
         of_all = None if ordinal["total"] is None else int(ordinal["total"])
         counted = int(ordinal["done"] or ordinal["alone"])
-        found.append(Reading(at, "ordinal", counted, of_all, is_outer=True, is_minor=False))
+        found.append(LineCount(at, "ordinal", counted, of_all, is_outer=True, is_minor=False))
     if not any(one.is_outer for one in found):
         epoch = compiled(_EPOCH).search(text)
         if epoch is not None:
-            found.append(Reading(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
+            found.append(LineCount(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
     return [one for one in found if one.total is None or 0 < one.total >= one.done]
 
 
-def _others(at: int, text: str) -> list[Reading]:
+def _others(at: int, text: str) -> list[LineCount]:
     """Counts that nothing calls steps: `Evaluation [ 20/251]`, `[decoding 36/36]`, the first column of a table."""
     if "/" not in text:
         return []
     table = compiled(_TABLE).match(text)
     if table is not None:
         done, total = (int(table[name].replace(",", "")) for name in ("done", "total"))
-        return [Reading(at, "table", done, total, is_outer=False, is_minor=False)]
+        return [LineCount(at, "table", done, total, is_outer=False, is_minor=False)]
     match = compiled(_BRACKET).search(text) if "[" in text else None
     label = "" if match is None else match["label"] or match["name"]
     if match is None or compiled(_NO_STEP).search(label) is not None:
         return []
     minor = compiled(_MINOR).search(label) is not None
     done, total = int(match["done"] or match["count"]), int(match["total"] or match["of"])
-    return [Reading(at, f"of {label.lower()}", done, total, is_outer=False, is_minor=minor)]
+    return [LineCount(at, f"of {label.lower()}", done, total, is_outer=False, is_minor=minor)]
 
 
 @functools.lru_cache(maxsize=2)
-def _counts_of(head: str) -> tuple[Reading, ...]:
+def _counts_of(head: str) -> tuple[LineCount, ...]:
     """All counts of a log's beginning."""
     return tuple(one for at, text in enumerate(head.splitlines()) for one in counts(at, text))
 
@@ -184,7 +184,7 @@ def _plain(label: str) -> str:
     return re.sub(r"[\W\d_]+", " ", label).strip().lower()[-60:]
 
 
-def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earlier: str) -> Progress | None:
+def progress(readings: Sequence[LineCount], lines: Sequence[str], head: str, earlier: str) -> LastProgress | None:
     """What the counts of a log's last lines say together; `head`: its beginning, where totals are announced;
     `earlier`: as much of it as is not among the last lines."""
     if not readings:
@@ -199,7 +199,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earli
         main = max(steps, key=lambda one: (not one.label.startswith("bar"), one.at, one.total or 0), default=None)
     if main is None:
         full = latest.done == latest.total or _has_result(latest.at, readings, lines)
-        return Progress(latest.at, latest.done, latest.total, is_full=False, is_midway=not full)
+        return LastProgress(latest.at, latest.done, latest.total, is_full=False, is_midway=not full)
     total, done = main.total, main.done
     if total is None:
         total, done = _announced(main, readings, lines, head)
@@ -233,10 +233,10 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earli
     midway = total is not None and (done < total or bool(is_open))
     if total is None:
         midway = bool(is_open) and latest.done != latest.total
-    return Progress(latest.at, done, total, is_full=full, is_midway=midway)
+    return LastProgress(latest.at, done, total, is_full=full, is_midway=midway)
 
 
-def _with_bars_of_epochs(readings: Sequence[Reading], head: str) -> Sequence[Reading]:
+def _with_bars_of_epochs(readings: Sequence[LineCount], head: str) -> Sequence[LineCount]:
     """A bar that is called one of epochs, and has as many as are announced, holds the others."""
     if not any(one.label in _OF_EPOCHS for one in readings):
         return readings
@@ -246,9 +246,9 @@ def _with_bars_of_epochs(readings: Sequence[Reading], head: str) -> Sequence[Rea
     ]
 
 
-def _last(readings: Sequence[Reading]) -> dict[str, Reading]:
+def _last(readings: Sequence[LineCount]) -> dict[str, LineCount]:
     """The last count of each label.  `Epoch 50/50` and, below it, `validation of epoch 50` are one."""
-    last: dict[str, Reading] = {}
+    last: dict[str, LineCount] = {}
     for one in readings:
         known = last.get(one.label)
         is_same = known is not None and one.total is None and known.total is not None and one.done == known.done
@@ -256,7 +256,7 @@ def _last(readings: Sequence[Reading]) -> dict[str, Reading]:
     return last
 
 
-def _over_all(main: Reading, readings: Sequence[Reading]) -> Reading | None:
+def _over_all(main: LineCount, readings: Sequence[LineCount]) -> LineCount | None:
     """The last count of steps that goes on from epoch to epoch, and so holds them: `epoch: 216, iter: 80000/80000`."""
     epochs = [(one.at, one.done) for one in readings if one.label == main.label]
     changes = [at for (_, before), (at, done) in itertools.pairwise(epochs) if done > before]
@@ -270,7 +270,7 @@ def _over_all(main: Reading, readings: Sequence[Reading]) -> Reading | None:
     return None
 
 
-def _has_result(at: int, readings: Sequence[Reading], lines: Sequence[str]) -> bool:
+def _has_result(at: int, readings: Sequence[LineCount], lines: Sequence[str]) -> bool:
     """Whether the program wrote a line that counts nothing behind this one: an evaluation prints every tenth batch of
     its own, and then what came out."""
     counted = {one.at for one in readings}
@@ -280,13 +280,13 @@ def _has_result(at: int, readings: Sequence[Reading], lines: Sequence[str]) -> b
     )
 
 
-def _has_results(at: int, readings: Sequence[Reading], lines: Sequence[str]) -> bool:
+def _has_results(at: int, readings: Sequence[LineCount], lines: Sequence[str]) -> bool:
     """Whether a bar that never moved stands in front of a table of results: it was drawn once, and is of no use."""
     behind = [text for text in lines[at + 1 :] if text.strip()]
     return readings[-1].at == at and sum(compiled(_RESULT).search(text) is not None for text in behind) >= _MANY_RESULTS
 
 
-def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
+def _is_a_course(main: LineCount, readings: Sequence[LineCount], head: str) -> bool:
     """Whether it was seen to go up to a total that stayed the same: `run 1/1` and `item 7/7` say nothing of an end."""
     same = [one for one in readings if one.label == main.label]
     begun = [one for one in _counts_of(head) if one.label == main.label]
@@ -298,7 +298,7 @@ def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
     return num >= (_FEW_EPOCHS if main.is_outer else _MANY) or (main.is_outer and len(inner) >= _MANY)
 
 
-def _may_be_all(main: Reading, head: str) -> bool:
+def _may_be_all(main: LineCount, head: str) -> bool:
     """Whether this count of steps can be that of the whole run: no batches, and no epochs are announced."""
     return not ("batch" in main.label and "epoch" in head.lower()) and _is_one(head)
 
@@ -313,7 +313,7 @@ def _is_one(head: str) -> bool:
     return not any(number > 1 for number in _num_epochs(head))
 
 
-def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -> bool:
+def _has_run(main: LineCount, readings: Sequence[LineCount], lines: Sequence[str]) -> bool:
     """Whether the last epoch has shown about as much as the one before: some print their count when it begins."""
     places = [one for one in readings if one.label == main.label and one.is_outer]
     begins: list[int] = []
@@ -332,14 +332,14 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
     return bool(inner)  # how long the epochs before were is not known
 
 
-def _counts_to_total(one: Reading, readings: Sequence[Reading], head: str) -> bool:
+def _counts_to_total(one: LineCount, readings: Sequence[LineCount], head: str) -> bool:
     """Whether a count by equal steps, never seen at 0, comes to its total: `(10/60)` to `(60/60)`."""
     counts_done = [r.done for r in (*_counts_of(head), *readings) if r.label == one.label and r.total == one.total]
     step = counts_done[-1] - counts_done[-2] if len(counts_done) > 1 else 0
     return one.total is not None and step > 0 and 0 not in counts_done and one.total % step == one.done % step == 0
 
 
-def _is_nearly(one: Reading, readings: Sequence[Reading], *, is_strict: bool = False) -> bool:
+def _is_nearly(one: LineCount, readings: Sequence[LineCount], *, is_strict: bool = False) -> bool:
     """Whether the next line that the program would print lies behind its end: it prints every tenth step."""
     if one.total is None or one.done >= one.total:
         return True
@@ -350,7 +350,7 @@ def _is_nearly(one: Reading, readings: Sequence[Reading], *, is_strict: bool = F
     return step > 1 and one.done + step >= one.total + is_strict
 
 
-def _came_before(main: Reading, readings: Sequence[Reading], earlier: str) -> bool:
+def _came_before(main: LineCount, readings: Sequence[LineCount], earlier: str) -> bool:
     """Whether this count was full before and began again: then it is a part of something larger."""
     same = [one.done for one in readings if one.label == main.label]
     # several processes that write into one log are a little apart
@@ -359,13 +359,15 @@ def _came_before(main: Reading, readings: Sequence[Reading], earlier: str) -> bo
     )
 
 
-def _counts_from_zero(main: Reading, readings: Sequence[Reading], head: str) -> bool:
+def _counts_from_zero(main: LineCount, readings: Sequence[LineCount], head: str) -> bool:
     first = next((one for one in _counts_of(head) if one.is_outer), None)
     first = first or next((one for one in readings if one.is_outer), None)
     return first is not None and first.done == 0 and main.total is not None and main.done == main.total - 1
 
 
-def _announced(main: Reading, readings: Sequence[Reading], lines: Sequence[str], head: str) -> tuple[int | None, int]:
+def _announced(
+    main: LineCount, readings: Sequence[LineCount], lines: Sequence[str], head: str
+) -> tuple[int | None, int]:
     """The number of epochs that the beginning announces, and how many are done, by numbers from 0 or from 1."""
     begun = [one for one in _counts_of(head) if one.is_outer]
     totals = _num_epochs(head) - {0}

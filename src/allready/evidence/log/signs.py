@@ -45,7 +45,7 @@ _MIN_REPORT = 5
 """Lines of a report: a class each, and the averages."""
 
 
-class Sign(NamedTuple):
+class WeakSign(NamedTuple):
     """One weak sign.  `at`: the place of its line."""
 
     kind: SignKind
@@ -131,7 +131,7 @@ _SETTING = r"[A-Za-z]\w*\s{0,40}[:=] ?\S"
 
 def weak_signs(
     earlier: Sequence[str], lines: Sequence[str], is_noise: Callable[[str], bool], openings: Sequence[int]
-) -> list[Sign] | None:
+) -> list[WeakSign] | None:
     """The signs behind the last line of a loop, in order; None where something went wrong or begins there.
 
     `lines`: the last ones; `earlier`: as much as is kept of the log before them.  `openings`: the places in both where
@@ -159,13 +159,13 @@ def weak_signs(
     said_before = {one for one, num in runs.items() if num > 1} | set(forms[:first]) - (
         {forms[-1]} if ends_alike else set()
     )
-    found: list[Sign] = []
+    found: list[WeakSign] = []
     for i in coda:
         at, words = own[i][0], own[i][1][:_MAX_CHARS]
         if forms[i] not in said_before and is_bad(words):
             return None
         found += [
-            Sign(kind, at)
+            WeakSign(kind, at)
             for kind in kinds(words, is_last=i == len(own) - 1)
             if forms[i] not in said_before or kind is SignKind.EARLY
         ]
@@ -175,14 +175,14 @@ def weak_signs(
         return None  # another process died
     found += _tested(own, coda)
     if ends_alike:
-        found.append(Sign(SignKind.ALIKE, own[-1][0]))
+        found.append(WeakSign(SignKind.ALIKE, own[-1][0]))
     found += _framed((*earlier, *lines), begun)
     last = max((one.at for one in found), default=-1)
     if sum(at > last for at, _ in own) > _MAX_BEHIND:
         return None
     if len(own) >= _MIN_RUN and any(one.at == own[-1][0] for one in found) and _is_of_all(own[-1][1]):
-        found.append(Sign(SignKind.LAST, last))
-    return sorted((Sign(kind, at - len(earlier)) for kind, at in found), key=lambda one: one.at)
+        found.append(WeakSign(SignKind.LAST, last))
+    return sorted((WeakSign(kind, at - len(earlier)) for kind, at in found), key=lambda one: one.at)
 
 
 def _is_of_all(words: str) -> bool:
@@ -214,7 +214,7 @@ _FIRM = {SignKind.EARLY, SignKind.TEST, SignKind.ALIKE, SignKind.FRAMED, SignKin
 """What hardly comes in the middle."""
 
 
-def are_enough(found: Sequence[Sign], *, is_known: bool, is_of_a_part: bool) -> bool:
+def are_enough(found: Sequence[WeakSign], *, is_known: bool, is_of_a_part: bool) -> bool:
     """Whether these signs are of enough kinds.
 
     `is_known`: it is known how far the program will count, or it counts nothing; `is_of_a_part`: the log names parts of
@@ -252,7 +252,7 @@ def _ends_alike(said: Sequence[tuple[int, str]]) -> bool:
     return bool(ends) and is_long and all(forms[i + 1] == forms[0] for i in ends)
 
 
-def _tested(own: Sequence[tuple[int, str]], coda: range) -> list[Sign]:
+def _tested(own: Sequence[tuple[int, str]], coda: range) -> list[WeakSign]:
     """The first measure of a test, or the first report of many measures, behind a loop whose steps were validated
     again and again and never so."""
 
@@ -268,10 +268,10 @@ def _tested(own: Sequence[tuple[int, str]], coda: range) -> list[Sign]:
         return []
     first = tests[0] if is_first else report[0]
     num_validated = sum(measures(words, compiled(_VALIDATION)) for words in before)
-    return [Sign(SignKind.TEST, first)] if num_validated >= _MANY_VALIDATED else []
+    return [WeakSign(SignKind.TEST, first)] if num_validated >= _MANY_VALIDATED else []
 
 
-def _framed(lines: Sequence[str], begun: int) -> list[Sign]:
+def _framed(lines: Sequence[str], begun: int) -> list[WeakSign]:
     """The rule that closes a document which began with it; not one between titles, or around settings."""
     drawn = [(at, text) for at, line in enumerate(lines) if (text := plain(line))]
     first = next((text for at, text in drawn if at >= begun), "")
@@ -283,4 +283,4 @@ def _framed(lines: Sequence[str], begun: int) -> list[Sign]:
     has_titles = any(b - a <= _MAX_TITLE for a, b in pairwise(rules[1:]))
     has_titles = has_titles and not any(_done().search(text) for text in own[rules[-2] :])
     is_of_settings = sum(compiled(_SETTING).match(text) is not None for text in body) >= _MOST * len(body)
-    return [] if has_titles or is_of_settings else [Sign(SignKind.FRAMED, drawn[-1][0])]
+    return [] if has_titles or is_of_settings else [WeakSign(SignKind.FRAMED, drawn[-1][0])]

@@ -13,7 +13,7 @@ from allready.model import Absence, GroupProgress, Position, ProcessRecord, Reco
 MAX_ABSENT = 100_000
 
 
-class Communicator(Struct, frozen=True, kw_only=True):
+class KnownCommunicator(Struct, frozen=True, kw_only=True):
     """One communicator whose ranks are known.
 
     `streams`: global rank -> its operations.  `members`: rank in the communicator -> global rank, of those that left a
@@ -33,7 +33,7 @@ class OperationsJoin(Struct, frozen=True, kw_only=True):
     """What the COLL lines of all processes show together.  `streams`: rank -> all of its process."""
 
     progress: tuple[GroupProgress, ...] = ()
-    communicators: tuple[Communicator, ...] = ()
+    communicators: tuple[KnownCommunicator, ...] = ()
     streams: Mapping[int, Sequence[OpStream]] = {}
 
 
@@ -60,7 +60,7 @@ def join_operations(streams: Sequence[OpStream], processes: Sequence[ProcessReco
         if any(num_collectives(s) for s in by_rank.values()):
             progress.append(_progress(group, ranks, by_rank, complete=complete))
         communicators.append(
-            Communicator(
+            KnownCommunicator(
                 name=group.name,
                 streams=by_rank,
                 members=ranks,

@@ -13,7 +13,7 @@ from allready.live.beacon import names
 from allready.live.beacon.arguments import KEY, MAX_MEMBERS, MEMBERS, MODULE, TAKEN, Arguments
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed
-from allready.live.beacon.rhythm import Rhythm
+from allready.live.beacon.rhythm import BeaconRhythm
 from allready.live.beacon.sources import Source, backends_in_use, files_of, find_sources
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ _HAS_ENTRIES = b'"pg_id":'
 _ONE_ENTRY = b'"collective_seq_id":'
 
 
-class Recorder:
+class FlightRecorders:
     """All of this process's recorders.  `sample` in the heartbeat's thread, `write_*` in the other one."""
 
     def __init__(self, folder: str) -> None:
@@ -56,7 +56,7 @@ class Recorder:
         self._ring_wall_s = 0.0
         self._names_at = float("-inf")
         self._ring_entries = 0
-        self._rhythm = Rhythm()
+        self._rhythm = BeaconRhythm()
         self._moves = self._moves_of_ring = 0
         self._num_groups = -1
         self._is_group_new = False

@@ -7,7 +7,7 @@ TOLERANCE = 0.05
 CALM_WINDOWS = 5
 
 
-class Rhythm:
+class BeaconRhythm:
     """Calm after ten seconds at one speed; the first window that is slower or faster ends that at once."""
 
     __slots__ = ("_at_s", "_operations", "_usual_per_s", "_windows", "per_s")

@@ -20,7 +20,7 @@ from allready.live.beacon.handlers import handled, raised_by
 from allready.live.beacon.joining import joins_as, joins_at
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
-from allready.live.beacon.recorder import Recorder
+from allready.live.beacon.recorder import FlightRecorders
 from allready.live.beacon.stacks import all_stacks, can_read_stacks
 from allready.live.beacon.unsearched import Unsearched
 
@@ -154,7 +154,7 @@ class Beacon:
         self._cell = BeaconCell(f"{rank_dir}/{names.CELL}")
         self._cell.set_place(*_place())
         self._cell.set_stacks_fd(files.stacks.fd)
-        self._recorder = Recorder(rank_dir)
+        self._recorder = FlightRecorders(rank_dir)
         own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # noqa: PTH120
         self._own_folder = own + "/"
         self._frames = Frames(self._own_folder)

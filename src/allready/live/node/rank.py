@@ -18,7 +18,7 @@ from allready.live.node.gpus import GpuNow
 from allready.live.node.handle import RankHandle
 from allready.live.node.oom_kills import OomKills
 from allready.live.node.pauses import Pauses, was_continued
-from allready.live.node.rings import MAX_BYTES, Pace
+from allready.live.node.rings import MAX_BYTES, RingPace
 from allready.live.node.tails import newest
 from allready.model import ENDING_SIGNALS, EndKind, ProcessEnd, ProcessState
 from allready.model.live import GroupMark, PaceSample, RankStatus
@@ -62,7 +62,7 @@ class RankWatch:
         self.handle, self.folder = handle, folder
         self.cell = BeaconCellReader(folder / names.CELL)
         self.family = Family(handle.pid)
-        self.rings = tuple((folder / name, Pace(handle.rank)) for name in names.RINGS)
+        self.rings = tuple((folder / name, RingPace(handle.rank)) for name in names.RINGS)
         self.process = identify(handle.pid)
         self.name = ""
         self.end: ProcessEnd | None = None

@@ -63,7 +63,7 @@ class _Group(Struct):
     generation: int = 0
 
 
-class Pace(Struct):
+class RingPace(Struct):
     """What was read of one rank's ring so far."""
 
     rank: int

@@ -264,7 +264,7 @@ def read_from_memory(pid: int, place: tuple[int, int, int], *, is_rank: bool) ->
     for _ in range(_READS):
         try:
             now = python_stack.stacks(pid, state, layout, type_address=type_address)
-        except python_stack.Unreadable:
+        except python_stack.StackUnreadable:
             continue
         if now[0].frames and before and now[0] == before[0]:
             rows = now if is_rank else now[:1]

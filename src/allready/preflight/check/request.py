@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from allready.judging.prediction import Question
+from allready.judging.prediction import PredictionQuestion
 from allready.model import BenchPoint, LaunchFacts
 
 STAGES = ("roll", "facts", "reach", "collectives")
@@ -24,7 +24,7 @@ class BenchRequest(Struct, frozen=True, kw_only=True):
     path: str = "torch"  # of `collectives.spec.PATHS`
     is_graph: bool = False
     asks_nccl: bool = False
-    question: Question | None = None  # what to predict from the measured curves
+    question: PredictionQuestion | None = None  # what to predict from the measured curves
 
 
 class CheckRequest(Struct, frozen=True, kw_only=True):

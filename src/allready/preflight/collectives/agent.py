@@ -17,7 +17,7 @@ from allready.model import SweepPosition
 from allready.model.fill import said
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.order_check import MAX_RANKS, refuse_nonsense
-from allready.preflight.collectives.process import RankProcess
+from allready.preflight.collectives.process import StartedRank
 from allready.preflight.collectives.traffic import EVERY_S, RankSockets
 
 _PUBLISH_EVERY_S = 0.1
@@ -103,14 +103,14 @@ class _Part:
         self._sockets = RankSockets(node.node_rank)
         self._sampling = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.ranks: list[RankProcess] = []
+        self.ranks: list[StartedRank] = []
 
     def start_ranks(self) -> None:
         order = self._order
         module = _MODULES.get(order.backend, "allready.preflight.collectives.rank")
         for local_rank in range(order.num_ranks):
             rank = order.first_rank + local_rank
-            process = RankProcess(
+            process = StartedRank(
                 rank=rank,
                 local_rank=local_rank,
                 on_line=lambda line, rank=rank: self._take_line(rank, line),  # type: ignore[misc]

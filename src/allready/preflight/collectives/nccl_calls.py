@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 from msgspec import Struct
 
 from allready.preflight.collectives.gpu_driver import GpuDriver
-from allready.preflight.collectives.nccl_library import Communicator
+from allready.preflight.collectives.nccl_library import OwnCommunicator
 
 LIBRARY = Path(__file__).with_name("nccl_calls.lib")
 VERSION = 2
@@ -48,7 +48,7 @@ class NcclCall(Struct, frozen=True, kw_only=True):
 class NcclStream(NamedTuple):
     """Where calls go."""
 
-    communicator: Communicator
+    communicator: OwnCommunicator
     driver: GpuDriver
     stream: int
 

@@ -77,12 +77,12 @@ class NcclLibrary:
         self.check(self._library.ncclGetUniqueId(ctypes.byref(found)))
         return bytes(found)
 
-    def connect(self, unique_id: bytes, rank: int, world_size: int) -> "Communicator":
+    def connect(self, unique_id: bytes, rank: int, world_size: int) -> "OwnCommunicator":
         """Connect all ranks, on the current GPU.  Collective: all ranks call it with the same `unique_id`."""
         handle = ctypes.c_void_p()
         given = _UniqueId.from_buffer_copy(unique_id)
         code = self._library.ncclCommInitRank(ctypes.byref(handle), world_size, given, rank)
-        found = Communicator(library=self, handle=handle)
+        found = OwnCommunicator(library=self, handle=handle)
         while code == IN_PROGRESS:  # where NCCL_COMM_BLOCKING=0
             time.sleep(_POLL_S)
             code = found.state()
@@ -111,7 +111,7 @@ class NcclLibrary:
             raise NcclError(f"NCCL: {(words or b'').decode(errors='replace')} (code {code})")
 
 
-class Communicator(Struct, frozen=True, kw_only=True):
+class OwnCommunicator(Struct, frozen=True, kw_only=True):
     """A communicator of our own."""
 
     library: NcclLibrary

@@ -41,7 +41,7 @@ _EXCEPTION = r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*
 _DECODER = msgspec.json.Decoder(RankLine)
 
 
-class RankProcess:
+class StartedRank:
     """A rank, from before its start until it is reaped.  All methods belong to the event loop's thread.
 
     `on_line(line)` is called for what the rank reports, `on_end()` once when its process has ended.

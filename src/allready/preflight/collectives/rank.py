@@ -22,7 +22,7 @@ from allready.preflight.collectives.gpu_driver import GpuDriver
 from allready.preflight.collectives.local import measure
 from allready.preflight.collectives.meetings import Meetings
 from allready.preflight.collectives.nccl_calls import NcclStream
-from allready.preflight.collectives.nccl_library import Communicator, NcclLibrary
+from allready.preflight.collectives.nccl_library import NcclLibrary, OwnCommunicator
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 from allready.preflight.collectives.operations import BOTH_FORMS, Buffers, Pattern, RankOperation
 from allready.preflight.collectives.rank_side import Note, RankSide, StoreUnreachableError, WrongResultError
@@ -48,7 +48,7 @@ class TorchRank:
         self.spent_s = 0.0  # by the sweeps so far, the same on all ranks
         self.store: Any = None
         self.nccl: Any = None
-        self.communicator: Communicator | None = None  # where NCCL is called without torch
+        self.communicator: OwnCommunicator | None = None  # where NCCL is called without torch
 
     @property
     def group(self) -> Any:
@@ -156,7 +156,7 @@ class TorchRank:
             self.torch.cuda.synchronize(self.device)
         note("NCCL " + ".".join(str(n) for n in self.torch.cuda.nccl.version()))
 
-    def _connect(self) -> Communicator:
+    def _connect(self) -> OwnCommunicator:
         """A communicator of our own."""
         orders, library = self.side.orders, NcclLibrary.loaded()
         os.environ["NCCL_COMM_BLOCKING"] = "1"  # a call that returns early would end a row of them

@@ -13,7 +13,7 @@ HANDLED = frozenset({"duplicate_rank", "num_nodes_differs", "job_id_differs", "o
 """Reasons of a refusal that a rule of their own explains."""
 
 
-class Comparison(Struct, frozen=True):
+class ClaimsByValue(Struct, frozen=True):
     """Claims by one value.  The members of `split` are positions in `claims`."""
 
     claims: tuple[Claim, ...]
@@ -50,11 +50,11 @@ class Comparison(Struct, frozen=True):
         return ", ".join(f"{rank} ({name})" if name else str(rank) for rank, name in sorted(names.items()))
 
 
-def compare(claims: Iterable[Claim], value: Callable[[Claim], object], *, num_nodes: int) -> Comparison | None:
+def compare(claims: Iterable[Claim], value: Callable[[Claim], object], *, num_nodes: int) -> ClaimsByValue | None:
     """The claims of several nodes by one value; None where all agree.  `num_nodes`: of the job, also those not here."""
     claims = tuple(claims)
     split = Split.by({at: value(claim) for at, claim in enumerate(claims)}, num_members=num_nodes)
-    return Comparison(claims, split) if len(split) > 1 else None
+    return ClaimsByValue(claims, split) if len(split) > 1 else None
 
 
 def current(claims: Iterable[Claim]) -> tuple[Claim, ...]:

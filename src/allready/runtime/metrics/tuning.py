@@ -10,7 +10,7 @@ from allready.model import Lag
 from allready.runtime.exchange import gather_values
 from allready.runtime.metrics.control import Lateness, lateness
 from allready.runtime.metrics.recorder import KEPT
-from allready.runtime.pace import AdaptiveTimeout, Pace, Table
+from allready.runtime.pace import AdaptiveTimeout, OperationPace, Table
 from allready.runtime.recovery import apply_timeout
 from allready.runtime.session import Session, current
 
@@ -114,16 +114,16 @@ def tune(adaptive: AdaptiveTimeout | None = None, *, last: int = KEPT, apply: bo
     return Tuning(lateness=found, advice=advice, is_applied=apply)
 
 
-def _merged(all_own: list[_Own]) -> dict[str, Pace]:
+def _merged(all_own: list[_Own]) -> dict[str, OperationPace]:
     """What all have seen; not those of `session`, to which this exchange itself has added calls."""
-    merged: dict[str, Pace] = {}
+    merged: dict[str, OperationPace] = {}
     for one in all_own:
         for name, table in one.paces.items():
-            merged.setdefault(name, Pace()).merge(table)
+            merged.setdefault(name, OperationPace()).merge(table)
     return merged
 
 
-def _limit_s(session: Session, adaptive: AdaptiveTimeout | None, pace: Pace) -> float:
+def _limit_s(session: Session, adaptive: AdaptiveTimeout | None, pace: OperationPace) -> float:
     """Of a call of the largest size that was seen often enough."""
     largest = None if adaptive is None else pace.largest_bytes(after=adaptive.after)
     return session.learned_limit_s(adaptive, pace, (), largest or 0)
