@@ -107,8 +107,8 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     def __call__(self, body: Callable[..., Iterator[model.Hit]]) -> "Rule":
         """Register the rule under its code."""
-        letters, number = self.code[:3], self.code[3:]
-        is_code = len(letters) == len(number) == 3 and letters.isalpha() and letters.isupper() and number.isdecimal()
+        letters = self.code.rstrip("0123456789")
+        is_code = (len(letters), len(self.code)) == (3, 6) and letters.isalpha() and letters.isupper()
         assert is_code, self.code
         assert self.code not in RULES, f"code {self.code} is taken by {RULES[self.code].body}"
         needs = tuple(_needs(body))
