@@ -158,3 +158,38 @@ def test_ranks_that_write_the_same_first_lines_are_no_runs() -> None:
         verdict = _report(lines).verdict
         assert verdict is not None
         assert "TypeError" in verdict.sentence, lines
+
+
+def _once(number: int, error: str) -> list[str]:
+    head = [
+        f"2026-05-14 23:1{number}:47 [INFO]",
+        "---- Environment ----",
+        f"platform: Linux-5.{number}",
+        "GPUs used: 1",
+    ]
+    return [*head, *_raised(error)]
+
+
+def test_runs_that_take_turns_with_their_exceptions_are_one_after_the_other() -> None:
+    runs = [line for number in range(3) for line in _once(number, "RuntimeError: no configuration")]
+    handler = "*** SIGSEGV (@0x8) received by PID 4242 (TID 0x7f8d) from PID 8; stack trace: ***"
+    for last in (_raised("OSError: /data/a.bin is gone"), [*_raised("OSError: /data/a.bin is gone"), handler]):
+        verdict = _report([*runs, *_once(3, "x")[:4], *last]).verdict
+        assert verdict is not None
+        assert "a.bin" in verdict.sentence
+
+
+def test_ranks_that_begin_together_are_no_runs_one_after_the_other() -> None:
+    heads = [line for number in range(3) for line in _once(number, "")[:4]]
+    verdict = _report([*heads, *_raised("RuntimeError: no configuration"), *_raised("OSError: /data is gone")]).verdict
+    assert verdict is not None
+    assert "no configuration" in verdict.sentence
+
+
+def test_the_very_first_line_may_be_of_what_failed_before() -> None:
+    run = ["trainer INFO: Using 1 GPUs", "Found 2975 images in the folder train"]
+    lines = ["/usr/bin/python: can't open file '-gpus=0': [Errno 2] No such file or directory"]
+    lines += [*run, *_raised("AttributeError: no attribute 'module'"), *run, *_raised("AttributeError: no 'sub_layer'")]
+    verdict = _report(lines).verdict
+    assert verdict is not None
+    assert "sub_layer" in verdict.sentence

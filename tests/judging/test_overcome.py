@@ -46,3 +46,27 @@ def test_a_number_with_a_dot_in_horovod_s_message_is_whole() -> None:
     )
     (finding,) = [f for f in _report([f"RuntimeError: {error}(1.5, 0.25)."]).findings if f.code == "LCH068"]
     assert "(1.5, 0.25)" in finding.message
+
+
+OLD_DRIVER = (
+    "torch/cuda/__init__.py:141: UserWarning: CUDA initialization: "
+    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by downloading "
+    "and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx Alternatively, go to: "
+    "https://pytorch.org to install a PyTorch version that has been compiled with your version of the CUDA driver. "
+    "(Triggered internally at ../c10/cuda/CUDAFunctions.cpp:108.)"
+)
+
+
+def test_what_python_printed_as_a_warning_ended_nothing_where_an_exception_speaks_of_something_else() -> None:
+    raised = ["Traceback (most recent call last):", '  File "train.py", line 86, in <module>', "    go()"]
+    of_types = [*raised, "RuntimeError: expected m1 and m2 to have the same dtype, but got: float != long int"]
+    verdict = _report([OLD_DRIVER, "cpu", *of_types]).verdict
+    assert verdict is not None
+    assert (verdict.code, "same dtype" in verdict.sentence) == ("DTH001", True)
+    for error in ("ValueError: this needs a GPU", "ValueError: fp16 is for CUDA devices"):
+        verdict = _report([OLD_DRIVER, *raised, error]).verdict
+        assert verdict is not None
+        assert verdict.code == "CUD006", error
+    verdict = _report([OLD_DRIVER]).verdict
+    assert verdict is not None
+    assert verdict.code == "CUD006"

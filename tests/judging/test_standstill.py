@@ -156,3 +156,20 @@ def test_another_error_explains_more() -> None:
     verdict = _verdict([*raised, REFUSED])
     assert verdict is not None
     assert verdict[0] == "DTH001"
+
+
+def test_an_engine_that_points_at_the_exception_above_ended_for_that_one() -> None:
+    def logged(who: str, where: str, *lines: str) -> list[str]:
+        return [f"({who}) ERROR 06-13 21:02:05 [{where}] {line}" for line in lines]
+
+    head, frame = "Traceback (most recent call last):", '  File "/vllm/worker.py", line 90, in run'
+    failed = logged(
+        "Worker_TP0 pid=300", "multiproc_executor.py:962", head, frame, "RuntimeError: Check failed: no kernel"
+    )
+    dead = "EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."
+    points = logged("APIServer pid=228", "async_llm.py:704", head, frame.replace("worker", "client"), dead)
+    down = "(APIServer pid=228) INFO:     Finished server process [228]"
+    verdict = _report([*failed, *points, down]).verdict
+    assert verdict is not None
+    assert (verdict.code, "no kernel" in verdict.sentence) == ("DTH001", True)
+    assert _report([*failed, down, down, down, down]).verdict is None  # a request failed, and the server ended later

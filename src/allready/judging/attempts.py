@@ -4,6 +4,7 @@ The last attempt decides.  An earlier one decides only where the last one never 
 nothing but connections that were not answered, while the earlier one had an error of its own.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -41,6 +42,8 @@ OF_SLURM = {"launcher.slurm_cancelled", "launcher.slurm_time_limit", "launcher.s
 """What slurmstepd says of the end of a job, with its number."""
 
 OF_A_SHELL = "launcher.program_says_why"
+OF_A_HANDLER = "launcher.signal_handled"
+_IN_TURNS = 3
 """A shell's or a program's word on itself, which starts no ranks."""
 
 WAITED = TIMEOUTS | {"torch.blocking_wait_timeout", "gloo.recv_timeout"}
@@ -173,24 +176,32 @@ def with_appended(
 def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Event]) -> int | None:
     """Where the last of several runs of one process begins: an exception ends a process, and behind it the first lines
     of the log stand again.  None where there may be several ranks, each of which writes such lines: one of them names a
-    rank or a process, a launcher speaks, or the lines stood more than once before anything ended and stand again soon
-    after it: a rank that starts late writes them too."""
+    rank or a process (but see `_take_turns`), a launcher speaks, or the lines stood more than once before anything
+    ended and stand again soon after it: a rank that starts late writes them too."""
     begun = closing.opening_lines
     raised = [_line(d) for d in deaths if d.kind == "exception"]
+    takes_turns = _take_turns(begun, raised)
+    pids = {d.pid for d in deaths} - {None}
     is_of_ranks = any(
-        d.by_launcher or d.is_collective_error or any(v is not None for v in (d.rank, d.local_rank, d.pid))
-        for d in deaths
+        d.by_launcher or d.is_collective_error or any(v is not None for v in (d.rank, d.local_rank)) for d in deaths
     ) or any(
         e.origin.source == closing.origin.source
         and e.signature.startswith(("elastic.", "launcher."))
-        and e.signature != OF_A_SHELL
+        and e.signature not in ({OF_A_SHELL, OF_A_HANDLER} if takes_turns else {OF_A_SHELL})
         for e in events
     )
-    if not begun or not raised or is_of_ranks:
+    if not begun or not raised or is_of_ranks or len(pids) > takes_turns:
         return None
     if sum(line < min(raised) for line in begun) != 1 and begun[-1] < max(raised) + _MUCH_LATER:
         return None
     return begun[-1] if any(line < begun[-1] for line in raised) else None
+
+
+def _take_turns(begun: Sequence[int], raised: Sequence[int]) -> bool:
+    """Whether an exception stands between each two of at least three beginnings: ranks begin together, and what reads
+    so is one process after the other, whichever of them gives its pid."""
+    gaps = itertools.pairwise(begun)
+    return len(begun) >= _IN_TURNS and all(any(a < line < b for line in raised) for a, b in gaps)
 
 
 def _could_not_listen(source: str, deaths: Sequence[Death], events: Sequence[Event]) -> int | None:

@@ -190,8 +190,9 @@ def is_order(event: Event) -> bool:
         return False
     if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"} or is_caught_interrupt(event):
         return True
-    if event.signature == "launcher.launcher_stops_others":  # DeepSpeed's sends itself no SIGINT when a rank fails
-        return event.values.get("signal") == "SIGINT"
+    if event.signature == "launcher.launcher_stops_others":
+        # DeepSpeed's and torch's old one say that they got a signal where no process of theirs had failed before.
+        return event.values.get("signal") in ENDING_SIGNALS and "Main process received" in event.text
     return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
 
 
@@ -199,6 +200,12 @@ def is_handled_order(event: Event) -> bool:
     """A handler of signals says that its process was asked to end.  Ray asks its workers so at any end: alone it tells
     nothing."""
     return event.signature == "launcher.signal_handled" and event.values.get("signal") in ENDING_SIGNALS
+
+
+def is_sent_order(event: Event) -> bool:
+    """The same, with the pid of the process that sent the signal: not the one that got it."""
+    sender = event.values.get("sender", "0")
+    return is_handled_order(event) and sender not in {"0", event.values.get("pid")}
 
 
 def is_caught_interrupt(event: Event) -> bool:
@@ -218,6 +225,8 @@ class Ender(StrEnum):
 
     KEYBOARD = "keyboard"  # Python's KeyboardInterrupt
     SHELL = "shell"  # of what it had started: `run.sh: line 32: 4067342 Terminated`, or a process of its worker
+    SENDER = "sender"  # the process itself, with the pid of who sent the signal
+    AT_WORK = "at work"  # a launcher, right behind the last step that was counted
     SESSION = "session"  # SIGHUP to torchrun: its terminal or SSH session was closed; it takes that under nohup as well
     LAUNCHER = "launcher"
 
@@ -240,6 +249,8 @@ def ender_of_order(text: str) -> Ender:
 
 def ender_of_event(event: Event) -> Ender:
     """The same of a line that is an order."""
+    if is_sent_order(event):
+        return Ender.SENDER
     return Ender.KEYBOARD if is_caught_interrupt(event) else ender_of_order(event.text)
 
 

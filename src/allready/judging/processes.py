@@ -1,5 +1,6 @@
 """Whether two lines are of one process, which came first, and whether its process went on after a line."""
 
+import re
 from collections.abc import Iterable
 
 from allready.judging.analysis import Analysis
@@ -17,6 +18,13 @@ _TWICE = 2
 OF_START = frozenset({FaultClass.START_ABSENT, FaultClass.START_NAME, FaultClass.START_PATH})
 AT_START = OF_START | {FaultClass.ENV_MISMATCH}
 """Classes of what is in the way of a start: who makes progress had nothing in its way.  Limits are met at any time."""
+
+
+_WARNING = re.compile(r"(?:^|[\s:.])[A-Z]\w{2,40}Warning: ")
+_OF_DEVICES = re.compile(
+    r"cu(?:da|dnn|blas)|nccl|nvidia|nvml|\bhip|rocm|gpu|device|accelerator|driver|kernel|fp16|bf16|fp8|half|\bamp\b|triton",
+    re.IGNORECASE,
+)
 
 
 def is_at_start(signature: Signature) -> bool:
@@ -121,7 +129,10 @@ def _rendezvous(case: Analysis) -> list[Event]:
 
 def overcome(case: Analysis, signature: Signature, event: Event) -> bool:
     """Whether an error at the start, or of something that its library can do without, was none for its process: it got
-    on, and neither an exception, a chain of error codes nor its end followed."""
+    on, and neither an exception, a chain of error codes nor its end followed.  Or Python printed it as a warning, and
+    an exception that speaks of no device ended the program behind it."""
+    if _WARNING.search(event.text) is not None and _raised_behind(case, event):
+        return True
     if is_at_start(signature):
         went_on = got_on
     elif signature.can_go_without(event):
@@ -131,6 +142,18 @@ def overcome(case: Analysis, signature: Signature, event: Event) -> bool:
     if event.extra or event.values.get("site") or "Error:" in event.text[:60]:
         return False  # an exception does not go on
     return went_on(case, event) and not chain_behind(case, event) and not died(case, event.origin)
+
+
+def _raised_behind(case: Analysis, event: Event) -> bool:
+    raised = [
+        d.text
+        for d in case.run.deaths
+        if d.kind == "exception"
+        and d.origin.source == event.origin.source
+        and (d.origin.line or 0) > (event.origin.line or 0)
+        and not d.earlier
+    ]
+    return bool(raised) and not any(_OF_DEVICES.search(text) for text in raised)
 
 
 def _counted_on(case: Analysis, event: Event) -> bool:

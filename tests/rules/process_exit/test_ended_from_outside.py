@@ -118,3 +118,53 @@ def test_a_step_that_slurm_ends_because_a_task_failed_is_no_order() -> None:
 def test_a_healthy_run_had_no_such_end() -> None:
     assert ask("DTH006", events=(event("elastic.death_signal", role=Role.HARMLESS),)).state == "clear"
     assert ask("DTH006").state == "clear"
+
+
+SENT = "  [SignalInfo: *** SIGTERM (@0x182d35) received by PID 1584514 (TID 0x7f2fae8a75c0) from PID 1584437 ***]"
+PADDLE = [
+    "C++ Traceback (most recent call last):",
+    "No stack trace in paddle, may be caused by external reasons.",
+    "Error Message Summary:",
+    "FatalError: `Termination signal` is detected by the operating system.",
+    '  [TimeInfo: *** Aborted at 1692100449 (unix time) try "date -d @1692100449" if you are using GNU date ***]',
+    SENT,
+]
+
+
+def _told(lines: list[str]) -> str | None:
+    verdict = judge_readings([read_lines(lines, "job.out")], Question(), started=datetime.now(UTC))[0].verdict
+    return None if verdict is None else verdict.code
+
+
+def test_a_process_that_tells_who_sent_it_the_signal_was_ended_from_outside() -> None:
+    steps = [f"step {n}/400 loss=0.5" for n in range(1, 90)]
+    assert _told([*steps, *PADDLE]) == "DTH006"
+    assert _told([*steps, *PADDLE, *steps, *steps]) is None  # another process went on
+    raised = [
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "t.py", line 3, in f',
+        "[rank1]: OSError: x",
+    ]
+    assert _told([*steps, *raised, *PADDLE]) == "DTH001"
+    assert _told([*steps, SENT.replace("1584437", "1584514")]) is None  # it raised the signal itself
+
+
+def test_the_exception_of_a_thread_counts_before_the_handlers_words_of_the_signal() -> None:
+    thread = [
+        "Exception in thread Thread-2:",
+        "Traceback (most recent call last):",
+        '  File "data.py", line 57, in __call__',
+        "AttributeError: 'NoneType' object has no attribute 'astype'",
+    ]
+    report = judge_readings([read_lines([*thread, *PADDLE], "job.out")], Question(), started=datetime.now(UTC))[0]
+    assert report.verdict is not None
+    assert "'astype'" in report.verdict.sentence
+
+
+def test_a_launcher_that_got_the_order_behind_the_last_step_ended_the_run() -> None:
+    steps = [f"step {n}/400 loss=0.5" for n in range(1, 90)]
+    order = ["Killing subprocess 4713", "Killing subprocess 4714", "Main process received SIGTERM, exiting"]
+    assert _told([*steps, *order]) == "DTH006"
+    assert _told([*steps, *("waiting for the others" for _ in range(60)), *order]) is None  # it may have hung
+    ended = "subprocess.CalledProcessError: Command 'x' died with <Signals.SIGTERM: 15>."
+    assert _told([*steps, *order[:2], ended]) != "DTH006"  # a process of it failed first

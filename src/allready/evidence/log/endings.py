@@ -57,9 +57,11 @@ _NEAR_A_PIPE = 60
 """Lines between an exception that ended a process and that of another one, which finds the pipe to it closed."""
 
 _POINTS_UP = (
-    r"(?i)\bsee (?:the )?(?:root cause|stack ?trace|traceback|error|exception)s?\b.{0,30}\b(?:above|root cause)"
+    r"(?i)\b(?:see|check) (?:the )?(?:root cause|stack ?trace|traceback|error|exception)s?\b"
+    r".{0,30}\b(?:above|root cause)"
 )
 _TEST_FAILED = r"FAILED \((?:errors|failures)=\d{1,5}"
+_GRAVE = ("ERROR", "FATAL")
 
 _IGNORED = r"(?i)\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b"
 _STEP = r"(?i)\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d"
@@ -168,7 +170,8 @@ def _pointed_at(log: LogContext) -> set[int]:
     """Where the tracebacks begin of which something else says that they are why: an exception behind them that names
     what stands above as its cause, or a test's report."""
     blocks = log.blocks.tracebacks
-    last = max((b.start for b in blocks if b.is_deadly and compiled(_POINTS_UP).search(b.failures[-1].text)), default=0)
+    pointing = [b for b in blocks if compiled(_POINTS_UP).search(b.failures[-1].text)]
+    last = max((b.start for b in pointing if b.is_deadly or log.lines[b.start].prefix.level in _GRAVE), default=0)
     if any(compiled(_TEST_FAILED).match(line) for line in log.scanned.tail.decode("utf-8", "replace").splitlines()):
         last = len(log.lines)
     return {

@@ -20,6 +20,8 @@ _ERROR = (
 _LOGGED = r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120}:\d{1,6}\] \S.{3,300}"
 """By glog, at the level of an error: the words need not say so."""
 
+_HANDLED = re.compile(r"\s{0,4}\[SignalInfo: \*\*\* SIG(?:TERM|INT|HUP)\b")
+
 _OF_A_THREAD = "Exception in thread "
 _FRAME = 'File "'
 _MAX_BEFORE = 6
@@ -37,7 +39,8 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
     """
     found = None
     num = 0
-    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MAX_ALL), -1):
+    end = _end_of(lines)
+    for at in range(end - 1, max(-1, end - 1 - _MAX_ALL), -1):
         text = lines[at]
         if not re.search(r"\w", text) or is_noise(text):
             continue
@@ -58,6 +61,15 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
         if is_error and not is_overcome(text):
             found = at, _shortened(raised + _rest_of(lines, at) if raised else text.strip())
     return found
+
+
+def _end_of(lines: Sequence[str]) -> int:
+    """How many lines there are without the last ones in which Paddle's handler reports a signal from outside."""
+    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MAX_LINES), -1):
+        if _HANDLED.match(lines[at]) is not None:
+            above = range(at - 1, max(-1, at - _MAX_TRACEBACK), -1)
+            return next((top for top in above if lines[top].startswith(f"C++ {HEADER}")), at)
+    return len(lines)
 
 
 def _rest_of(lines: Sequence[str], at: int) -> str:

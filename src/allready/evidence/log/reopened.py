@@ -1,10 +1,14 @@
 """Where the first lines of a log stand again: a job script that was started once more, writing into the same file."""
 
+import itertools
+
 from allready.evidence.log.fronts import without_front
 from allready.patterns import compiled
 
 _MAX_OPENING = 12
-_MIN_OPENING = 2
+_MAX_FIRST = 3
+"""Of the first lines two that follow each other: the very first may be of what failed before."""
+
 _MIN_SHAPE = 12
 _NEAR_LINES = 6
 _MAX_FOUND = 256
@@ -33,9 +37,12 @@ def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int,
             and shape not in opening
         ):
             opening.append(shape)
-    if len(opening) < _MIN_OPENING:
-        return ()
-    first, second = opening[:2]
+    return next((found for pair in itertools.pairwise(opening[:_MAX_FIRST]) if (found := _places(shapes, *pair))), ())
+
+
+def _places(shapes: list[tuple[int, str]], first: str, second: str) -> tuple[int, ...]:
+    """Where the first of two lines stands with the second near behind it; () where that is so once only, or all the
+    time."""
     places = [at for at, (_, shape) in enumerate(shapes) if shape == first]
     found = tuple(
         shapes[at][0]

@@ -9,7 +9,9 @@ from allready.judging.causes import (
     is_caught_interrupt,
     is_handled_order,
     is_order,
+    is_sent_order,
 )
+from allready.judging.raised import MAX_BEHIND
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
@@ -27,6 +29,9 @@ from allready.model import (
     clock_time,
 )
 
+_OF_A_NODE = "Main process received"
+"""DeepSpeed's launcher, and torch's before torchrun: a person who watches a job that hangs stops it by torchrun's."""
+
 
 @Rule(
     code="DTH006",
@@ -34,7 +39,9 @@ from allready.model import (
     fault_class=FaultClass.DEAD,
     layer=Layer.EXIT,
     # A signal to torchrun alone says less: a person who watches a job that hangs sends one as well.
-    raised=Raised(where=Situation.ENDED_FROM_OUTSIDE, values={"by": (Ender.KEYBOARD, Ender.SHELL, Ender.SESSION)}),
+    raised=Raised(
+        where=Situation.ENDED_FROM_OUTSIDE, values={"by": tuple(by for by in Ender if by is not Ender.LAUNCHER)}
+    ),
     unless=(Sign.PROCESS_END, Sign.ROOT_LINE, Sign.POSITIONS, Sign.OTHER_CALLS),
     title="The run was terminated from outside; the reason is not in the input",
     message="the run was terminated from outside ({text}); by whom and why is not in these files",
@@ -55,11 +62,12 @@ from allready.model import (
 def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGINT`), PBS's
+    A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGTERM`), PBS's
     exit status of 256 and a signal's number, a scheduler that cancelled the step (`CANCELLED AT`,
     without a reason), a shell that saw its command ended (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, or a
     program that says that it caught one, where no process had failed and no rank had reached a timeout before.  A
-    handler of signals counts above one of these (`*** SIGTERM received at time=`).
+    handler of signals counts above one of these (`*** SIGTERM received at time=`), and alone where it tells who sent
+    the signal (`*** SIGTERM (@0x182d35) received by PID 1584514 (TID 0x7f2f) from PID 1584437 ***`).
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
     ## Check by hand
@@ -70,7 +78,7 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     reported = [
         _Order(e.origin, str(e.values.get("caught", e.text)), e.time_s, ender_of_event(e))
         for e in run.events
-        if is_order(e) and not (is_caught_interrupt(e) and _went_on(e, run))
+        if (is_order(e) or is_sent_order(e)) and not (_is_of_the_process(e) and _went_on(e, run))
     ]
     reported += [
         _Order(d.origin, d.text, d.time_s, by)
@@ -91,11 +99,15 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
         return
     first = handled[0] if handled else min(reported, key=lambda order: (order.time_s is None, order.time_s or 0.0))
     yield Hit(
-        values={"text": _words(first.text), "by": _sender(first, reported)},
+        values={"text": _words(first.text), "by": _sender(first, reported, run)},
         confidence=Confidence.LIKELY,
         evidence=tuple(evidence(order.origin, order.text, order.time_s) for order in reported[:4]),
         fault_time=clock_time(first.time_s),
     )
+
+
+def _is_of_the_process(event: Event) -> bool:
+    return is_caught_interrupt(event) or is_sent_order(event)
 
 
 def _went_on(event: Event, run: RunEvidence) -> bool:
@@ -110,9 +122,21 @@ def _is_above(one: Origin, other: Origin) -> bool:
     return one.source == other.source and (one.line or 0) < (other.line or 0)
 
 
-def _sender(first: "_Order", reported: "list[_Order]") -> Ender:
+def _sender(first: "_Order", reported: "list[_Order]", run: RunEvidence) -> Ender:
     """Who ended it: the keyboard, where a process says so, whichever order its launcher tells of first."""
-    return Ender.KEYBOARD if any(order.by is Ender.KEYBOARD for order in reported) else first.by
+    if any(order.by is Ender.KEYBOARD for order in reported):
+        return Ender.KEYBOARD
+    return Ender.AT_WORK if _OF_A_NODE in first.text and _was_counting(first.origin, run) else first.by
+
+
+def _was_counting(origin: Origin, run: RunEvidence) -> bool:
+    """Whether the last step that was counted stands right above this line."""
+    return any(
+        c.origin.source == origin.source
+        and c.progress_line is not None
+        and 0 < (origin.line or 0) - c.progress_line <= MAX_BEHIND
+        for c in run.closings
+    )
 
 
 def _words(text: str) -> str:
