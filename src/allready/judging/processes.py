@@ -1,11 +1,11 @@
 """Whether two lines are of one process, which came first, and whether its process went on after a line."""
 
-import re
 from collections.abc import Iterable
 
 from allready.judging.analysis import Analysis
 from allready.judging.values import grouped
 from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, Severity
+from allready.patterns import compiled
 from allready.signatures import Signature
 
 GOING_ON = {"connect", "operation"}
@@ -20,10 +20,10 @@ AT_START = OF_START | {FaultClass.ENV_MISMATCH}
 """Classes of what is in the way of a start: who makes progress had nothing in its way.  Limits are met at any time."""
 
 
-_WARNING = re.compile(r"(?:^|[\s:.])[A-Z]\w{2,40}Warning: ")
-_OF_DEVICES = re.compile(
-    r"cu(?:da|dnn|blas)|nccl|nvidia|nvml|\bhip|rocm|gpu|device|accelerator|driver|kernel|fp16|bf16|fp8|half|\bamp\b|triton",
-    re.IGNORECASE,
+_WARNING = r"(?:^|[\s:.])[A-Z]\w{2,40}Warning: "
+_OF_DEVICES = (
+    r"(?i)cu(?:da|dnn|blas)|nccl|nvidia|nvml|\bhip|rocm|gpu|device|accelerator|driver|kernel|fp16|bf16|fp8|half|"
+    r"\bamp\b|triton"
 )
 
 
@@ -131,7 +131,7 @@ def overcome(case: Analysis, signature: Signature, event: Event) -> bool:
     """Whether an error at the start, or of something that its library can do without, was none for its process: it got
     on, and neither an exception, a chain of error codes nor its end followed.  Or Python printed it as a warning, and
     an exception that speaks of no device ended the program behind it."""
-    if _WARNING.search(event.text) is not None and _raised_behind(case, event):
+    if compiled(_WARNING).search(event.text) is not None and _raised_behind(case, event):
         return True
     if is_at_start(signature):
         went_on = got_on
@@ -153,7 +153,7 @@ def _raised_behind(case: Analysis, event: Event) -> bool:
         and (d.origin.line or 0) > (event.origin.line or 0)
         and not d.earlier
     ]
-    return bool(raised) and not any(_OF_DEVICES.search(text) for text in raised)
+    return bool(raised) and not any(compiled(_OF_DEVICES).search(text) for text in raised)
 
 
 def _counted_on(case: Analysis, event: Event) -> bool:

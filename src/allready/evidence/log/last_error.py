@@ -20,7 +20,7 @@ _ERROR = (
 _LOGGED = r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120}:\d{1,6}\] \S.{3,300}"
 """By glog, at the level of an error: the words need not say so."""
 
-_HANDLED = re.compile(r"\s{0,4}\[SignalInfo: \*\*\* SIG(?:TERM|INT|HUP)\b")
+_HANDLED = r"\s{0,4}\[SignalInfo: \*\*\* SIG(?:TERM|INT|HUP)\b"
 
 _OF_A_THREAD = "Exception in thread "
 _FRAME = 'File "'
@@ -66,7 +66,7 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
 def _end_of(lines: Sequence[str]) -> int:
     """How many lines there are without the last ones in which Paddle's handler reports a signal from outside."""
     for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MAX_LINES), -1):
-        if _HANDLED.match(lines[at]) is not None:
+        if compiled(_HANDLED).match(lines[at]) is not None:
             above = range(at - 1, max(-1, at - _MAX_TRACEBACK), -1)
             return next((top for top in above if lines[top].startswith(f"C++ {HEADER}")), at)
     return len(lines)
