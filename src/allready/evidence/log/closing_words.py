@@ -112,8 +112,9 @@ def likely() -> re.Pattern[str]:
         r"[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?"
         r"(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
         r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
-        r"[^\d\n|]{0,24}\d[\d.:]{0,20}(?!\d|st\b|nd\b|rd\b|th\b)|"
+        r"[^\d\n|]{0,24}(?<![A-Za-z])\d[\d.:]{0,20}(?!\d|st\b|nd\b|rd\b|th\b)|"
         r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]{0,20}\s{0,8}(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
+        r"\b(?:finished|completed?|done) in \d{1,4}(?::\d\d){1,2}(?:\.\d{1,6})?\b|"
         r"\bresults?(?: files?)? (?:saved|written)\b|\bsaved (?:the |all ){0,2}results\b|"
         r"\brun (?:summary|stats|statistics):|"
         r"wandb: Synced \d{1,6} (?!media)|"
@@ -230,8 +231,8 @@ def early() -> re.Pattern[str]:
         r"\bsignaling trainer to stop\b|"
         r"\b(?:halted|stopped|ended|terminated|finished) (?:by|through|via|because of|due to) (?:the )?"
         r"early[ _-]?stopping\b|"
-        r"\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
-        r"(?![^{}]{0,80}\{[A-Za-z_]|['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
+        r"(?<!/)\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
+        r"(?!\.[A-Za-z]|[^{}]{0,80}\{[A-Za-z_]|['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
         r"(?:[ _-]|:\s)?(?:count(?:er|s)?\b|patience|"
         r"callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
         r"in \d|if |when |not |round|config\w*|set ))",
@@ -314,7 +315,7 @@ def evaluated() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:finish(?:ed)?|completed|done with)\b(?: the)? (?:evaluat\w+|inference|predict\w+|generat\w+|test\w*|"
         r"benchmark\w*|scor\w+)\b|"
-        r"\b(?:test(?:s|ing)?|inference|prediction|generation|export|conversion|transcription|extraction|analysis|"
+        r"\b(?:test(?:s|ing)?|evaluation|inference|prediction|generation|export|conversion|transcription|extraction|analysis|"
         r"verification|sampling|benchmark(?:s|ing)?|cleaning|processing)\b(?: process)?(?: is| are| was| were| has)? "
         r"(?:finished|completed?|done|succeeded|successful)\b",
         re.IGNORECASE,

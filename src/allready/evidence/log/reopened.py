@@ -1,8 +1,10 @@
 """Where the first lines of a log stand again: a job script that was started once more, writing into the same file."""
 
 import re
+from itertools import pairwise
 
 from allready.evidence.log.fronts import without_front
+from allready.evidence.log.progress import counts
 
 _MAX_OPENING = 12
 _MIN_OPENING = 2
@@ -39,4 +41,12 @@ def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int,
         for at in places
         if any(shape == second for _, shape in shapes[at + 1 : at + 1 + _NEAR_LINES]) or at == len(shapes) - 1
     )
-    return found if 1 < len(found) <= _MAX_FOUND else ()
+    texts = dict(numbered)
+    return found if 1 < len(found) <= _MAX_FOUND and not _counts_on([texts[number] for number in found]) else ()
+
+
+def _counts_on(lines: list[str]) -> bool:
+    """Whether the first line counts, and each later one like it counts further: those of a loop, which a run that was
+    started once more would begin anew."""
+    numbers = [[one.done for one in counts(0, text) if one.is_outer][:1] for text in lines]
+    return all(numbers) and all(a < b for a, b in pairwise(numbers))
