@@ -1,6 +1,7 @@
 """How benchmarks, checks and cross validations end, and bars and copies of logs that lost something at the edge."""
 
 import io
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -101,6 +102,14 @@ RUNS = [
 ]
 
 
+def _loadgen(**values: object) -> list[str]:
+    record = ':::MLLOG {{"key": "{}", "value": {}, "time_ms": {}.034612, "event_type": "POINT_IN_TIME"}}'
+    return [record.format(key, json.dumps(value), at) for at, (key, value) in enumerate(values.items())]
+
+
+REQUESTED = _loadgen(loadgen_version="v4", requested_scenario="Offline", requested_seed=1)
+
+
 def _report(lines: list[str], *, end: str = "\n") -> Report:
     reading = interpret(scan(io.BytesIO(("\n".join(lines) + end).encode())), "job.out", mtime_s=None)
     return judge_readings([reading], Question(), started=datetime.now(UTC))[0]
@@ -125,6 +134,7 @@ GOOD = {
     "the first of several trials, each with a log": TRIAL,
     "a time as a clock": [*UNCOUNTED, "Complete in 0:04:39"],
     "runs of a benchmark, a result each": RUNS,
+    "a load generator's verdict": [*REQUESTED, *_loadgen(result_validity="VALID", result_mean_latency_ns=33)],
     "a check that passes": [*ENGINE, "PASS: {'requests': 2, 'dimension': 2048}"],
     "the end of the main function": [
         *CAPPED[:3],
@@ -168,6 +178,8 @@ OPEN |= {
     "a moment": [*UNCOUNTED, "Checkpoint complete in 0:04:39"],
     "settings with a digit in a name": [*UNCOUNTED, "| Runtime: ForceP2P=; RMPcieP2PType=; |"],
     "a file named early_stopping": [*UNCOUNTED, '{"value": {"/submission.png":"84c2f7","/early_stopping.'],
+    "a load generator that begins": REQUESTED,
+    "a load generator's verdict that is not good": [*REQUESTED, *_loadgen(result_validity="INVALID", early_latency=3)],
     "runs by name": ["benchmark of model m", "  Run 1: warm", "  Run 2: cold", "=> Benchmark log saved: /w/logs/b.log"],
 }
 

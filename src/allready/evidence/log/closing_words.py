@@ -464,13 +464,18 @@ def of_what_was() -> re.Pattern[str]:
 
 @functools.cache
 def _of_a_record() -> re.Pattern[str]:
-    return re.compile(r"\bkey['\"]?\s{0,4}[:=]\s{0,4}['\"]?run_stop\b|:::MLP\w{0,20}.{0,300}\brun_stop\b")
+    return re.compile(
+        r"\bkey['\"]?\s{0,4}[:=]\s{0,4}['\"]?(?:run_stop|result_validity)\b|:::MLP\w{0,20}.{0,300}\brun_stop\b"
+    )
 
 
 @functools.cache
 def _of_a_good_record() -> re.Pattern[str]:
-    """MLPerf's `"status": "success"`, and `"success": true` of its first rounds, of which some write no value."""
-    return re.compile(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|:\s{0,4}(?:true|1)\b|$)|\brun_stop\s*$", re.IGNORECASE)
+    """MLPerf's `"status": "success"`, and `"success": true` of its first rounds, of which some write no value; the
+    verdict of its load generator."""
+    return re.compile(
+        r"['\"](?-i:VALID)['\"]|\bsuccess['\"]?\s{0,4}(?:[,}\])]|:\s{0,4}(?:true|1)\b|$)|\brun_stop\s*$", re.IGNORECASE
+    )
 
 
 @functools.cache
@@ -504,7 +509,7 @@ def goes_on(text: str) -> bool:
 
 def is_end_of_run(text: str) -> bool:
     """A benchmark's record that its run is over, well or not."""
-    return "run_stop" in text and _of_a_record().search(text) is not None
+    return ("run_stop" in text or "result_validity" in text) and _of_a_record().search(text) is not None
 
 
 def means_all(text: str) -> bool:

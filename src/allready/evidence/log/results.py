@@ -61,6 +61,10 @@ _GOES_ON = re.compile(
 """Of a line that is written again and again while the work goes on."""
 
 
+_EVENT = re.compile(r"['\"]event_type['\"]\s?:")
+"""A record of what happened when: its time is no measure."""
+
+
 class Results(NamedTuple):
     """`at`: the place of the line that the block ends with; `closes`: its title says that it is the last message."""
 
@@ -126,7 +130,11 @@ def _last_block(lines: Sequence[str]) -> tuple[int, list[int], bool]:
         if not measures and len(lines) - at <= _MAX_TAIL and _LISTED.search(text) is not None:
             last = max(last, at)
             continue
-        if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
+        if (
+            _EVENT.search(text) is not None
+            or _GOES_ON.search(text) is not None
+            or not (_is_of_results(text) or (measures and _PAIR.search(text)))
+        ):
             break
         last = max(last, at)
         if num_measures(text):
