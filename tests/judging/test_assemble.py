@@ -9,7 +9,7 @@ from allready.evidence.readers import ReaderContext
 from allready.evidence.reading import Reading
 from allready.judging import calls
 from allready.judging.assemble import assemble, world_of
-from allready.model import Death, Origin, ProcessRecord, SourceRecord
+from allready.model import BenchRow, BenchRun, Closing, ClosingKind, Death, Origin, ProcessRecord, SourceRecord
 from tests.clock import timed
 from tests.evidence.flight.make import dump, entry, loaded
 from tests.evidence.test_nccl_record import LOOP, log
@@ -104,3 +104,17 @@ def test_calls_that_stay_the_same_are_compared_once(monkeypatch: pytest.MonkeyPa
         [progress] = assemble(readings(num), logged=logged).progress
         assert {r: p.enqueued for r, p in progress.positions.items()} == {0: num, 1: num - 1}
     assert len(compared) == 2
+
+
+def test_tables_of_nccl_tests_end_no_job_that_makes_steps_behind_them() -> None:
+    """Many job scripts test the network first."""
+    row = BenchRow(size_bytes=8, time_us=1.0, algbw_gb_per_s=1.0, busbw_gb_per_s=1.0, num_wrong=0)
+    origin = Origin(source="job.out", line=288)
+    bench = BenchRun(origin=origin, operation="all_reduce", rows=(row,), avg_busbw_gb_per_s=1.0, num_ranks=4)
+
+    def well(progress_line: int) -> frozenset[int]:
+        end = Closing(origin=replace(origin, line=665), kind=ClosingKind.OPEN, progress_line=progress_line)
+        return assemble([reading("job.out", 0.0, 9.0, benches=[bench], closing=end)]).ended_well
+
+    assert well(66) == {0, 1, 2, 3}
+    assert well(308) == set()

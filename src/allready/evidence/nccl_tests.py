@@ -18,7 +18,7 @@ NOT_CHECKED = -1
 
 _PREFIX = (
     r"^(?:\d{4}-\d\d-\d\dT\S+ )?"
-    r"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:[ ]?|\[(?:default|rank)\d{1,6}\]:[ ]?|\d{1,6}: )?"
+    r"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:[ ]?|\[(?:default|rank)\d{1,6}\]:[ ]?|[ ]{0,5}\d{1,6}: )?"
 )
 _DEVICE = (
     r"^#\s+Rank\s+(?P<rank>\d{1,7})(?:\s+Group\s+\d{1,7})?\s+Pid\s+(?P<pid>\d{1,10})\s+on\s+(?P<host>\S{1,255})\s+device"

@@ -1,6 +1,6 @@
 """All readings of one run put together: `assemble` makes the `RunEvidence` that rules judge."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ from allready.judging.siblings import with_siblings
 from allready.judging.turns import kept_turns
 from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
-from allready.model import Death, Event, ProcessStack, RunEvidence, World, WorldNode
+from allready.model import BenchRun, Closing, Death, Event, ProcessStack, RunEvidence, World, WorldNode
 
 SAME_END_S = 30.0
 """Lines of a rank this long after its death belong to the same end (its launcher's table, a last flush)."""
@@ -70,8 +70,9 @@ def assemble(
         closing = None
     benches = tuple(b for r in readings for b in r.benches)
     identities.world_size = identities.world_size or max((b.num_ranks for b in benches), default=0)
-    # Beside the files of another job, good tables say nothing of how that one ended.
+    # Beside the files of another job, or in front of its steps, good tables say nothing of how that one ended.
     is_only_bench = all(r.benches or not r.source.num_understood for r in readings)
+    is_only_bench = is_only_bench and not _works_behind(benches, last_closings)
     well = ended_well(
         identities.processes,
         events,
@@ -280,3 +281,11 @@ def _has_output(readings: Sequence[Reading]) -> bool:
         )
         for r in readings
     )
+
+
+def _works_behind(benches: Sequence[BenchRun], closings: Iterable[Closing]) -> bool:
+    """Whether a job makes steps behind the last table of a file: it tested its network before."""
+    last: dict[str, int] = {}
+    for bench in benches:
+        last[bench.origin.source] = max(last.get(bench.origin.source, 0), bench.origin.line or 0)
+    return any((c.progress_line or 0) > last.get(c.origin.source, c.progress_line or 0) for c in closings)

@@ -51,7 +51,7 @@ def test_a_table_of_today_has_rows_averages_and_ranks() -> None:
     assert reading.source.problem is None
 
 
-@cases("prefix", ["[1,0]<stdout>:", "0: ", "2026-11-20T10:00:00.123456789Z ", "[default0]:"])
+@cases("prefix", ["[1,0]<stdout>:", "0: ", " 0: ", "2026-11-20T10:00:00.123456789Z ", "[default0]:"])
 def test_prefixes_of_launchers_are_taken_off(prefix: str) -> None:
     text = "".join(f"{prefix}{line}\n" for line in NEW.splitlines())
     assert only(text).rows == only(NEW).rows

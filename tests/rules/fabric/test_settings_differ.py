@@ -26,3 +26,17 @@ def test_on_a_tie_only_the_variable_is_named() -> None:
 
 def test_interfaces_may_differ_from_node_to_node() -> None:
     assert ask("FAB004", processes=with_env("eth0", "eth0", "eth1", "eth1", name="NCCL_SOCKET_IFNAME")).state == "clear"
+
+
+def test_what_only_the_processes_with_connections_have_read_is_set_for_the_others_too() -> None:
+    """NCCL reads NCCL_NSOCKS_PERTHREAD where it connects to another node, NCCL_ALGO in each process."""
+
+    def read_by(*readers: int, name: str) -> tuple[object, ...]:
+        hosts = ("a", "a", "b", "b")
+        return tuple(
+            process(r, comms=COMM, host=host, env={name: "2"} if r in readers else {}) for r, host in enumerate(hosts)
+        )
+
+    assert ask("FAB004", processes=read_by(0, 2, name="NCCL_NSOCKS_PERTHREAD")).state == "clear"
+    assert ask("FAB004", processes=read_by(0, 2, name="NCCL_ALGO")).state == "hit"
+    assert ask("FAB004", processes=read_by(0, name="NCCL_NSOCKS_PERTHREAD")).state == "hit"  # node b has none

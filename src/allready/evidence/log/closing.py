@@ -173,6 +173,8 @@ class _Ending:
         if self._is_named_a_list or not labels or not all(label.startswith("bar") for label in labels):
             return self._is_named_a_list
         first = next(one.at for one in self.readings if one.label in labels and one.total == state.total)
+        if any(one.is_outer and one.done == one.total == state.total and one.at < first for one in self.readings):
+            return False  # the bar of these epochs, from another stream
         places = training_lines(self.lines)
         return bool(places) and places[-1] < first
 
@@ -184,6 +186,8 @@ class _Ending:
         """Whether it is known how far it will count, or it does not train: else an evaluation may be in the middle."""
         if state is None:
             return not self._trains
+        if state.total is None and not self._trains and sum(one.is_outer for one in self.readings) == 1:
+            return True  # an epoch that a sentence names
         return state.total is not None and not (self._has_loop and self._is_of_an_evaluation(state))
 
     def _falls_short(self, state: LastProgress | None) -> bool:
@@ -254,7 +258,7 @@ class _Ending:
         if (
             state is not None
             and state.is_full
-            and compiled(_ANNOUNCES).search(self.lines[state.at]) is None
+            and not self._is_announced(state.at)
             and not (self._is_contradicted(state.at) or self._is_later_bar(state) or self._is_one_of_several)
         ):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
@@ -390,18 +394,10 @@ class _Ending:
                 if state is not None and state.is_midway and at in self._counting:
                     return None
                 said = self._means_end(at, state)
-                if said is not None and wording.waits().search(text) and not any(map(str.strip, self.lines[at + 1 :])):
-                    return None
+                if said and self._has_a_record_above(at):
+                    continue
                 if said is not None:
-                    is_part = self._is_one_of_several or (not said and self._is_of_a_part_at(at))
-                    is_part = is_part and not wording.means_all_folds(text)
-                    is_other = only_records or is_part or self._is_left_unsaid(at)
-                    is_open = (
-                        is_other
-                        or self._goes_on_behind(at, is_certain=said)
-                        or self._has_begun_behind(at, is_certain=said)
-                    )
-                    return None if is_open else (at, said)
+                    return None if only_records or self._is_open(at, is_certain=said) else (at, said)
                 if (not behind and wording.begins().search(text)) or (
                     wording.goes_on(text) and at not in self._repeating
                 ):
@@ -410,6 +406,26 @@ class _Ending:
             if len(behind) > _MAX_BEHIND:
                 return None
         return None
+
+    def _has_a_record_above(self, at: int) -> bool:
+        """Whether these words may be about one of several parts, and a benchmark's record above them is of the run."""
+        return self._is_of_this_part(at, is_certain=True) and any(map(wording.is_end_of_run, self.lines[:at]))
+
+    def _is_open(self, at: int, *, is_certain: bool) -> bool:
+        """Whether these words leave open that the run goes on."""
+        is_last = not any(map(str.strip, self.lines[at + 1 :]))
+        return (
+            (is_last and wording.waits().search(self.lines[at]) is not None)
+            or self._is_of_this_part(at, is_certain=is_certain)
+            or self._is_left_unsaid(at)
+            or self._goes_on_behind(at, is_certain=is_certain)
+            or self._has_begun_behind(at, is_certain=is_certain)
+        )
+
+    def _is_of_this_part(self, at: int, *, is_certain: bool) -> bool:
+        """Whether these words may be about one of several parts."""
+        is_part = self._is_one_of_several or (not is_certain and self._is_of_a_part_at(at))
+        return is_part and not wording.means_all_folds(self.lines[at])
 
     @functools.cached_property
     def _is_one_of_several(self) -> bool:
@@ -506,7 +522,7 @@ class _Ending:
         is_evaluated = (
             (
                 self._is_known(state)
-                if state is None
+                if state is None or state.total is None
                 else state.is_full or (state.done == state.total and not state.is_midway)
             )
             and wording.evaluated().search(text) is not None
@@ -684,7 +700,7 @@ class _Ending:
         own = [text for text in behind if not is_of_a_library(text)]
         if any(number > self.number(at) for number in self._openings) or self._breaks_off_behind(at):
             return True
-        if any(_counted_from(course) is not None for course in counted(behind[1:]).values()):
+        if any(_counted_from(course) is not None for course in self._further_counts(at)):
             return True
         if len({_shape(text) for text in own if compiled(_VALUE).search(text) is None}) > _MAX_BEHIND_COUNT:
             return True
@@ -693,6 +709,33 @@ class _Ending:
         is_over = len(own) > 1 and not is_bad(own[-1])  # the program went on, as it announced
         wrong = any(is_bad(text) and not (is_over and is_overcome(text)) for text in behind)
         return wrong or bool(own and wording.begins().search(own[-1]))
+
+    def _further_counts(self, at: int) -> list[list[tuple[int, int]]]:
+        """The steps that are counted behind this line, other than those of an evaluation that came as far as the one
+        before it did."""
+        before = counted(self.lines[: at + 1])
+        return [
+            course
+            for kind, course in counted(self.lines[at + 1 :]).items()
+            if course[-1][1] not in _reached(before.get(kind, ()))
+        ]
+
+    def _is_announced(self, at: int) -> bool:
+        """Whether this line says what comes now, and less has come than behind the last one like it."""
+        if compiled(_ANNOUNCES).search(self.lines[at]) is None:
+            return False
+        own = [place for place in range(len(self.lines)) if self._shapes[place] and not _is_noise(self.lines[place])]
+        same = [i for i, place in enumerate(own) if place <= at and self._shapes[place] == self._shapes[at]]
+        counts_at = {one.at for one in self.readings}
+        if len(same) < _FEW_WRITERS:
+            return True
+        next_count = next(i for i in range(same[-2] + 1, len(own)) if own[i] in counts_at)
+        return len(own) - same[-1] < next_count - same[-2]
+
+
+def _reached(course: Sequence[tuple[int, int]]) -> set[int]:
+    """Where a count that begins again and again stood each time."""
+    return {done for (_, done), (_, behind) in pairwise(course) if behind < done} | {done for _, done in course[-1:]}
 
 
 def _is_below(state: LastProgress) -> bool:

@@ -112,8 +112,9 @@ def likely() -> re.Pattern[str]:
         r"[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?"
         r"(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
         r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
-        r"[^\d\n|]{0,24}\d[\d.:]{0,20}(?!\d|st\b|nd\b|rd\b|th\b)|"
+        r"[^\d\n|]{0,24}(?<![A-Za-z])\d[\d.:]{0,20}(?!\d|st\b|nd\b|rd\b|th\b)|"
         r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]{0,20}\s{0,8}(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
+        r"\b(?:finished|completed?|done) in \d{1,4}(?::\d\d){1,2}(?:\.\d{1,6})?\b|"
         r"\bresults?(?: files?)? (?:saved|written)\b|\bsaved (?:the |all ){0,2}results\b|"
         r"\brun (?:summary|stats|statistics):|"
         r"wandb: Synced \d{1,6} (?!media)|"
@@ -230,8 +231,8 @@ def early() -> re.Pattern[str]:
         r"\bsignaling trainer to stop\b|"
         r"\b(?:halted|stopped|ended|terminated|finished) (?:by|through|via|because of|due to) (?:the )?"
         r"early[ _-]?stopping\b|"
-        r"\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
-        r"(?![^{}]{0,80}\{[A-Za-z_]|['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
+        r"(?<!/)\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
+        r"(?!\.[A-Za-z]|[^{}]{0,80}\{[A-Za-z_]|['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
         r"(?:[ _-]|:\s)?(?:count(?:er|s)?\b|patience|"
         r"callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
         r"in \d|if |when |not |round|config\w*|set ))",
@@ -314,7 +315,7 @@ def evaluated() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:finish(?:ed)?|completed|done with)\b(?: the)? (?:evaluat\w+|inference|predict\w+|generat\w+|test\w*|"
         r"benchmark\w*|scor\w+)\b|"
-        r"\b(?:test(?:s|ing)?|inference|prediction|generation|export|conversion|transcription|extraction|analysis|"
+        r"\b(?:test(?:s|ing)?|evaluation|inference|prediction|generation|export|conversion|transcription|extraction|analysis|"
         r"verification|sampling|benchmark(?:s|ing)?|cleaning|processing)\b(?: process)?(?: is| are| was| were| has)? "
         r"(?:finished|completed?|done|succeeded|successful)\b",
         re.IGNORECASE,
@@ -463,13 +464,18 @@ def of_what_was() -> re.Pattern[str]:
 
 @functools.cache
 def _of_a_record() -> re.Pattern[str]:
-    return re.compile(r"\bkey['\"]?\s{0,4}[:=]\s{0,4}['\"]?run_stop\b|:::MLP\w{0,20}.{0,300}\brun_stop\b")
+    return re.compile(
+        r"\bkey['\"]?\s{0,4}[:=]\s{0,4}['\"]?(?:run_stop|result_validity)\b|:::MLP\w{0,20}.{0,300}\brun_stop\b"
+    )
 
 
 @functools.cache
 def _of_a_good_record() -> re.Pattern[str]:
-    """MLPerf's `"status": "success"`, and `"success": true` of its first rounds, of which some write no value."""
-    return re.compile(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|:\s{0,4}(?:true|1)\b|$)|\brun_stop\s*$", re.IGNORECASE)
+    """MLPerf's `"status": "success"`, and `"success": true` of its first rounds, of which some write no value; the
+    verdict of its load generator."""
+    return re.compile(
+        r"['\"](?-i:VALID)['\"]|\bsuccess['\"]?\s{0,4}(?:[,}\])]|:\s{0,4}(?:true|1)\b|$)|\brun_stop\s*$", re.IGNORECASE
+    )
 
 
 @functools.cache
@@ -503,7 +509,7 @@ def goes_on(text: str) -> bool:
 
 def is_end_of_run(text: str) -> bool:
     """A benchmark's record that its run is over, well or not."""
-    return "run_stop" in text and _of_a_record().search(text) is not None
+    return ("run_stop" in text or "result_validity" in text) and _of_a_record().search(text) is not None
 
 
 def means_all(text: str) -> bool:

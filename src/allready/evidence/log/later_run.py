@@ -7,6 +7,7 @@ from itertools import pairwise
 from allready.evidence import clock as clocks
 from allready.evidence.clock import Clock
 from allready.evidence.log import closing_words as wording
+from allready.evidence.log.announced import counted
 from allready.evidence.log.left_loop import plain
 from allready.evidence.prefix import parse
 from allready.patterns import compiled
@@ -74,4 +75,5 @@ def _title(earlier: Sequence[str], lines: Sequence[str], at: int) -> int | None:
 
 
 def _says(text: str) -> bool:
-    return sum(map(str.isalpha, text)) >= _MIN_LETTERS
+    """Whether it may be one of a run's first lines; an evaluation counts its steps again each time."""
+    return sum(map(str.isalpha, text)) >= _MIN_LETTERS and not counted([text])

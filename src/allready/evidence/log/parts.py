@@ -68,7 +68,7 @@ def _heading() -> re.Pattern[str]:
         r"\W{0,20}(?:[A-Za-z]{1,12} ){0,2}(?:"
         r"(?:fold|split|subject|config(?:uration)?|run|trial|experiment|stage|phase|shard|chunk|repeat)[ #_-]{1,2}"
         r"\d{1,3}|"
-        r"(?-i:Stage|Phase): ?[A-Za-z]\w{0,20})(?:\W{0,20}|: .{1,60})$",
+        r"(?-i:Stage|Phase): ?[A-Za-z]\w{0,20})(?:\W{0,20}|: (?!\s{0,20}\d[\d,.]{0,20} ?[A-Za-z%/]).{1,60})$",
         re.IGNORECASE,
     )
 

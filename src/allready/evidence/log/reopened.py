@@ -1,8 +1,9 @@
 """Where the first lines of a log stand again: a job script that was started once more, writing into the same file."""
 
-import itertools
+from itertools import pairwise
 
 from allready.evidence.log.fronts import without_front
+from allready.evidence.log.progress import counts
 from allready.patterns import compiled
 
 _MAX_OPENING = 12
@@ -37,7 +38,9 @@ def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int,
             and shape not in opening
         ):
             opening.append(shape)
-    return next((found for pair in itertools.pairwise(opening[:_MAX_FIRST]) if (found := _places(shapes, *pair))), ())
+    texts = dict(numbered)
+    found = (_places(shapes, first, second) for first, second in pairwise(opening[:_MAX_FIRST]))
+    return next((one for one in found if one and not _counts_on([texts[number] for number in one])), ())
 
 
 def _places(shapes: list[tuple[int, str]], first: str, second: str) -> tuple[int, ...]:
@@ -50,3 +53,10 @@ def _places(shapes: list[tuple[int, str]], first: str, second: str) -> tuple[int
         if any(shape == second for _, shape in shapes[at + 1 : at + 1 + _NEAR_LINES]) or at == len(shapes) - 1
     )
     return found if 1 < len(found) <= _MAX_FOUND else ()
+
+
+def _counts_on(lines: list[str]) -> bool:
+    """Whether the first line counts, and each later one like it counts further: those of a loop, which a run that was
+    started once more would begin anew."""
+    numbers = [[one.done for one in counts(0, text) if one.is_outer][:1] for text in lines]
+    return all(numbers) and all(a < b for a, b in pairwise(numbers))

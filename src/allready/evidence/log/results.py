@@ -54,6 +54,10 @@ _GOES_ON = (
 """Of a line that is written again and again while the work goes on."""
 
 
+_EVENT = r"['\"]event_type['\"]\s?:"
+"""A record of what happened when: its time is no measure."""
+
+
 class Results(NamedTuple):
     """`at`: the place of the line that the block ends with; `closes`: its title says that it is the last message."""
 
@@ -121,8 +125,10 @@ def _last_block(lines: Sequence[str]) -> tuple[int, list[int], bool]:
         if not measures and len(lines) - at <= _MAX_TAIL and compiled(_LISTED).search(text) is not None:
             last = max(last, at)
             continue
-        if compiled(_GOES_ON).search(text) is not None or not (
-            _is_of_results(text) or (measures and compiled(_PAIR).search(text))
+        if (
+            compiled(_EVENT).search(text) is not None
+            or compiled(_GOES_ON).search(text) is not None
+            or not (_is_of_results(text) or (measures and compiled(_PAIR).search(text)))
         ):
             break
         last = max(last, at)

@@ -80,7 +80,7 @@ def _saved() -> re.Pattern[str]:
     things = (
         r"(?:results?|reports?|summar(?:y|ies)|plots?|figures?|charts?|graphs?|predictions?|submissions?|metrics|tables?|"
         r"outputs?|statistics|stats|curves?|visuali[sz]ations?|histor(?:y|ies)|analys[ie]s|"
-        r"final[ _][\w ]{1,20}|trained model|model)"
+        r"(?:benchmark|evaluation|test|run) logs?|final[ _][\w ]{1,20}|trained model|model)"
     )
     verbs = r"(?:saved|written|wrote|exported|stored|generated|dumped|saving|available|uploaded)"
     files = r"\.(?:csv|tsv|json|html?|pdf|png|svg|jpe?g|xlsx?|md|txt|npz?|pkl|parquet|tex|yaml)\b"

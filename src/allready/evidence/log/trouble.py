@@ -62,7 +62,7 @@ def _harmless() -> re.Pattern[str]:
         r"\berrors? (?:analys[ie]s|histograms?|propagation|correction|distributions?|plots?|curves?)\b|"
         r"\berrors? (?:estimates?|bounds?|bars?|rates?|norms?|tolerances?|metrics?|functions?|terms?)\b|"
         r"\bterminated (?:normally|successfully|gracefully|cleanly|properly|of its own accord|on:|on \d|at )|"
-        r"\b\d[\d.]{0,9} ?(?:s|ms|sec|seconds?|minutes?)[ -]timeout\b|"
+        r"\b\d[\d.]{0,9} ?(?:s|ms|sec|seconds?|minutes?)[ -]timeout\b|['\"]\w{0,40}timeout\w{0,20}['\"]\s?:\s?[\dN]|"
         r"\b(?:failed|failures?|errors?|skipped)\b(?![^:=|]{0,40}\b(?:rank|gpu|device|node|worker|process|step)\b)"
         r"[^:=|]{0,40}[:=|]\s{0,60}0\s*$|\d(?: \w{1,40}){0,3}, (?:errors? on|failed for) 0\s*$|"
         r"\b(?:will|would|may|might|could|can(?!'t|not))\b.{0,40}?\b(?:\w*errors?|exceptions?|failures?)\b|"

@@ -100,6 +100,9 @@ def versions_differ(run: RunEvidence) -> Iterator[Hit]:
 OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "NCCL_TOPO_FILE", "NCCL_COMM_ID"}
 """May well differ from node to node."""
 
+_OF_CONNECTIONS = ("NCCL_IB_", "NCCL_SOCKET_", "NCCL_NSOCKS_", "NCCL_NET_")
+"""NCCL reads them when a process connects to another node, which of each node only some do."""
+
 
 @Rule(
     code="FAB004",
@@ -126,11 +129,18 @@ def settings_differ(run: RunEvidence) -> Iterator[Hit]:
     ## Check by hand
     `grep -h "set by environment" nccl.*.log | sort | uniq -c`
     ## When it is harmless
-    Interfaces, HCAs and host names, which may differ by node, are not reported.
+    Interfaces, HCAs and host names, which may differ by node, are not reported; nor is a variable of network
+    connections that only some processes of a node have read.
     """
     ranks = {p.rank: p.env for p in run.processes if p.rank is not None and p.comms}
+    hosts = {p.rank: p.host for p in run.processes if p.rank is not None}
     for name in sorted({n for env in ranks.values() for n in env} - OWN):
-        values = {rank: env.get(name) for rank, env in ranks.items()}
+        readers = {hosts[rank] for rank, env in ranks.items() if name in env}
+        values = {
+            rank: env.get(name)
+            for rank, env in ranks.items()
+            if name in env or hosts[rank] not in readers or not name.startswith(_OF_CONNECTIONS)
+        }
         yield from ranks_differ(run, name, values, variables=[name])
 
 
