@@ -58,7 +58,10 @@ SCRIPTS = {
     "environment": "import os; print(sorted(k for k in os.environ if k.startswith('ALLREADY')))",
     "warning": "import warnings; warnings.warn('old', DeprecationWarning)",
     "fork": "import os\npid = os.fork()\nif pid == 0:\n    os._exit(4)\nprint(os.waitpid(pid, 0)[1])",
-    "pickle": "import pickle\nclass A:\n    x = 1\nprint(pickle.loads(pickle.dumps(A())).x, A.__module__)",
+    "pickle": (
+        "import os, pickle\nclass A:\n    x = 1\nprint(pickle.loads(pickle.dumps(A())).x, A.__module__)\n"
+        "print(pickle.loads(pickle.dumps(os._exit)) is os._exit)"
+    ),
     "spawn": (
         "import multiprocessing as mp\nclass A:\n    x = 3\ndef f(a, q): q.put((a.x, __name__))\n"
         "if __name__ == '__main__':\n    c = mp.get_context('spawn'); q = c.Queue()\n"

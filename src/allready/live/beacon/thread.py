@@ -66,7 +66,7 @@ def _reporting(leave: "Callable[[int], NoReturn]", beacon: "Beacon") -> "Callabl
         finally:
             leave(status)  # a handler of signals may raise meanwhile
 
-    _exit.__doc__ = leave.__doc__
+    _exit.__doc__, _exit.__module__, _exit.__qualname__ = leave.__doc__, "os", "_exit"  # pickled by name, as before
     return _exit
 
 
