@@ -515,7 +515,7 @@ class Hub:
             try:
                 word = read_payload(reader, seal=peer.seal)
                 payload, flags = await receive(
-                    word, SILENCE_S, is_acknowledged=lambda: writer_state(peer.writer).is_acknowledged
+                    word, SILENCE_S, is_answering=lambda: writer_state(peer.writer).is_answering
                 )
             except TimeoutError:
                 if not peer.is_member:  # it did not give us up: it stopped, or its machine is gone
