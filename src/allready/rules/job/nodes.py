@@ -234,7 +234,8 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     `pgrep -af allready` on that machine; `dmesg -T | grep -i -E 'killed process|oom'`; `uptime`. A node that fell
     silent without closing its connection may be stopped, its machine may be down, or the network: then the class is
     NET-BROKEN and only possible. Where its machine acknowledges all along what its agent does not answer, the agent is
-    stopped or gets no processor: CPU-STUCK. Where node 0's own agent did not run for 10 s, and a node closed its
+    stopped or gets no processor: CPU-STUCK; a proxy between the two acknowledges in its place, also for a machine that
+    is down. Where node 0's own agent did not run for 10 s, and a node closed its
     connection after that, node 0 is named in its place.
     ## When it is harmless
     When the command was ended there on purpose.
