@@ -79,7 +79,7 @@ def test_two_of_three_that_left_their_loop_are_named_where_they_are_at_odds_with
 
 
 def test_three_of_four_that_left_their_loop_and_wait_for_the_fourth_are_not_odd() -> None:
-    """They went on to the next phase; that one of them is awaited beside the fourth, for which it waits, says nothing."""
+    """They went on to the next phase: one of them is awaited beside the fourth, for which it waits itself."""
     world, pair, own = (of_six("A", EVERYBODY, {0, 1}), of_six("B", (2, 3), {2}), of_six("C", (0, 3), {3}))
     turns = {0: False, 1: False, 2: False, 3: True}
     assert ask("HNG010", progress=(world, pair, own), turns=turns).state == "clear"
