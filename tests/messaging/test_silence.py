@@ -142,6 +142,18 @@ async def test_a_long_pause_is_known_for_a_while() -> None:
         task.cancel()
 
 
+async def test_time_before_it_counts_is_no_pause() -> None:
+    """A node 0 whose port was taken at first was said not to have run."""
+    runs = RunTime(long_s=0.2)
+    await asyncio.sleep(0.3)
+    task = asyncio.ensure_future(runs.run())
+    try:
+        await asyncio.sleep(0.15)
+        assert runs.lately_paused_s(60.0) is None
+    finally:
+        task.cancel()
+
+
 def test_a_thread_that_did_not_run_meanwhile_has_its_time_still() -> None:
     asked: list[float] = []
 

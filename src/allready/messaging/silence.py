@@ -79,7 +79,8 @@ class RunTime:
         return self._pause[1]
 
     async def run(self) -> None:
-        """Count until cancelled."""
+        """Count until cancelled.  What was before is no pause: node 0 may have waited for its port."""
+        self._counted_s = time.monotonic()
         while True:
             await asyncio.sleep(_STEP_S)
             self._note_pause()
