@@ -43,7 +43,7 @@ def test_a_stopped_agent_is_no_broken_path() -> None:
 
 
 def test_a_node_0_that_did_not_run_is_named_and_not_who_gave_it_up() -> None:
-    """Nobody was named, and the check called a job healthy that had lost a node."""
+    """No node was named, and the check called a job healthy that had lost one."""
     closed = Loss(reason=LossReason.PEER_CLOSED, pause_s=21.0)
     [hit] = check("JOB009", fleet(4, roll=replace(healthy_roll(4), lost=(2,), losses=(closed,)))).hits
     assert (hit.culprits.nodes, hit.fault_class, hit.confidence) == ((0,), FaultClass.CPU_STUCK, Confidence.LIKELY)
