@@ -362,6 +362,21 @@ async def test_a_node_that_leaves_behind_a_pause_of_node_0_has_given_it_up(monke
         assert (loss.pause_s or 0.0) >= 0.5
 
 
+@pytest.mark.parametrize("last", [b"", encode("leaving", "interrupted on that node")])
+async def test_a_node_that_falls_silent_or_says_why_it_leaves_has_not_given_node_0_up(
+    last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allready.messaging.hub.SILENCE_S", 0.3)
+    async with open_hub() as (hub, port):
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.sendall(GREETING + encode("hello", hello(1)) + encode("beat", None))
+            await until(lambda: hub.nodes == (1,))
+            stand_still(0.5)
+            sock.sendall(last)
+            assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
+            assert [loss.pause_s for loss in hub.roll(finished=True).losses] == [None]
+
+
 async def test_what_had_come_is_read_before_the_error_that_broke_the_connection() -> None:
     reader = LastingReader()
     reader.feed_data(encode("finish", "all is over"))

@@ -26,26 +26,26 @@ def stand_still(seconds: float) -> None:
     time.sleep(seconds)
 
 
-async def until_silent(delay_s: float, *, is_acknowledged: bool = False) -> tuple[str, float]:
+async def until_silent(delay_s: float, *, is_answering: bool = False) -> tuple[str, float]:
     begun_s = time.monotonic()
     try:
-        found = await receive(after(delay_s), LIMIT_S, is_acknowledged=lambda: is_acknowledged)
+        found = await receive(after(delay_s), LIMIT_S, is_answering=lambda: is_answering)
     except TimeoutError:
         found = "silent"
     return found, time.monotonic() - begun_s
 
 
 @pytest.mark.parametrize(
-    ("delay_s", "is_acknowledged", "expected"),
+    ("delay_s", "is_answering", "expected"),
     [(0.01, False, "word"), (30.0, False, "silent"), (LIMIT_S * 1.2, True, "word"), (30.0, True, "silent")],
 )
 async def test_a_peer_is_silent_after_the_limit_and_later_where_it_acknowledges(
-    delay_s: float, is_acknowledged: bool, expected: str
+    delay_s: float, is_answering: bool, expected: str
 ) -> None:
-    found, took_s = await until_silent(delay_s, is_acknowledged=is_acknowledged)
+    found, took_s = await until_silent(delay_s, is_answering=is_answering)
     assert found == expected
     if found == "silent":
-        assert took_s >= LIMIT_S * (LATE_FACTOR if is_acknowledged else 1.0)
+        assert took_s >= LIMIT_S * (LATE_FACTOR if is_answering else 1.0)
 
 
 def _listen(results: Any, port_of: Callable[[], int]) -> None:
@@ -56,7 +56,7 @@ def _listen(results: Any, port_of: Callable[[], int]) -> None:
         words = 0
         try:
             while words < 6:
-                await receive(reader.readexactly(1), LIMIT_S, is_acknowledged=lambda: False)
+                await receive(reader.readexactly(1), LIMIT_S, is_answering=lambda: False)
                 words += 1
                 results.put("listens" if words == 1 else words)
         except TimeoutError:
@@ -138,6 +138,18 @@ async def test_a_long_pause_is_known_for_a_while() -> None:
         await asyncio.sleep(0.15)
         assert (runs.lately_paused_s(60.0) or 0.0) >= 0.3
         assert runs.lately_paused_s(0.1) is None
+    finally:
+        task.cancel()
+
+
+async def test_time_before_it_counts_is_no_pause() -> None:
+    """A node 0 whose port was taken at first was said not to have run."""
+    runs = RunTime(long_s=0.2)
+    await asyncio.sleep(0.3)
+    task = asyncio.ensure_future(runs.run())
+    try:
+        await asyncio.sleep(0.15)
+        assert runs.lately_paused_s(60.0) is None
     finally:
         task.cancel()
 

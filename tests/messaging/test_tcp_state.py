@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from allready.messaging import link as module
 from allready.messaging.channel import ConnectionLostError
 from allready.messaging.link import Link
+from allready.messaging.silence import LATE_FACTOR
 from allready.messaging.sockets import Delivery, TcpState, tcp_state
 from allready.model import LossReason
 
@@ -101,6 +102,8 @@ async def test_a_silence_tells_which_way_is_broken(
         with pytest.raises(ConnectionLostError, match="no heartbeat") as error:
             await link.receive(timeout_s=5.0)
         assert error.value.loss.reason is reason
+        if reason is LossReason.AGENT_SILENT:  # who answers has its longer time, also while the newest is under way
+            assert link.silent_s >= 0.3 * LATE_FACTOR
     finally:
         await link.close()
     assert sent

@@ -180,12 +180,12 @@ def left_its_loop(run: RunEvidence, parties: Iterable[int], waits: Sequence[Wait
 
 
 def _are_at_odds(left: Sequence[int], waits: Sequence[Wait]) -> bool:
-    """Whether one of these waits for another, and none waits beside a rank that is not among them."""
+    """Whether one of these waits for others of them alone, and none waits beside a rank that is not among them."""
+    among = set(left)
     sides = [set(w.waiting) for w in waits]
-    are_pure = all(side <= set(left) or side.isdisjoint(left) for side in sides)
-    return are_pure and any(
-        side <= set(left) and set(w.behind) & set(left) for side, w in zip(sides, waits, strict=True)
-    )
+    are_pure = all(side <= among or side.isdisjoint(among) for side in sides)
+    awaited = [{*w.behind, *w.unseen} for side, w in zip(sides, waits, strict=True) if side <= among]
+    return are_pure and any(ranks and ranks <= among for ranks in awaited)
 
 
 def _is_no_wait(case: Analysis) -> bool:

@@ -43,6 +43,8 @@ HEARTBEAT_S = 2.0  # a sign of life is sent this often
 SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
 GIVEN_UP_S = 2 * LATE_FACTOR * SILENCE_S
 """Behind a pause of our own, in which the other end may have given us up: by then its silence or end is noticed."""
+_GIVES_UP = {LossReason.PEER_CLOSED, LossReason.BROKEN}
+"""So the connection of a node ends that has given node 0 up; one that is silent has not closed it."""
 RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive; counted while we serve
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
 _SEND_S = 10.0
@@ -513,7 +515,7 @@ class Hub:
             try:
                 word = read_payload(reader, seal=peer.seal)
                 payload, flags = await receive(
-                    word, SILENCE_S, is_acknowledged=lambda: writer_state(peer.writer).is_acknowledged
+                    word, SILENCE_S, is_answering=lambda: writer_state(peer.writer).is_answering
                 )
             except TimeoutError:
                 if not peer.is_member:  # it did not give us up: it stopped, or its machine is gone
@@ -535,7 +537,7 @@ class Hub:
         rank = peer.claim.node_rank
         if self._peers.get(rank) is peer:
             peer.delivery.note(writer_state(peer.writer))
-            pause_s = self._served.lately_paused_s(GIVEN_UP_S)
+            pause_s = self._served.lately_paused_s(GIVEN_UP_S) if loss.reason in _GIVES_UP else None
             loss = replace(loss, num_sent=peer.delivery.num_sent, num_resent=peer.delivery.num_resent, pause_s=pause_s)
             del self._peers[rank]
             if not peer.is_member:

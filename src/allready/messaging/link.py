@@ -118,7 +118,7 @@ class Link:
         try:
             while True:
                 word = read_payload(self._reader, seal=self._seal)
-                payload, flags = await receive(word, SILENCE_S, is_acknowledged=lambda: self._state().is_acknowledged)
+                payload, flags = await receive(word, SILENCE_S, is_answering=lambda: self._state().is_answering)
                 self._received_s = time.monotonic()
                 await self._inbox.room(0)
                 kind, body = decode(payload, flags)

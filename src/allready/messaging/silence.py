@@ -13,25 +13,25 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LATE_FACTOR = 1.5
-"""A peer whose kernel acknowledges everything gets so much longer."""
+"""A peer whose kernel acknowledges gets so much longer."""
 _STEPS = 20
 _STEP_S = 0.1
 
 
-async def receive(message: Coroutine[Any, Any, T], limit_s: float, *, is_acknowledged: Callable[[], bool]) -> T:
+async def receive(message: Coroutine[Any, Any, T], limit_s: float, *, is_answering: Callable[[], bool]) -> T:
     """What the peer says.
 
     Args:
         message: reads it; cancelled at the end of the wait.
         limit_s: how long to wait, in time in which this process ran.
-        is_acknowledged: whether the peer's kernel has everything that we sent.
+        is_answering: whether the peer's kernel acknowledges what we send.
 
     Raises:
         TimeoutError: it says nothing.
     """
     task = asyncio.ensure_future(message)
     try:
-        if await _comes(task, limit_s) or (is_acknowledged() and await _comes(task, limit_s * (LATE_FACTOR - 1))):
+        if await _comes(task, limit_s) or (is_answering() and await _comes(task, limit_s * (LATE_FACTOR - 1))):
             return task.result()
         raise TimeoutError
     finally:
@@ -79,7 +79,8 @@ class RunTime:
         return self._pause[1]
 
     async def run(self) -> None:
-        """Count until cancelled."""
+        """Count until cancelled.  What was before is no pause: node 0 may have waited for its port."""
+        self._counted_s = time.monotonic()
         while True:
             await asyncio.sleep(_STEP_S)
             self._note_pause()

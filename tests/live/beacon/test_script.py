@@ -58,7 +58,10 @@ SCRIPTS = {
     "environment": "import os; print(sorted(k for k in os.environ if k.startswith('ALLREADY')))",
     "warning": "import warnings; warnings.warn('old', DeprecationWarning)",
     "fork": "import os\npid = os.fork()\nif pid == 0:\n    os._exit(4)\nprint(os.waitpid(pid, 0)[1])",
-    "pickle": "import pickle\nclass A:\n    x = 1\nprint(pickle.loads(pickle.dumps(A())).x, A.__module__)",
+    "pickle": (
+        "import os, pickle\nclass A:\n    x = 1\nprint(pickle.loads(pickle.dumps(A())).x, A.__module__)\n"
+        "print(pickle.loads(pickle.dumps(os._exit)) is os._exit)"
+    ),
     "spawn": (
         "import multiprocessing as mp\nclass A:\n    x = 3\ndef f(a, q): q.put((a.x, __name__))\n"
         "if __name__ == '__main__':\n    c = mp.get_context('spawn'); q = c.Queue()\n"
@@ -237,3 +240,30 @@ def test_a_script_that_changes_its_folder_and_closes_everything_still_runs(folde
     )
     (folder / "script.py").write_text(text)
     same(wrapped("script.py", cwd=folder, run_dir=tmp_path), plain("script.py", cwd=folder))
+
+
+LEAVES = """
+import os, threading
+from allready.live.beacon import thread
+class Stuck:
+    speaks = True
+    def leave(self):
+        {does}
+thread._LEAVE_S = 0.2
+os._exit = thread._reporting(os._exit, Stuck())
+os._exit({status})
+"""
+
+
+@cases(
+    ("does", "status", "code", "said"),
+    [
+        ("threading.Event().wait()", "0", 0, b""),
+        ("print('told', flush=True)", "False", 0, b"told\n"),
+        ("print('told', flush=True)", "True", 1, b""),
+    ],
+)
+def test_os_exit_leaves_whatever_becomes_of_the_last_report(does: str, status: str, code: int, said: bytes) -> None:
+    text = LEAVES.format(does=does, status=status)
+    done = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (code, said)

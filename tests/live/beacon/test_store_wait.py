@@ -2,6 +2,7 @@
 
 import linecache
 import sys
+import weakref
 from typing import Any
 
 from allready.live.beacon.store_wait import awaited_key, awaits_handle
@@ -126,4 +127,66 @@ def test_a_handle_is_known_by_its_class_or_by_the_call_that_gave_it(call: str, i
     dist = type("Module", (), {"irecv": staticmethod(lambda *_, **__: Work())})
     space: dict[str, Any] = {"works": [Work(), Work()], "make": Work, "number": 0, "dist": dist, "trainer": trainer}
     exec(compile(call, file, "exec"), {"work": Work(), "future": Future(), **space})
+    assert Work.found is is_handle
+
+
+class Batch:
+    """What is large."""
+
+
+def waits_in_a_function(work: Work, *, keeps: bool) -> tuple[object, object]:
+    """Whether a variable's value lives on that was deleted after the wait, and what `locals()` gave before."""
+    large = Batch()
+    seen = weakref.ref(large)
+    before = {k: v for k, v in locals().items() if k == "keeps"} if not keeps else locals()
+    work.wait()
+    del large
+    if keeps:
+        before.pop("large", None)
+    return seen() is not None, before
+
+
+def test_looking_keeps_nothing_alive_and_leaves_what_the_program_asked_for() -> None:
+    Work.found = None
+    assert waits_in_a_function(Work(), keeps=False) == (False, {"keeps": False})
+    assert Work.found is True
+    lives, before = waits_in_a_function(Work(), keeps=True)
+    assert not lives
+    assert isinstance(before, dict)
+    assert before["keeps"] is True
+
+
+class Proxy:
+    """As werkzeug's: its dictionary is that of something else."""
+
+    work = Work()
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        """Code of the job's."""
+        raise RuntimeError("outside of a request")
+
+
+class Attributes(dict[str, Any]):
+    """Its items are its attributes."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(given)
+        self.__dict__ = self
+
+    def get(self, *_: object) -> Any:
+        """Code of the job's."""
+        raise RuntimeError("asked")
+
+
+@cases(
+    ("call", "is_handle"),
+    [("proxy.work.wait()", False), ("attributes.work.wait()", True), ("Holder.work.wait()", True)],
+)
+def test_no_code_of_the_job_is_run(call: str, is_handle: bool) -> None:
+    file = f"/home/u/jobs{abs(hash(call))}.py"
+    linecache.cache[file] = (len(call), None, [call + "\n"], file)
+    Work.found = None
+    holder = type("Holder", (), {"work": Work()})
+    exec(compile(call, file, "exec"), {"attributes": Attributes(work=Work()), "Holder": holder, "proxy": Proxy()})
     assert Work.found is is_handle

@@ -78,6 +78,14 @@ def test_two_of_three_that_left_their_loop_are_named_where_they_are_at_odds_with
     assert "A: #1" in str(hit.values["theirs"])
 
 
+def test_three_of_four_that_left_their_loop_and_wait_for_the_fourth_are_not_odd() -> None:
+    """They went on to the next phase: one of them is awaited beside the fourth, for which it waits itself."""
+    world, pair, own = (of_six("A", EVERYBODY, {0, 1}), of_six("B", (2, 3), {2}), of_six("C", (0, 3), {3}))
+    turns = {0: False, 1: False, 2: False, 3: True}
+    assert ask("HNG010", progress=(world, pair, own), turns=turns).state == "clear"
+    assert ask("HNG004", progress=(world, pair, own), turns=turns).hits
+
+
 def test_those_that_meet_in_both_groups_vote() -> None:
     wide = group({r: at(5, 5) if r in (2, 3) else at(4) for r in EVERYBODY}, group="A", label="A", members=EVERYBODY)
     narrow = group({0: at(5, 5), 1: at(5, 5), 2: at(4)}, group="B", label="B", members=(0, 1, 2))

@@ -1,6 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, FaultClass, Loss, LossReason
+from allready.model.fill import in_english
 from tests.fleets import check, fleet, healthy_roll
 from tests.rules.port.fleets import contact
 
@@ -41,9 +42,12 @@ def test_a_stopped_agent_is_no_broken_path() -> None:
     assert class_of(LossReason.SILENT) == (FaultClass.NET_BROKEN, Confidence.POSSIBLE, (2,))
 
 
-def test_nobody_is_accused_who_gave_up_a_node_0_that_did_not_run() -> None:
+def test_a_node_0_that_did_not_run_is_named_and_not_who_gave_it_up() -> None:
+    """No node was named, and the check called a job healthy that had lost one."""
     closed = Loss(reason=LossReason.PEER_CLOSED, pause_s=21.0)
-    assert check("JOB009", fleet(4, roll=replace(healthy_roll(4), lost=(2,), losses=(closed,)))).state == "clear"
+    [hit] = check("JOB009", fleet(4, roll=replace(healthy_roll(4), lost=(2,), losses=(closed,)))).hits
+    assert (hit.culprits.nodes, hit.fault_class, hit.confidence) == ((0,), FaultClass.CPU_STUCK, Confidence.LIKELY)
+    assert in_english(hit.values["why"]) == "node 0's own agent did not run for 21 s, and was given up"
 
 
 def test_is_clear_when_nobody_left() -> None:

@@ -156,3 +156,11 @@ def test_where_most_wait_for_a_key_those_that_went_on_without_setting_it_are_nam
     assert (hit.culprits.ranks, hit.fault_class) == ((0,), "DESYNC-FLOW")
     said = fill(load()["LIV006"].message, {**hit.values, "doing": in_english(hit.values["doing"])})
     assert said.startswith("rank 0 (gpu0, pid 100) has not set the key of a store that others wait for: rank 1 (gpu0")
+
+
+def test_where_no_line_sets_the_key_a_program_beside_the_job_may() -> None:
+    for line, confidence in (("train.py:12", Confidence.LIKELY), ("", Confidence.POSSIBLE)):
+        late = [behind(r, awaits=("best", line)) for r in (1, 2, 3)]
+        stacks = tuple(stack(r, "network_wait") for r in (1, 2, 3))
+        [hit] = ask("LIV006", *late, stacks=stacks, live={"hang_after_s": 5.0}).hits
+        assert (hit.culprits.ranks, hit.confidence) == ((0,), confidence)

@@ -5,6 +5,9 @@ torch's store reports no key, and Gloo's recorder no send or receive.
 Nothing is called and nothing of the program is run: the call's arguments are constants, or variables of the frame.
 """
 
+import sys
+from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
@@ -15,6 +18,10 @@ WAITS = {"get", "wait", "multi_get", "queue_pop"}
 SETS = ("set", "add", "append", "compare_set", "multi_set", "queue_push")
 MAX_KEY = 120
 _MAX_LINES = 20_000
+_OF_A_FUNCTION = 0x01
+"""Of code whose variables are no dictionary (CO_OPTIMIZED)."""
+_OWN_REFERENCES = 3
+"""To a dictionary that only its frame and who asks have: the frame, a variable, an argument."""
 
 
 def awaited_key(frame: "FrameType | None") -> "tuple[str, str] | None":
@@ -90,17 +97,47 @@ def _value(node: "ast.expr", frame: "FrameType") -> object:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
-        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+        return _variable(node.id, frame)
     if isinstance(node, ast.Attribute):
-        owner = _value(node.value, frame)
-        try:
-            return object.__getattribute__(owner, "__dict__").get(node.attr)
-        except AttributeError:
-            return None
+        return _attribute(node.attr, _value(node.value, frame))
     if isinstance(node, ast.Subscript):
         owner, at = _value(node.value, frame), _index(node.slice)
-        return owner[at] if type(owner) in {list, tuple} and at is not None and -len(owner) <= at < len(owner) else None  # type: ignore[arg-type,index]
+        try:  # another thread may take items out meanwhile
+            return owner[at] if type(owner) in {list, tuple} and at is not None else None  # type: ignore[index]
+        except IndexError:
+            return None
     return None
+
+
+def _variable(name: str, frame: "FrameType") -> object:
+    """What a variable of the frame holds.
+
+    Before 3.13 the frame keeps the dictionary that is made of its variables, and all that is in it, until it ends: the
+    tensors that it had in that moment.
+    """
+    known, is_function = frame.f_locals, bool(frame.f_code.co_flags & _OF_A_FUNCTION)
+    if not is_function and type(known) is not dict:
+        return None  # code of the job's that looks names up
+    found: object = known[name] if name in known else dict.get(frame.f_globals, name)
+    if (
+        sys.version_info < (3, 13)
+        and is_function
+        and frame.f_trace is None
+        and sys.getrefcount(known) == _OWN_REFERENCES
+    ):
+        known.clear()
+    return found
+
+
+def _attribute(name: str, owner: object) -> object:
+    """What an object's own dictionary holds, where it is one of Python's and no code of the job gives it."""
+    of_class = (vars(kind)["__dict__"] for kind in type(owner).__mro__ if "__dict__" in vars(kind))
+    if type(next(of_class, None)) not in {GetSetDescriptorType, MemberDescriptorType}:
+        return None
+    found = object.__getattribute__(owner, "__dict__")
+    if issubclass(type(found), dict):
+        return dict.get(found, name)
+    return found.get(name) if type(found) is MappingProxyType else None
 
 
 def _index(node: "ast.expr") -> int | None:
@@ -132,8 +169,8 @@ def _text(node: "ast.expr", frame: "FrameType") -> str:
         found = [_value(part, frame) for part in parts]
         return "".join(map(str, found)) if all(type(value) in {str, int} for value in found) else ""
     value = _value(node, frame)
-    if isinstance(value, list | tuple):
-        return ", ".join(v for v in value[:8] if type(v) is str)
+    if type(value) in {list, tuple}:
+        return ", ".join(v for v in value[:8] if type(v) is str)  # type: ignore[index]
     return value if type(value) is str else ""
 
 

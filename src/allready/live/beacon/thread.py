@@ -41,6 +41,8 @@ _HURRY = 4.0
 """Times the share where an operation was pending at the last sample: whether it still is should be known soon."""
 _FORK_WAIT_S = 0.05
 _END_WAIT_S = 0.3
+_LEAVE_S = 5.0
+"""So long at most `os._exit`, with which scripts leave what hangs, is held up by the last report."""
 _TASK_S = 0.0001
 
 
@@ -60,14 +62,32 @@ def _reporting(leave: "Callable[[int], NoReturn]", beacon: "Beacon") -> "Callabl
 
     def _exit(status: int) -> "NoReturn":
         try:
-            if status == 0:
-                beacon.script_is_through()
-                beacon.end()
+            if status == 0 and beacon.speaks:
+                _try(beacon.leave, _LEAVE_S)
         finally:
             leave(status)  # a handler of signals may raise meanwhile
 
-    _exit.__doc__ = leave.__doc__
+    _exit.__doc__, _exit.__module__, _exit.__qualname__ = leave.__doc__, "os", "_exit"  # pickled by name, as before
     return _exit
+
+
+def _try(work: "Callable[[], None]", limit_s: float) -> None:
+    """Do it in a thread, and wait for that so long at most: a call into a library may never come back."""
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            done.release()
+
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # there is no room for one, or the interpreter ends
+        work()
+    else:
+        done.acquire(timeout=limit_s)
 
 
 def _until_next(every_s: float) -> float:
@@ -192,7 +212,7 @@ class Beacon:
 
     def begin(self) -> None:
         """Start the threads; where there is no room for one, the cell reports it and the script goes on."""
-        if self._is_over or os.getpid() != self._pid:
+        if not self.speaks:
             return
         with self._forks:
             if self._num_forking or self._heartbeats.is_there:
@@ -255,6 +275,16 @@ class Beacon:
         except (OSError, RuntimeError) as error:  # then it writes what it writes
             self._note(f"stacks of a child: {error}")
 
+    @property
+    def speaks(self) -> bool:
+        """Whether this is the rank itself, and its last report is not made."""
+        return not self._is_over and os.getpid() == self._pid
+
+    def leave(self) -> None:
+        """Report for the last time, of a script that calls nothing that is registered."""
+        self.script_is_through()
+        self.end()
+
     def signal_of(self, error: BaseException) -> str:
         """The signal because of which an exception leaves the script, "" for none."""
         try:
@@ -266,7 +296,7 @@ class Beacon:
     def script_is_through(self, signal: str = "") -> None:
         """The script's last line has been run, or it was left by an exception, because of `signal` if there is one, or
         by `os._exit`."""
-        if self._is_over or os.getpid() != self._pid:
+        if not self.speaks:
             return
         self._is_ending = True
         self._handling = signal or self._handling
@@ -287,7 +317,7 @@ class Beacon:
 
     def end(self) -> None:
         """At exit, after everything that the script registered, or by `os._exit`: report it for the last time."""
-        if self._is_over or os.getpid() != self._pid:
+        if not self.speaks:
             return
         self._is_over = self._is_ending = True
         self._heartbeats.halt(_END_WAIT_S)

@@ -24,8 +24,8 @@ def group_order(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that wait for each other in several groups: who left the order of calls, over all of its groups, that its loop
-    had until then, while the others, half of all at least, kept to it, or fewer where those that left it wait for each
-    other, so that they took no new order together; or, of the ranks that meet in all of these
+    had until then, while the others, half of all at least, kept to it, or fewer where one that left it waits only for
+    others that did, so that they hardly took a new order together; or, of the ranks that meet in all of these
     groups, the few that wait in another one than most, or the only one who could let others go on.  A send or receive
     that was left out counts as well: Gloo records none, but counts them.
     ## Why it matters

@@ -215,9 +215,9 @@ def node_late(roll: RollCall, world: World) -> Iterator[Hit]:
     title="A node disconnected",
     message="node {nodes} disconnected from node 0 after it had joined[[ ({why})]]",
     remedy=model.RemedyStep(
-        explanation="check the end of its output and the kernel log (ended by hand, killed, out of memory, machine "
-        "rebooted), then start it again",
-        where="node {nodes}",
+        explanation="check the end of its output and the kernel log (ended by hand, stopped, killed, out of memory, "
+        "machine rebooted), then start it again",
+        where="node {at}",
         command="dmesg -T | tail -n 30; uptime",
     ),
 )
@@ -234,7 +234,9 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     `pgrep -af allready` on that machine; `dmesg -T | grep -i -E 'killed process|oom'`; `uptime`. A node that fell
     silent without closing its connection may be stopped, its machine may be down, or the network: then the class is
     NET-BROKEN and only possible. Where its machine acknowledges all along what its agent does not answer, the agent is
-    stopped or gets no processor: CPU-STUCK.
+    stopped or gets no processor: CPU-STUCK; a proxy between the two acknowledges in its place, also for a machine that
+    is down. Where node 0's own agent did not run for 10 s, and a node closed its
+    connection after that, node 0 is named in its place.
     ## When it is harmless
     When the command was ended there on purpose.
     """
@@ -242,8 +244,11 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     alive = tuple(r for r in roll.lost if (c := contact.get(r)) is not None and c.outcome == "lost")
     cut = case.of(_cut_nodes) & set(roll.lost_silently)  # the broken path itself is named
     losses = dict(zip(roll.lost, roll.losses, strict=False))
-    given_up = {n for n, loss in losses.items() if loss.pause_s is not None}  # node 0 did not run, and they left it
-    apart = cut | case.of(losing_master_paths).keys() | given_up
+    losing = case.of(losing_master_paths).keys()
+    given_up = {
+        n for n, loss in losses.items() if loss.pause_s is not None
+    } - losing  # node 0 did not run; they left it
+    apart = cut | losing | given_up
     alive = tuple(r for r in alive if r not in apart)
     gone = tuple(r for r in roll.lost if r not in alive and r not in apart)
     agents = {n for n, loss in losses.items() if loss.reason is model.LossReason.AGENT_SILENT}
@@ -261,9 +266,22 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
                 confidence=model.Confidence.POSSIBLE
                 if silent and not (broken or is_agent)
                 else model.Confidence.LIKELY,
-                values={"nodes": case.world.labels(nodes), "why": _why(roll, nodes)},
+                values={"nodes": case.world.labels(nodes), "at": case.world.labels(nodes), "why": _why(roll, nodes)},
                 evidence=evidence(c for c in roll.claims if c.node_rank in nodes and c.refused is None),
             )
+    if given_up:
+        pause = f"{max(losses[n].pause_s or 0.0 for n in given_up):.0f}"
+        yield model.Hit(
+            culprits=model.Culprits(nodes=(0,)),
+            fault_class=model.FaultClass.CPU_STUCK,
+            confidence=model.Confidence.LIKELY,
+            values={
+                "nodes": case.world.labels(tuple(sorted(given_up))),
+                "at": case.world.labels((0,)),
+                "why": said("node 0's own agent did not run for {pause} s, and was given up", pause=pause),
+            },
+            evidence=evidence(c for c in roll.claims if c.node_rank in given_up and c.refused is None),
+        )
 
 
 def _cut_nodes(case: Analysis) -> frozenset[int]:

@@ -54,7 +54,8 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     `py-spy dump --pid PID` twice: frames that change are work.
     ## When it is harmless
     As long as the work is intended and every timeout of the job is longer.  Of ranks that wait for a key of a store
-    those that did not set it are named where they are fewer.
+    those that did not set it are named where they are fewer; as possible where no line of the file sets it, since
+    a program beside the job may do that.
     """
     found = case.of(blame_hang)
     if found.kind != HangKind.LATE or found.for_s < MIN_WAIT_S:
@@ -68,6 +69,7 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     phrase = key_phrase(live, [c.rank for c in causes])
     late, both = len(causes), len(causes) + len(found.waiting)
     setters = found.waiting if phrase is not None and is_majority(late, both) else ()
+    may_be_others = bool(setters) and phrase is not None and not phrase.values.get("line")  # a program beside the job
     yield hit_of(
         case,
         found,
@@ -75,7 +77,7 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
         culprits=Culprits(ranks=setters or tuple(sorted(c.rank for c in causes))),
         severity=Severity.ERROR if too_long else None,
         fault_class=shared(c.fault_class for c in causes) or FaultClass.CPU_BUSY,
-        confidence=_confidence(causes, for_s, too_long=too_long),
+        confidence=Confidence.POSSIBLE if may_be_others else _confidence(causes, for_s, too_long=too_long),
         values={
             "kind": " ".join(sorted({c.kind for c in causes})),
             "setters": named(live, case.world, setters) if setters else None,
