@@ -214,6 +214,24 @@ def test_the_hubs_clock_never_stands_still() -> None:
     assert seen[-1] - seen[0] == pytest.approx(4.0)
 
 
+def test_the_deadlines_of_ranks_go_on_while_the_hub_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait no longer than that for its answer, and leave the job without one."""
+    clock = [10.0]
+    monkeypatch.setattr("allready.runtime.hub.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    hub = Hub(HubPlan(num_ranks=2, secret="s", answer_s=1.0))
+    hub._agreement.take(1, m.Heartbeat(), hub._now_s())
+    hub._agreement.take(0, m.Ready(epoch=0, timeout_s=5.0, min_ranks=2), hub._now_s())
+    clock[0] += 4.0
+    assert hub._agreement.tick(hub._now_s()) == []
+    hub._catch_up(hub._looked_s - hub._ran_s)
+    assert hub._agreement.tick(hub._now_s()) == []
+    assert hub._agreement._silent == set()
+    clock[0] += 0.5
+    hub._agreement.take(0, m.Heartbeat(), hub._now_s())
+    clock[0] += 0.5
+    assert [type(sent) for _, sent in hub._agreement.tick(hub._now_s())] == [m.Refused]
+
+
 @pytest.mark.jobs
 def test_strangers_at_the_hub_get_nothing_and_keep_nobody_out() -> None:
     with a_hub() as place:

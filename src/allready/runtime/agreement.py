@@ -150,6 +150,11 @@ class Agreement:
             return []
         return self._lose(rank, MemberState.DIED, now_s) + self.tick(now_s)
 
+    def excuse(self, pause_s: float) -> None:
+        """So long nobody listened: it is no silence of a rank's."""
+        self._heard_s = {r: s + pause_s for r, s in self._heard_s.items()}
+        self._silence_s = None
+
     def tick(self, now_s: float) -> Out:
         """Time has passed."""
         return self._end_waiting(now_s) + self._go_on(now_s)

@@ -90,6 +90,12 @@ class Hub:
         self._looked_s = now_s
         return self._ran_s
 
+    def _catch_up(self, behind_s: float) -> None:
+        """What the ranks said in a time that was not counted is read: their deadlines are again those of their clocks,
+        which do not stand still with this process's."""
+        self._ran_s += behind_s
+        self._agreement.excuse(behind_s)
+
     async def serve(self, listener: socket.socket) -> None:
         """Until no rank is connected any more."""
         server = await asyncio.start_server(self._meet, sock=listener)
@@ -102,7 +108,10 @@ class Hub:
                 elif now_s - idle_since_s > (LINGER_S if self._seen else UNUSED_S):
                     return
                 self._send(self._agreement.tick(now_s))
+                behind_s = self._looked_s - self._ran_s
                 await self._pause(now_s)
+                self._catch_up(behind_s)
+                idle_since_s += behind_s
         finally:
             server.close()
             for writer in self._writers.values():
