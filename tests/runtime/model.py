@@ -10,7 +10,7 @@ import msgspec
 
 from allready.model import CallArguments, FailureCause, RuntimeFailure
 from allready.runtime import messages as m
-from allready.runtime.agreement import Agreement, Out, Phase
+from allready.runtime.agreement import AWAY_S, Agreement, Out, Phase
 from allready.runtime.member import Calls, Member
 from allready.runtime.messages import Ranks
 
@@ -93,7 +93,7 @@ class Job:
         def since(at_s: float, most_s: float) -> float:
             return min(most_s, round(self.now_s - at_s, 1))  # beyond it nothing changes
 
-        age = {r: since(s, 2 * ANSWER_S) for r, s in hub._heard_s.items()}
+        age = {r: since(s, AWAY_S + ANSWER_S) for r, s in hub._heard_s.items()}
         ready = {r: (since(s, LONG_S), x) for r, (s, x) in hub._ready.items()}
         frozen = round(self.now_s - hub._frozen_s, 1) if hub.phase is Phase.FREEZING else 0
         is_timed = hub.phase is Phase.GATHERING and hub._patience_s is not None
@@ -110,7 +110,7 @@ class Job:
                 ],
                 [
                     hub.epoch, hub.phase, hub.members, sorted(hub._gone.items()), sorted(hub._silent),
-                    sorted(age.items()), sorted(ready.items()), silence,
+                    sorted(age.items()), sorted(ready.items()), silence, sorted(hub._joined),
                     sorted([g, sorted(v)] for g, v in hub._votes.items()), sorted(hub._passed.items()), hub._group,
                     frozen, sorted(hub._late), hub._patience_s, decided, hub._cause, hub._reporter,
                     sorted(hub._reported.items()), sorted(hub._positions.items()),

@@ -15,7 +15,7 @@ from allready.judging.overdue import late, missed
 from allready.model import Begun, CallArguments, CallPosition, FailureCause, MemberState, Misfit
 from allready.runtime import comparing
 from allready.runtime import messages as m
-from allready.runtime.agreement import MAX_BEGUN_PER_RANK, Agreement, Phase
+from allready.runtime.agreement import AWAY_S, MAX_BEGUN_PER_RANK, Agreement, Phase
 from allready.runtime.comparing import MAX_MISFITS, OpenCall, calls_of, misfits_of
 from tests.cases import cases
 from tests.runtime.model import Job
@@ -580,9 +580,34 @@ def test_a_rank_that_stops_after_it_has_answered_is_not_waited_for() -> None:
     hub = frozen_and_decided(3)
     for rank in (0, 1):
         hub.take(rank, READY, 10.5)
-    assert hub.wake_s() == 11.0
-    assert (2, m.Excluded(epoch=2)) in hub.tick(11.0)
+    assert hub.wake_s() == 11.5  # by then those that wait have given signs of life
+    assert kinds(beat(hub, (0, 1), 11.4)) == set()
+    beat(hub, (0, 1), 10.0 + AWAY_S - 0.1)
+    assert hub.wake_s() == 10.0 + AWAY_S
+    assert (2, m.Excluded(epoch=2)) in hub.tick(10.0 + AWAY_S)
     assert hub.members == (0, 1)
+
+
+def test_one_whose_script_holds_pythons_lock_before_it_comes_is_waited_for() -> None:
+    """It saves its state, for example: `pickle` gives no other thread a turn."""
+    hub = frozen_and_decided(3)
+    for rank in (0, 1):
+        hub.take(rank, READY, 10.0)
+    for now_s in (10.9, 11.8, 12.7):
+        assert beat(hub, (0, 1), now_s) == []
+    assert kinds(hub.take(2, READY, 13.0)) == {(0, "Formed"), (1, "Formed"), (2, "Formed")}
+
+
+def test_once_it_has_come_it_is_not() -> None:
+    hub = frozen_and_decided(3)
+    hub.take(0, READY, 10.0)
+    beat(hub, (0,), 10.9)  # of the others nothing is expected before 15.0
+    hub.take(2, READY, 11.0)
+    beat(hub, (0,), 11.8)
+    hub.tick(11.9)
+    assert hub.wake_s() == 12.0
+    beat(hub, (0, 1), 12.0)
+    assert kinds(hub.take(1, READY, 12.1)) == {(0, "Formed"), (1, "Formed"), (2, "Excluded")}
 
 
 def test_nor_is_one_that_has_come_and_stops_before_the_others() -> None:
@@ -620,6 +645,21 @@ def test_a_member_that_stops_while_the_group_forms_again_ends_that() -> None:
     assert [r.state for r in failed.failure.ranks] == ["answered", "answered", "silent"]
     hub.take(0, replace(READY, epoch=2), 11.1)
     assert kinds(hub.take(1, replace(READY, epoch=2), 11.1)) == {(0, "Formed"), (1, "Formed"), (2, "Excluded")}
+
+
+def test_one_that_has_joined_may_load_what_it_needs_meanwhile() -> None:
+    hub = excluded(3)
+    hub.take(2, m.Join(timeout_s=9.0), 21.0)
+    hub.take(0, m.Fail(epoch=2, cause=FailureCause.RAISED), 21.0)
+    for rank in (0, 1):
+        hub.take(rank, m.Position(epoch=2, call=CallPosition()), 21.0)
+    for rank in (0, 1):
+        hub.take(rank, replace(READY, epoch=2), 21.0)
+    assert (hub.epoch, hub.members) == (3, (0, 1, 2))
+    for now_s in (21.9, 22.8):
+        assert kinds(beat(hub, (0, 1), now_s)) == set()
+    beat(hub, (1,), 23.7)
+    assert kinds(hub.tick(23.9)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}  # rank 0 has stopped
 
 
 def test_at_the_first_time_it_does_not() -> None:

@@ -184,18 +184,29 @@ def test_a_call_that_ends_while_another_thread_looks_for_it_leaves_nothing_to_ta
     assert (found.in_call.held is not None) is comes_back  # as the other thread left it
 
 
-def test_what_a_failed_call_left_is_collected_without_the_rest_of_the_process() -> None:
-    """Which takes seconds on a busy machine, in which the rank gives no sign of life."""
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_what_a_failed_call_left_is_collected_and_the_rest_only_where_a_gpus_memory_is_short(
+    has_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes seconds on a busy machine, in which the rank gives no sign of life."""
+    import torch
 
     class Frame:
         itself: object = None
 
+    def made() -> "weakref.ref[Frame]":
+        new = Frame()
+        new.itself = new
+        old.append(new)
+        return weakref.ref(new)
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: has_gpu)
+    old: list[Frame] = []
+    replaced = made()
     gc.collect()
-    left = Frame()
-    left.itself = left
-    gone = weakref.ref(left)
-    del left
-    before = gc.get_stats()[2]["collections"]
+    left = made()
+    old.clear()
     collect_failed()
-    assert gone() is None
-    assert gc.get_stats()[2]["collections"] == before
+    assert left() is None
+    assert (replaced() is None) is has_gpu
+    gc.collect()

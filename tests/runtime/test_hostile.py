@@ -36,6 +36,7 @@ from allready.runtime.hub import (
     start,
 )
 from allready.runtime.link import HubLink, RankTaken
+from tests.cases import cases
 from tests.runtime.job import Job
 
 
@@ -175,30 +176,63 @@ async def strangers_beside(place: HubAddress) -> tuple[int, str]:
             writer.close()
 
 
-@pytest.mark.jobs
-def test_time_in_which_the_hub_does_not_run_is_held_against_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+@cases("pause_s", [0.8, 0.95, 5.0])
+def test_time_in_which_the_hub_does_not_run_is_held_against_no_rank(
+    pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It reads what the ranks have said meanwhile one after the other: the first one must not find the rest silent."""
     clock = [10.0]
     monkeypatch.setattr("allready.runtime.hub.time", SimpleNamespace(monotonic=lambda: clock[0]))
     hub = Hub(HubPlan(num_ranks=3, secret="s", answer_s=1.0))
 
     def take(rank: int, message: m.FromRank) -> set[int]:
-        return {r for r, sent in hub._agreement.take(rank, message, hub._now_s()) if isinstance(sent, m.Formed)}
+        out = hub._agreement.take(rank, message, hub._now_s())
+        return {r for r, sent in out if isinstance(sent, m.Formed | m.Failed)}
 
     for rank in range(3):
         take(rank, m.Ready(epoch=0, timeout_s=60.0, min_ranks=3))
+    clock[0] += 0.25  # the next signs of life are on their way
     take(0, m.Fail(epoch=1, cause=FailureCause.RAISED))
-    for rank in range(3):
-        take(rank, m.Position(epoch=1, call=CallPosition()))
-    clock[0] += 0.5
-    assert take(0, m.Heartbeat()) == set()
-    clock[0] += 5.0
+    clock[0] += pause_s
+    answer = m.Position(epoch=1, call=CallPosition())
+    assert [take(rank, answer) for rank in range(3)] == [set(), set(), {0, 1, 2}]
+    clock[0] += pause_s
     ready = m.Ready(epoch=1, timeout_s=60.0, min_ranks=1)
     assert [take(rank, ready) for rank in range(3)] == [set(), set(), {0, 1, 2}]
-    clock[0] += 0.9
-    assert hub._now_s() == pytest.approx(11.4)
 
 
+def test_the_hubs_clock_never_stands_still() -> None:
+    """Else it would decide nothing on a machine that gives it little time all along."""
+    clock = [10.0]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("allready.runtime.hub.time", SimpleNamespace(monotonic=lambda: clock[0]))
+        hub = Hub(HubPlan(num_ranks=3, secret="s", answer_s=1.0))
+        seen = [hub._now_s()]
+        for _ in range(8):
+            clock[0] += 1.5
+            seen.append(hub._now_s())
+    assert seen[-1] - seen[0] == pytest.approx(4.0)
+
+
+def test_the_deadlines_of_ranks_go_on_while_the_hub_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait no longer than that for its answer, and leave the job without one."""
+    clock = [10.0]
+    monkeypatch.setattr("allready.runtime.hub.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    hub = Hub(HubPlan(num_ranks=2, secret="s", answer_s=1.0))
+    hub._agreement.take(1, m.Heartbeat(), hub._now_s())
+    hub._agreement.take(0, m.Ready(epoch=0, timeout_s=5.0, min_ranks=2), hub._now_s())
+    clock[0] += 4.0
+    assert hub._agreement.tick(hub._now_s()) == []
+    hub._catch_up(hub._looked_s - hub._ran_s)
+    assert hub._agreement.tick(hub._now_s()) == []
+    assert hub._agreement._silent == set()
+    clock[0] += 0.5
+    hub._agreement.take(0, m.Heartbeat(), hub._now_s())
+    clock[0] += 0.5
+    assert [type(sent) for _, sent in hub._agreement.tick(hub._now_s())] == [m.Refused]
+
+
+@pytest.mark.jobs
 def test_strangers_at_the_hub_get_nothing_and_keep_nobody_out() -> None:
     with a_hub() as place:
         for frame in (

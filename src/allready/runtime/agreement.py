@@ -36,6 +36,9 @@ FREEZE_S = 0.1
 """Least time that every member has to answer a `Freeze`."""
 GRACE_S = 10.0
 """Least time for ranks that live and do not come after a deadline has passed; else as long as ranks waited before."""
+AWAY_S = 5.0
+"""Least time without a sign of life until a member that has answered, and not come, is silent: its script may save what
+it has, and hold Python's lock for that."""
 MAX_BEGUN_PER_RANK = 32
 """Counts of groups of torch's, per rank on average, that a record has room for."""
 VOID_BYTES, MEMBER_BYTES = 80, 8
@@ -73,6 +76,8 @@ class Agreement:
         self._silent: set[int] = set()
         self._silence_s: float | None = None
         """Before that no other member is silent; None: no matter."""
+        self._joined: frozenset[int] = frozenset()
+        """Members that have come from outside into this epoch."""
         self._late: frozenset[int] = frozenset()
         self._patience_s: float | None = None
         self._decided_s = 0.0
@@ -145,6 +150,11 @@ class Agreement:
             return []
         return self._lose(rank, MemberState.DIED, now_s) + self.tick(now_s)
 
+    def excuse(self, pause_s: float) -> None:
+        """So long nobody listened: it is no silence of a rank's."""
+        self._heard_s = {r: s + pause_s for r, s in self._heard_s.items()}
+        self._silence_s = None
+
     def tick(self, now_s: float) -> Out:
         """Time has passed."""
         return self._end_waiting(now_s) + self._go_on(now_s)
@@ -186,18 +196,25 @@ class Agreement:
     # silence
 
     def _forms_again(self) -> bool:
-        """Whether the members connect.  Not for the first time, when a process that loads what it needs may hold
-        Python's lock for long."""
+        """Whether the members connect.  Not for the first time, see `_look_for_silent`."""
         return self.phase is Phase.RUNNING and self.epoch > 1 and () not in self._passed
 
     def _look_for_silent(self, now_s: float) -> None:
-        """Members from which nothing came since they answered: they are stopped or cut off, and not waited for."""
+        """Members from which nothing came since they answered: they are stopped or cut off, and not waited for.
+
+        None that has come from outside and connects: what loads all it needs may hold Python's lock for long.
+        """
         if self._silence_s is not None and now_s < self._silence_s:
             return
-        speaking = [r for r in self.members if r not in self._gone and r not in self._silent and r in self._heard_s]
-        due_s = {r: self._heard_s[r] + self._answer_s for r in speaking}
+        known = self._gone.keys() | self._silent | (self._joined if self.phase is Phase.RUNNING else set())
+        speaking = [r for r in self.members if r not in known and r in self._heard_s]
+        due_s = {r: self._heard_s[r] + (self._silent_after_s(r)) for r in speaking}
         self._silent |= {r for r, s in due_s.items() if now_s >= s}
         self._silence_s = min((s for s in due_s.values() if now_s < s), default=None)
+
+    def _silent_after_s(self, rank: int) -> float:
+        is_away = self.phase is Phase.GATHERING and rank not in self._ready
+        return max(AWAY_S, self._answer_s) if is_away else self._answer_s
 
     # joining
 
@@ -246,6 +263,7 @@ class Agreement:
         # Else it has not read yet what became of its epoch; it asks again then.
         if message.epoch == self.epoch and self.phase is Phase.GATHERING:
             self._ready[rank] = (now_s, message)
+            self._silence_s = None  # from now on it has less time
         return []
 
     def _present(self) -> dict[int, tuple[float, m.Ready]]:
@@ -325,6 +343,7 @@ class Agreement:
         self._ready, self._votes, self._passed, self._silent, self._silence_s = {}, {}, {}, set(), None
         self._reported, self._positions, self._shut = {}, {}, set()
         self._comparisons, self._number, self._called = Comparisons(), None, {}
+        self._joined = frozenset(joined)
         self._joiners.formed()
         formed = m.Formed(
             epoch=self.epoch,

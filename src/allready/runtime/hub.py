@@ -75,16 +75,26 @@ class Hub:
         self._seen: set[int] = set()
         self._strangers: dict[asyncio.StreamWriter, None] = {}  # oldest first
         self._changed = asyncio.Event()
-        self._looked_s, self._not_run_s = time.monotonic(), 0.0
+        # Two of them are less than a rank may be silent, also where its last sign of life was due just then.
+        self._pause_s = min(_MAX_PAUSE_S, plan.answer_s / 4)
+        self._looked_s = self._ran_s = time.monotonic()
 
     def _now_s(self) -> float:
-        """By a clock without the time in which this process did not run, or for too short to read what ranks have said:
-        then it is not they that were silent."""
+        """By a clock that counts no more than two pauses from one look at it to the next.
+
+        In what is longer this process did not run, or for too short to read what ranks have said: then it is not they
+        that were silent.
+        """
         now_s = time.monotonic()
-        if now_s - self._looked_s > 2 * _MAX_PAUSE_S:
-            self._not_run_s += now_s - self._looked_s
+        self._ran_s += min(now_s - self._looked_s, 2 * self._pause_s)
         self._looked_s = now_s
-        return now_s - self._not_run_s
+        return self._ran_s
+
+    def _catch_up(self, behind_s: float) -> None:
+        """What the ranks said in a time that was not counted is read: their deadlines are again those of their clocks,
+        which do not stand still with this process's."""
+        self._ran_s += behind_s
+        self._agreement.excuse(behind_s)
 
     async def serve(self, listener: socket.socket) -> None:
         """Until no rank is connected any more."""
@@ -98,7 +108,10 @@ class Hub:
                 elif now_s - idle_since_s > (LINGER_S if self._seen else UNUSED_S):
                     return
                 self._send(self._agreement.tick(now_s))
+                behind_s = self._looked_s - self._ran_s
                 await self._pause(now_s)
+                self._catch_up(behind_s)
+                idle_since_s += behind_s
         finally:
             server.close()
             for writer in self._writers.values():
@@ -106,7 +119,7 @@ class Hub:
 
     async def _pause(self, now_s: float) -> None:
         wake_s = self._agreement.wake_s()
-        wait_s = _MAX_PAUSE_S if wake_s is None else min(_MAX_PAUSE_S, max(0.002, wake_s - now_s))
+        wait_s = self._pause_s if wake_s is None else min(self._pause_s, max(0.002, wake_s - now_s))
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):

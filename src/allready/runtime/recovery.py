@@ -83,8 +83,8 @@ def init_process_group(
         timeout: of calls, safe and plain ones; by default that of the phase "training".  With an `AdaptiveTimeout`
             plain ones have its `most`.
         start_timeout: within it all ranks must come.
-        answer_within: a rank from which no sign of life came for so long when a call fails is counted as silent, and
-            the others go on without it; at least 0.1 s.
+        answer_within: a rank from which no sign of life came for so long when a call fails, or while the group forms
+            again, is counted as silent, and the others go on without it; at least 0.1 s.
         rejoin: this process stands for a rank of a job that runs, whose process is gone.  It has no group yet:
             `TrainLoop.run` or `recover(rejoin=True)` lets it in, and `is_outside` tells it before.  By default as
             ALLREADY_REJOIN says, which a launcher sets that starts one rank again.
@@ -142,11 +142,12 @@ def recover(
 ) -> Recovery:
     """After a failure: form the group again, of all ranks that come in time.  Collective among the survivors.
 
-    Waits for every rank that is alive, until the timeout; ranks that are dead or silent are not waited for, and one
-    that lives but let the others wait until their deadline no longer than `late_timeout`.  A rank without which the
-    others went on may ask them to take it in again: they learn of it at the next point that all of
-    them agree on (`safe_barrier`, `confirm=True`), or soon after wherever they are, by a failure without a verdict,
-    and their `recover` has this rank too.  Evaluations and a `TrainLoop` let it in between two steps.
+    Waits for every rank that is alive, until the timeout; ranks that are dead or silent are not waited for (before they
+    come here silent means no sign of life for 5 s), and one that lives but let the others wait until their deadline no
+    longer than `late_timeout`.  A rank without which the others went on may ask them to take it in again: they learn of
+    it at the next point that all of them agree on (`safe_barrier`, `confirm=True`), or soon after wherever they are, by
+    a failure without a verdict, and their `recover` has this rank too.  Evaluations and a `TrainLoop` let it in between
+    two steps.
 
     Args:
         error: what this rank caught.  If no failure is agreed yet (an exception of the script's own), it becomes one,

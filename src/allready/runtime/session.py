@@ -36,8 +36,8 @@ MARGIN_S = 2.0
 """For the hub's answer on its way, beside the time that the protocol itself takes."""
 HOLD_S = 0.25
 """Far longer than a question to the hub takes."""
-_YOUNG = 1
-"""Of Python's generations of objects: all but the old ones."""
+_YOUNG, _ALL = 1, 2
+"""Of Python's generations of objects: all but the old ones, and those too."""
 
 
 class Pending(Protocol):
@@ -472,12 +472,15 @@ def _may_hold(frame: FrameType) -> bool:
 
 
 def collect_failed() -> None:
-    """What a failed call has left in cycles: tensors of its frames, the old group.
+    """What a failed call has left in cycles: tensors of its frames, which are young.
 
-    All of it is young.  The rest of a process with torch takes 0.2 s, on a busy machine seconds, in which no other
-    thread of it runs: none would give signs of life.
+    The rest of a process with torch takes 0.2 s, on a busy machine seconds, in which no other thread of it runs: none
+    would give signs of life.  It waits for Python's own collection, but on a GPU: what the script has replaced since, a
+    model with a hook that refers to it, would be in the memory of the next one.
     """
-    gc.collect(_YOUNG)
+    import torch
+
+    gc.collect(_ALL if torch.cuda.is_initialized() else _YOUNG)
 
 
 def _name(error: BaseException) -> str:
