@@ -151,7 +151,7 @@ class Agreement:
         return self._lose(rank, MemberState.DIED, now_s) + self.tick(now_s)
 
     def excuse(self, pause_s: float) -> None:
-        """So long nobody listened: it is no silence of a rank's."""
+        """For so long the hub did not read: in that time no rank was silent."""
         self._heard_s = {r: s + pause_s for r, s in self._heard_s.items()}
         self._silence_s = None
 
@@ -208,7 +208,7 @@ class Agreement:
             return
         known = self._gone.keys() | self._silent | (self._joined if self.phase is Phase.RUNNING else set())
         speaking = [r for r in self.members if r not in known and r in self._heard_s]
-        due_s = {r: self._heard_s[r] + (self._silent_after_s(r)) for r in speaking}
+        due_s = {r: self._heard_s[r] + self._silent_after_s(r) for r in speaking}
         self._silent |= {r for r, s in due_s.items() if now_s >= s}
         self._silence_s = min((s for s in due_s.values() if now_s < s), default=None)
 

@@ -92,7 +92,7 @@ class Hub:
 
     def _catch_up(self, behind_s: float) -> None:
         """What the ranks said in a time that was not counted is read: their deadlines are again those of their clocks,
-        which do not stand still with this process's."""
+        which go on where this process does not run."""
         self._ran_s += behind_s
         self._agreement.excuse(behind_s)
 
