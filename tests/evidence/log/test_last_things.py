@@ -132,6 +132,15 @@ def test_the_last_thing_of_a_part_is_none(name: str) -> None:
     assert _report(NOT_GOOD[name]).status is not Status.HEALTHY
 
 
+def test_steps_of_an_announced_number_whose_lines_end_with_dots_leave_the_end_open() -> None:
+    lines = ["start", "max_steps: 40", *(f"step: {n} builds the tree" for n in range(1, 41))]
+    assert _is_good("\n".join(lines) + "\n")
+    assert not _is_good(" ...\n".join(lines) + " ...\n")  # which is found out, and not by a reader that fails
+    worked = [text for line in lines[2:] for text in (f"{line} ...", "grown by a leaf")]
+    assert _is_good("\n".join([*lines[:2], *worked]) + "\n")
+    assert not _is_good("\n".join([*lines[:2], *worked[:-1]]) + "\n")
+
+
 def _is_good(text: str) -> bool:
     end = interpret(scan(io.BytesIO(text.encode())), "a.log", mtime_s=None).closing
     return end is not None and end.is_good

@@ -721,7 +721,8 @@ class _Ending:
         ]
 
     def _is_announced(self, at: int) -> bool:
-        """Whether this line says what comes now, and less has come than behind the last one like it."""
+        """Whether this line says what comes now, and less has come than behind the last one like it, or it is not known
+        how much that is."""
         if compiled(_ANNOUNCES).search(self.lines[at]) is None:
             return False
         own = [place for place in range(len(self.lines)) if self._shapes[place] and not _is_noise(self.lines[place])]
@@ -729,8 +730,10 @@ class _Ending:
         counts_at = {one.at for one in self.readings}
         if len(same) < _FEW_WRITERS:
             return True
-        next_count = next(i for i in range(same[-2] + 1, len(own)) if own[i] in counts_at)
-        return len(own) - same[-1] < next_count - same[-2]
+        # Steps that the beginning announces are in no reading: then the next line of this form is the next count.
+        next_count = next((i for i in range(same[-2] + 1, same[-1]) if own[i] in counts_at), same[-1])
+        num_usual, num_behind = next_count - same[-2] - 1, len(own) - same[-1] - 1
+        return num_usual == 0 or num_behind < num_usual
 
 
 def _reached(course: Sequence[tuple[int, int]]) -> set[int]:
