@@ -15,7 +15,7 @@ from allready.model.fill import words_of
     fault_class=model.FaultClass.START_PATH,
     layer=Layer.PATH,
     title="The master port is refused",
-    message="{address} refuses node {nodes}: no process listens on port {port}; node 0 has not started, or listens on "
+    message="{address} refuses node {nodes}: no process listens on port {port}; node 0 has not started, or listens "
     "elsewhere[[ (on a port nearby: {nearby})]]",
     remedy=(
         model.RemedyStep(explanation="start the command with --node-rank 0", where="{master}"),
