@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "units": set(),
     "patterns": set(),
     "redaction": {"model", "patterns"},
-    "model": set(),
+    "model": {"patterns"},
     "text": {"model", "patterns"},
     "signatures": {"model", "errors", "patterns"},
     "evidence": {"model", "units", "patterns", "redaction", "errors", "garbage", "json_bounds", "signatures", "text"},

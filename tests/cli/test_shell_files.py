@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ from allready.text import usage
 from tests.cases import cases
 
 LIMIT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _in_english() -> Iterator[None]:
+    """A command that ran in this process before may have left it speaking Chinese."""
+    before = "zh" if usage.is_translated() else "en"
+    usage.speak("en")
+    yield
+    usage.speak(before)
 
 
 def printed(*words: str) -> str:

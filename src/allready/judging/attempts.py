@@ -43,8 +43,9 @@ OF_SLURM = {"launcher.slurm_cancelled", "launcher.slurm_time_limit", "launcher.s
 
 OF_A_SHELL = "launcher.program_says_why"
 OF_A_HANDLER = "launcher.signal_handled"
-_IN_TURNS = 3
 """A shell's or a program's word on itself, which starts no ranks."""
+
+_IN_TURNS = 3
 
 WAITED = TIMEOUTS | {"torch.blocking_wait_timeout", "gloo.recv_timeout"}
 """What those say who waited in vain."""
@@ -190,7 +191,7 @@ def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Eve
         and e.signature not in ({OF_A_SHELL, OF_A_HANDLER} if takes_turns else {OF_A_SHELL})
         for e in events
     )
-    if not begun or not raised or is_of_ranks or len(pids) > takes_turns:
+    if not begun or not raised or is_of_ranks or len(pids) > (1 if takes_turns else 0):
         return None
     if sum(line < min(raised) for line in begun) != 1 and begun[-1] < max(raised) + _MUCH_LATER:
         return None

@@ -466,9 +466,7 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
     if is_jax and kind in {"user_code", "user_idle"} and call in LOCK_CALLS | POLLS:
         return "gpu_wait"  # what asks for an array's value has no frame of Python
     if status.phase in {"joining", "communicating"} and call in LOCK_CALLS:
-        return (
-            "in_collective"  # what blocks inside of torch's making of a group, or for a handle, waits for other ranks
-        )
+        return "in_collective"  # what blocks in torch's making of a group, or for a handle, waits for other ranks
     if kind == "lock" and call in {"", "running", *LOCK_CALLS, *POLLS}:
         return "lock"
     if status.process_state == ProcessState.RUNNING or call == "running" or (status.cpu_share or 0.0) > 0.5:

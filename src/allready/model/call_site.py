@@ -1,21 +1,15 @@
 """A line of a program and the function that it is in."""
 
-import functools
-import re
 from typing import Self
 
 from msgspec import Struct
+
+from allready.patterns import compiled
 
 _LINE = r"(?s)(.*):(0|[1-9][0-9]{0,8})(?: (.*))?"
 """Behind a line's number all is the function, which may have blanks: `<cell line: 3>`."""
 _FUNCTION = r"(?s)(.*) ([^ /\\]+)"
 """Without a number the last word is, unless it is the rest of a path that has blanks."""
-
-
-@functools.cache
-def _pattern(text: str) -> re.Pattern[str]:
-    """`patterns.compiled`: the model imports nothing of the package."""
-    return re.compile(text)
 
 
 class CallSite(Struct, frozen=True, cache_hash=True):
@@ -35,9 +29,9 @@ class CallSite(Struct, frozen=True, cache_hash=True):
     @classmethod
     def of(cls, text: str) -> Self:
         """The parts of the text of one."""
-        if found := _pattern(_LINE).fullmatch(text):
+        if found := compiled(_LINE).fullmatch(text):
             return cls(found[1], int(found[2]), found[3] or "")
-        found = _pattern(_FUNCTION).fullmatch(text)
+        found = compiled(_FUNCTION).fullmatch(text)
         return cls(found[1], None, found[2]) if found else cls(text)
 
     @classmethod

@@ -644,9 +644,7 @@ class LossReason(StrEnum):
 
     SILENT = "silent"  # no heartbeat for `silent_s`, and the connection was not closed
     ONE_WAY = "one_way"  # the same, but the peer's packets arrive: it acknowledges none of ours
-    AGENT_SILENT = (
-        "agent_silent"  # the same, but the peer's kernel acknowledges all of ours: only the process is silent
-    )
+    AGENT_SILENT = "agent_silent"  # the same, but the peer's kernel acknowledges ours: its process is silent
     PEER_CLOSED = "peer_closed"  # the other end closed it
     CLOSED = "closed"  # something else ended it (`text`)
     BROKEN = "broken"  # with an error of the network (`text`)

@@ -245,9 +245,8 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     cut = case.of(_cut_nodes) & set(roll.lost_silently)  # the broken path itself is named
     losses = dict(zip(roll.lost, roll.losses, strict=False))
     losing = case.of(losing_master_paths).keys()
-    given_up = {
-        n for n, loss in losses.items() if loss.pause_s is not None
-    } - losing  # node 0 did not run; they left it
+    # Node 0 did not run, and these left it.
+    given_up = {n for n, loss in losses.items() if loss.pause_s is not None} - losing
     apart = cut | losing | given_up
     alive = tuple(r for r in alive if r not in apart)
     gone = tuple(r for r in roll.lost if r not in alive and r not in apart)
