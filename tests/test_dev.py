@@ -167,6 +167,7 @@ def test_a_table_that_could_not_be_read_is_left_alone(tmp_path: Path, capsys: py
 
 
 @pytest.mark.jobs
+@pytest.mark.slow
 def test_a_new_rule_lacks_its_chinese_text_and_that_is_listed(checkout: Path) -> None:
     code = run(checkout, "tools/dev.py", "new-rule", "net", "made_for_a_test").stdout.partition(":")[0]
     listed = run(checkout, "tools/dev.py", "untranslated")

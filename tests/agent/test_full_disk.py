@@ -123,6 +123,7 @@ def test_a_folder_that_disappears_is_made_again(job: Job) -> None:
     assert our_lines(node)[-1].endswith(f"; report: {job.folder}/gone/report.html")
 
 
+@pytest.mark.slow
 def test_a_folder_that_disappears_and_cannot_be_made_again(job: Job) -> None:
     node = started(job, job.folder / "gone")
     wait_for(lambda: ready(job), 60.0)
@@ -133,6 +134,7 @@ def test_a_folder_that_disappears_and_cannot_be_made_again(job: Job) -> None:
     lost_all(node, job.folder / "gone", "Not a directory")
 
 
+@pytest.mark.slow
 def test_a_path_that_is_too_long_for_the_files_below_it(job: Job) -> None:
     folder = job.folder
     while len(str(folder)) < 3900:
@@ -153,6 +155,7 @@ def test_a_folder_on_a_read_only_file_system_is_refused_before_any_rank_starts(j
         assert not ready(job)
 
 
+@pytest.mark.slow
 def test_a_folder_that_may_no_longer_be_written(job: Job) -> None:
     folder = job.folder / "report"
     folder.mkdir()

@@ -11,7 +11,6 @@ import pytest
 
 from tests.agent.jobs import LOOP, Job, Node, processes_with, wait_for
 from tests.agent.test_live import rank_pid, verdict_of
-from tests.cases import cases
 
 SLEEPS = {"EACH_STEP": "if step == 30 and rank == 1: time.sleep(1000)"}
 CONSEQUENCES = ("LIV007", "LIV012", "DTH", "GLO", "JOB")
@@ -90,7 +89,7 @@ def test_what_a_rank_does_because_of_the_signal_is_no_reason_of_the_hang(job: Jo
         names_rank_1(node, 130)
 
 
-@cases("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_signal_to_the_ranks_accuses_none_of_them(rank: int, job: Job, tmp_path: Path) -> None:
     """One works for seconds in its handler, the other one has none and is gone at once; no agent got the signal."""
     works = "t = time.time()\n    while time.time() - t < 4: pass\n    sys.exit(143)"

@@ -256,6 +256,7 @@ def test_the_prolog_calls_the_roll_of_the_jobs_nodes(slurm: Slurm) -> None:
 @pytest.mark.slow
 @needs_slurm
 @pytest.mark.torch
+@pytest.mark.slow
 def test_steps_of_a_job_that_run_at_once_are_worlds_of_their_own(slurm: Slurm) -> None:
     """Seen: the second wanted the first one's port, and its nodes were taken for the first one's."""
     (slurm.folder / "show.py").write_text(SHOW)

@@ -176,6 +176,7 @@ def test_a_second_signal_ends_a_rank_that_blocks_and_the_others_go_on() -> None:
 @pytest.mark.torch
 @pytest.mark.newest
 @pytest.mark.jobs
+@pytest.mark.slow
 def test_loaders_that_do_not_say_how_long_they_are_and_who_alone_has_an_error_of_its_own(tmp_path: Path) -> None:
     """What a rank raises because another one did is no error of the evaluation's."""
     whole = {"coverage": 1.0, "is_partial": False, "has_failed": False, "attempts": 2}

@@ -166,6 +166,7 @@ def test_a_group_that_was_made_anew_but_did_not_form_is_not_the_one_from_before(
         assert (found["members"], found["is_same"]) == (others, False)
 
 
+@pytest.mark.slow
 def test_a_rank_that_wakes_up_after_the_others_have_ended_gets_the_failure_and_ends_well(tmp_path: Path) -> None:
     how: dict[str, Any] = {"rejoin": True, "recover_s": 1000.0}  # it learns at once that no rank is left
     with Job(tmp_path, 3, faults=[fault(2, "stop")], steps=200, pace_s=0.02, **how) as job:

@@ -40,6 +40,7 @@ def ddp_goes_on(kind: str, code: str, members: list[int], folder: Path) -> None:
         assert job.last(members[0], "recovered")["is_same"] is hasattr(dist, "_reconfigure")
 
 
+@pytest.mark.slow
 def test_a_deadline_of_less_than_a_second_names_who_is_late(tmp_path: Path) -> None:
     """torch's error says itself that the deadline has passed, so no rank has to have waited for a second besides."""
     with Job(tmp_path, 3, script="plain_rank.py", victim=2, kind="late", deadline_s=0.6) as job:

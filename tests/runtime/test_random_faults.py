@@ -19,7 +19,9 @@ def test_no_split_no_wrong_sum_and_no_rank_that_is_blocked_beyond_its_bound(
     assert struck >= 5
 
 
-@cases("seed, mesh, in_flight", [(2, False, False), (3, True, True)], parts=2)
+@pytest.mark.parametrize(
+    ("seed", "mesh", "in_flight"), [pytest.param(2, False, False, marks=pytest.mark.slow), (3, True, True)]
+)
 def test_nor_when_ranks_call_something_else(seed: int, mesh: bool, in_flight: bool, tmp_path: Path) -> None:
     struck, problems = run(tmp_path, seed, num_soft=8, mesh=mesh, in_flight=in_flight, differ=True)
     assert not problems, "\n".join(problems)

@@ -118,6 +118,7 @@ allready.finish()
 @pytest.mark.torch
 @pytest.mark.newest
 @pytest.mark.jobs
+@pytest.mark.slow
 def test_without_a_deadline_a_rank_that_sleeps_is_left_behind_before_its_sleep_is_a_fault(job: Job) -> None:
     """The report says only that the job waits, which may end by itself; the ranks know that it lasts unusually long."""
     node = job.start("--nproc-per-node", "3", job.script(ASLEEP))
@@ -189,6 +190,7 @@ def test_a_sleep_ends_no_call_of_a_script_that_a_failure_would_end(job: Job) -> 
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.jobs
+@pytest.mark.slow
 def test_a_sleep_ends_no_call_before_the_time_that_the_user_has_set(job: Job) -> None:
     sleep_ends_no_call(job, "--hang-after", "600", how="loop")
 
