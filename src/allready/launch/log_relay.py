@@ -140,7 +140,7 @@ def _cut(file: int, size: int) -> None:
         pass
 
 
-class Writer:
+class WriterThread:
     """A thread that writes in the order of `put`: a file system may hang for minutes, and it is not waited for."""
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class LogRelay:
         self.taken_s = 0.0
         self.lost: dict[bytes, int] = {}
         self.flushes: list[list[Any]] = []  # [to be answered when so many writes are done, number]; -1: read first
-        self.writer = Writer()
+        self.writer = WriterThread()
         self.has_hung = False
         self.poll.register(self.writer.news, select.POLLIN)
         self.agent_fd = -1

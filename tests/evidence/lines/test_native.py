@@ -18,9 +18,9 @@ from allready.evidence.lines.forms import APART, MARKED, PLAIN, Forms
 from allready.evidence.lines.line_buffer import process_of, without_numbers
 from allready.evidence.lines.literals import Literals
 from allready.evidence.lines.marks import PADDING, Marker
-from allready.evidence.lines.model import LIMITS, Limits, Scanned
+from allready.evidence.lines.model import LIMITS, LineLimits, Scanned
 from allready.evidence.lines.native import SWITCH, Native, native
-from allready.evidence.lines.residue import Reader
+from allready.evidence.lines.residue import ResidueReader
 from allready.evidence.lines.scan import scan
 from allready.evidence.lines.templates import Rows
 from allready.signatures import table
@@ -58,7 +58,7 @@ def engine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Native:
     return found
 
 
-def _difference(data: bytes, limits: Limits = LIMITS, chunk_bytes: int = 1 << 16) -> list[str]:
+def _difference(data: bytes, limits: LineLimits = LIMITS, chunk_bytes: int = 1 << 16) -> list[str]:
     one, other = (
         scan(
             io.BytesIO(data),
@@ -190,7 +190,7 @@ _SEGMENTS = [
 
 def _kinds_of(texts: list[bytes], engine: Native | None) -> list[int]:
     """What the forms of lines are, once they were seen."""
-    reader = Reader(Marker(), None, LIMITS.clip_bytes, engine)
+    reader = ResidueReader(Marker(), None, LIMITS.clip_bytes, engine)
     known = Forms(reader.anchors, reader.blocks, engine)
     data = b"".join(text + b"\n" for text in texts)
     rows = Rows(bytearray(data + b"\n" * 4_096))

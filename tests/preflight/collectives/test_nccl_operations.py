@@ -274,7 +274,7 @@ class Scripted:
             raise NcclError(str(code))
 
 
-def _bound(scripted: Scripted, *names: str, num_parts: int, driver: Driver | None = None) -> nccl_calls.Calls:
+def _bound(scripted: Scripted, *names: str, num_parts: int, driver: Driver | None = None) -> nccl_calls.BoundOperation:
     communicator = OwnCommunicator(library=scripted, handle=5)  # type: ignore[arg-type]
     calls = [NcclCall(name=n, given=4096, out=8192, count=1, numbers=(1,) if n == "ncclSend" else ()) for n in names]
     place = NcclStream(communicator, (driver or Driver(scripted.seen)).made, STREAM)

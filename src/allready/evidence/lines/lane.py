@@ -17,9 +17,9 @@ from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.coll import CollLine
 from allready.evidence.lines.line_buffer import process_of
 from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.loops import BoundLoop, Loop, LoopMatch, SizedLoop, is_plain, loop_of, segments_of
+from allready.evidence.lines.loops import BoundLoop, LineLoop, LoopMatch, SizedLoop, is_plain, loop_of, segments_of
 from allready.evidence.lines.marks import PADDING, WORDS, Marker
-from allready.evidence.lines.model import Limits, RawLine
+from allready.evidence.lines.model import LineLimits, RawLine
 from allready.evidence.lines.templates import Rows
 
 MAX_LOOPS = 8  # that a `LoopMemory` keeps
@@ -43,7 +43,7 @@ class LoopMemory:
     """The loops that were learnt from all logs of a reader, the latest at the end."""
 
     def __init__(self) -> None:
-        self.loops: dict[bytes, Loop] = {}
+        self.loops: dict[bytes, LineLoop] = {}
         self.num_failed = 0  # chunks in a row that could not be planned
         self.num_lessons = 0  # in a row that were of no use
 
@@ -57,7 +57,7 @@ class LoopMemory:
         self.num_lessons += 1
         return not self.num_lessons & (self.num_lessons - 1) or not self.num_lessons % _LESSON_STEP
 
-    def add(self, loop: Loop) -> bool:
+    def add(self, loop: LineLoop) -> bool:
         """Remember a loop; False where it is known, or is a part of a known one that begins at another line."""
         if any(loop.key in other.key * 2 for other in self.loops.values() if len(other) >= len(loop)):
             return False
@@ -119,14 +119,14 @@ class ChunkPlan(Struct):
 class Lane:
     """Plans the chunks of one log."""
 
-    def __init__(self, marker: Marker, limits: Limits, memory: LoopMemory, *, is_on: bool = True) -> None:
+    def __init__(self, marker: Marker, limits: LineLimits, memory: LoopMemory, *, is_on: bool = True) -> None:
         self._marker, self._limits, self._memory = marker, limits, memory
         # A user's marker may be in any line; and operations must not be too long to be examined whole.
         self._is_open = is_on and not marker.is_own and coll.MAX_BYTES <= limits.line_bytes >= limits.clip_bytes
-        self._bound: dict[tuple[Loop, bytes], BoundLoop] = {}
+        self._bound: dict[tuple[LineLoop, bytes], BoundLoop] = {}
         self._head, self._comm_size = b"", 0  # of the operation before
         self._parsed: tuple[bytes, CollLine | None] = b"", None
-        self._before: Loop | None = None  # of the run before
+        self._before: LineLoop | None = None  # of the run before
         self._next = 0  # the line of it that would have come next
         self._singles: list[tuple[bytes, CollLine]] = []  # operations outside of loops, the last ones
 

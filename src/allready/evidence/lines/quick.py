@@ -12,7 +12,7 @@ from allready.evidence.lines.forms import MAX_NATIVE_BYTES, Forms
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LINE_BYTES, LineBlock, LineBuffer
 from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.model import Limits, RawLine
+from allready.evidence.lines.model import LineLimits, RawLine
 from allready.evidence.lines.native import Native
 
 _FEW, _FEW_BYTES = 256, 65_536
@@ -40,7 +40,7 @@ class QuickLines:
     """For one log."""
 
     def __init__(
-        self, known: Forms, keeper: LineBuffer, last: LastLines, limits: Limits, native: Native | None = None
+        self, known: Forms, keeper: LineBuffer, last: LastLines, limits: LineLimits, native: Native | None = None
     ) -> None:
         self._forms, self._keeper, self._last, self._limits, self._native = known, keeper, last, limits, native
         self._indexes = np.empty((0, 0), np.int32)  # by process and form

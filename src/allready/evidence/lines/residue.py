@@ -30,7 +30,7 @@ class ResidueHit(NamedTuple):
     is_marked: bool
 
 
-class Reader:
+class ResidueReader:
     """Finds the literals of the signatures and of the readers of blocks, and iteration markers."""
 
     def __init__(self, marker: Marker, anchors: Sequence[str] | None, clip_bytes: int, native: Native | None) -> None:

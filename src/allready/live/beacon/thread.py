@@ -12,7 +12,7 @@ import sys
 import time
 
 from allready.live.beacon import names
-from allready.live.beacon.calls import Calls
+from allready.live.beacon.calls import BlockingCalls
 from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
 from allready.live.beacon.faults import FaultFiles, append, dump
 from allready.live.beacon.group import GroupCounters
@@ -179,7 +179,7 @@ class Beacon:
         self._own_folder = own + "/"
         self._frames = Frames(self._own_folder)
         self._heartbeats, self._fetches = _Worker(), _Worker()
-        self._calls = Calls()
+        self._calls = BlockingCalls()
         self._forks = _thread.RLock()
         self._num_forking = 0
         self._pid = os.getpid()

@@ -5,8 +5,8 @@ from typing import Any
 
 from allready.model import Phrase
 from allready.model.fill import said
-from allready.model.operations import OPERATIONS, Operation
-from allready.preflight.collectives.nccl_calls import Calls
+from allready.model.operations import OPERATIONS, OperationSpec
+from allready.preflight.collectives.nccl_calls import BoundOperation
 
 _CHUNK = 2**20  # elements; bounds the memory of a check
 _ROOT = 0
@@ -123,7 +123,7 @@ class RankOperation:
         Args:
             in_place: whether one buffer is input and output; None: as the framework usually does it.
         """
-        self.operation: Operation = OPERATIONS[name]
+        self.operation: OperationSpec = OPERATIONS[name]
         self._dist, self._group, self._pattern, self._buffers = dist, group, pattern, buffers
         self._rank, self._world_size = rank, world_size
         self.in_place = self.operation.in_place if in_place is None else in_place
@@ -184,7 +184,7 @@ class RankOperation:
         if self.in_place:
             self._in.zero_()
 
-    def by_host(self) -> Calls | None:
+    def by_host(self) -> BoundOperation | None:
         """None: by the GPU's events, or all of them one by one."""
         return None
 
