@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from allready.cli.env_machine import ThisMachine, read_machine
+from allready.cli.explain import MAX_SUGGESTIONS
 from allready.cli.main import EXIT_HEALTHY
 from allready.cli.output import deliver_json
 from allready.errors import UsageError
@@ -25,7 +26,6 @@ from allready.variables.table import Type, Variable
 from allready.variables.versions import Standing, found_of, nccl_backend, standing
 
 SCHEMA = "allready.variables/1"
-MAX_SUGGESTIONS = 5
 _BAD = {Standing.REMOVED, Standing.NOT_YET, Standing.IGNORED}
 
 

@@ -190,10 +190,14 @@ def is_order(event: Event) -> bool:
         return False
     if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"} or is_caught_interrupt(event):
         return True
-    if event.signature == "launcher.launcher_stops_others":
-        # DeepSpeed's and torch's old one say that they got a signal where no process of theirs had failed before.
-        return event.values.get("signal") in ENDING_SIGNALS and "Main process received" in event.text
-    return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
+    return is_received_order(event) or (event.signature == "launcher.slurm_cancelled" and "time" in event.values)
+
+
+def is_received_order(event: Event) -> bool:
+    """A launcher says that it got the signal itself, as DeepSpeed's and torch's old one do where no process of theirs
+    had failed before."""
+    is_launchers = event.signature == "launcher.launcher_stops_others" and "receiver" in event.values
+    return is_launchers and event.values.get("signal") in ENDING_SIGNALS
 
 
 def is_handled_order(event: Event) -> bool:

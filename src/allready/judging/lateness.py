@@ -7,12 +7,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from allready.judging.sequence import Codes
+from allready.judging.sequence import MIN_PERIODS, Codes
 
 REPEATS = 0.8
 """Share of calls that must be the same a period later."""
 MAX_PERIOD = 700
-MIN_PERIODS = 3
 MIN_WAITS, MANY_WAITS = 8, 40
 DRIFTS = 1.6
 """Between two nodes of a job with a slow rank the ratio was 1.5 at most; where no rank waits, it grows with the number

@@ -7,11 +7,11 @@ from allready.judging.values import grouped
 from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, Severity
 from allready.patterns import compiled
 from allready.signatures import Signature
+from allready.signatures.names import RENDEZVOUS
 
 GOING_ON = {"connect", "operation"}
 """Classes of last lines of a process whose bootstrap is behind it."""
 BACK_TRACE = "nccl.back_trace"
-RENDEZVOUS = "elastic.rendezvous_complete"
 _TWICE = 2
 
 

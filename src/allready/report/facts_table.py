@@ -16,6 +16,7 @@ from allready.judging.majority import Split
 from allready.model import NODE_FACTS, FactMissing, NotApplicable, Report, fact_from_json
 from allready.model import facts as f
 from allready.model.fill import in_english, said
+from allready.report.matrix import MAX_NODES
 from allready.report.safe import plain
 from allready.report.words import t
 from allready.text.catalog import label_of, say_phrase
@@ -23,7 +24,6 @@ from allready.text.choices import say_choice
 from allready.text.reasons import say_missing
 
 MAX_CHARS = 240
-MAX_NODES = 64
 TRANSPOSE_ABOVE = 8
 
 

@@ -9,7 +9,10 @@ from tests.rules.runs import ask, at, death, event, group
 
 ORDER = event("elastic.death_signal", text="WARNING: torch.x:Received 15 death signal, shutting down workers")
 CANCELLED = event(
-    "launcher.slurm_cancelled", role=Role.TEARDOWN, text="*** STEP 6053.0 ON n1 CANCELLED AT 2024-04-23T12:18:08 ***"
+    "launcher.slurm_cancelled",
+    role=Role.TEARDOWN,
+    text="*** STEP 6053.0 ON n1 CANCELLED AT 2024-04-23T12:18:08 ***",
+    values={"what": "STEP", "job": "6053.0", "node": "n1", "time": "2024-04-23T12:18:08"},
 )
 
 

@@ -5,8 +5,8 @@ from msgspec import Struct
 
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import Lines
-from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import LineLimits, RawLine
+from allready.evidence.lines.native import Ints
 
 
 class _Block(Struct, eq=False):

@@ -15,11 +15,12 @@ from allready.evidence.lines import coll
 from allready.evidence.lines.anchors import BLOCK_ANCHORS
 from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.coll import CollLine
+from allready.evidence.lines.forms import NCCL_WORD
 from allready.evidence.lines.line_buffer import process_of
-from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.loops import BoundLoop, LineLoop, LoopMatch, SizedLoop, is_plain, loop_of, segments_of
 from allready.evidence.lines.marks import PADDING, WORDS, Marker
 from allready.evidence.lines.model import LineLimits, RawLine
+from allready.evidence.lines.native import Ints
 from allready.evidence.lines.templates import Rows
 
 MAX_LOOPS = 8  # that a `LoopMemory` keeps
@@ -34,7 +35,6 @@ _MIN_LINES = 8  # of a segment that is no loop
 _MAX_ALIKE = 4  # single operations that others are compared with
 _LESSON_STEP = 64  # after many lessons in vain only one chunk of so many is learnt from
 _MAX_FAILED = 8  # chunks in a row that were planned in vain; after that every fourth is tried
-_NCCL = b"NCCL "
 _VARIABLE = bytes(range(coll.VARIABLE_LOW, coll.VARIABLE_HIGH + 1))
 _BLOCKS = tuple(anchor.encode() for anchor in BLOCK_ANCHORS)
 
@@ -195,7 +195,7 @@ class Lane:
         for number, text in enumerate(texts, start=plan.base + plan.num_lines + 1):
             if text:
                 if not text.startswith(head):
-                    head = text[: text.find(_NCCL) + len(_NCCL)]
+                    head = text[: text.find(NCCL_WORD) + len(NCCL_WORD)]
                     found = process_of(head)
                     if found is None or not plan.is_of(found[0]):
                         return False

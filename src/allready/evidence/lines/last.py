@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import Struct
 
 from allready.evidence.lines.chunk import APART, Lines
-from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import LineLimits, RawLine, Repeat
+from allready.evidence.lines.native import Ints
 from allready.evidence.lines.streams import Builder
 
 _MOST_WAITING_BYTES = 4 << 20

@@ -8,7 +8,8 @@ import numpy as np
 
 from allready.evidence.lines.coll import HOST_BYTES
 from allready.evidence.lines.model import LineLimits, RawLine, Repeat
-from allready.evidence.lines.templates import DIGIT, HEX, Ints
+from allready.evidence.lines.native import Ints
+from allready.evidence.lines.templates import DIGIT, HEX
 from allready.patterns import compiled_bytes
 
 _BYTES_BEFORE = 512

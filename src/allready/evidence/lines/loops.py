@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from allready.evidence.lines.coll import VARIABLE_LOW, CollLine
-from allready.evidence.lines.literals import Ints
+from allready.evidence.lines.native import Ints
 from allready.evidence.lines.templates import Bytes
 from allready.evidence.reading import OpShape
 

@@ -20,10 +20,10 @@ from allready.evidence.lines.forms import Forms
 from allready.evidence.lines.lane import Lane, LoopMemory
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of, without_numbers
-from allready.evidence.lines.literals import Ints, distinct, places_of
+from allready.evidence.lines.literals import distinct, places_of
 from allready.evidence.lines.marks import PADDING, Marker
 from allready.evidence.lines.model import LIMITS, RESTART, LineLimits, Mark, RawLine, Scanned
-from allready.evidence.lines.native import Native, native
+from allready.evidence.lines.native import Ints, Native, native
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.planned import PlannedOperations
 from allready.evidence.lines.quick import QuickLines, Sorted

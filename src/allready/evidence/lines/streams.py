@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from allready.evidence.lines.coll import CollLine
 from allready.evidence.lines.model import LineLimits, Mark
-from allready.evidence.lines.templates import Codes, Floats, Ints
+from allready.evidence.lines.native import Floats, Ints
+from allready.evidence.lines.templates import Codes
 from allready.evidence.reading import BLOCK, OpShape, OpStream
 from allready.model import Origin
 

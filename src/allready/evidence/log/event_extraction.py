@@ -13,8 +13,8 @@ from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode, decode_all
 from allready.model import Event, Origin, Role
 from allready.patterns import compiled
 from allready.signatures import Signature
+from allready.signatures.names import RENDEZVOUS, STALLED
 
-RENDEZVOUS = "elastic.rendezvous_complete"
 _STACK = "Stack trace of the failed collective"
 _STACK_FRAME = r"\s*#\d{1,4} (.{1,300}?) from (.{1,500}):(\d{1,9})\s*$"
 _WATCHDOG = (
@@ -70,7 +70,7 @@ class _Extraction:
         self._add_repeats()
         if self._last_stall and _went_on(log, self._last_stall):
             for place, event in enumerate(self.collector):
-                if event.signature == horovod.STALLED:
+                if event.signature == STALLED:
                     self.collector.change(place, role=Role.HARMLESS)
 
     def _in_two(self, line: Line) -> SignatureMatch | None:
@@ -130,7 +130,7 @@ class _Extraction:
         event = _event(log, at, origin, found, stack)
         line.is_understood = True
         place = self.collector.add(event)
-        if event.signature == horovod.STALLED:
+        if event.signature == STALLED:
             self._last_stall = line.number
         if place is not None and compiled(_WATCHDOG).search(line.rest):
             before = self._watchdogs.get(_key(origin))
@@ -246,7 +246,7 @@ def _event(
             front = line.text.partition(match[0])[0]
             role = signature.role_of(line.rest, values, front, has_progress=_is_overcome(log, at))
     stall = None
-    if signature_id == horovod.STALLED and not values.get("ranks"):
+    if signature_id == STALLED and not values.get("ranks"):
         stall = horovod.report(log.lines, at)
         values |= {"ranks": horovod.missing_in(stall)} if stall.missing else {}
     return Event(

@@ -10,11 +10,12 @@ import time
 from _thread import get_ident
 
 from allready.live.beacon import names
-from allready.live.beacon.arguments import KEY, MAX_MEMBERS, MEMBERS, MODULE, TAKEN, Arguments
+from allready.live.beacon.arguments import MAX_MEMBERS, MODULE, Arguments
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed
 from allready.live.beacon.rhythm import BeaconRhythm
 from allready.live.beacon.sources import TorchRecorder, backends_in_use, files_of, find_sources
+from allready.names import ARGUMENTS, MEMBERS, TAKEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -323,7 +324,7 @@ def _pickled(calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]") -
 
 
 def _notes(calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]") -> "dict[str, object]":
-    return {**({KEY: calls} if calls else {}), **({MEMBERS: members} if members else {})}
+    return {**({ARGUMENTS: calls} if calls else {}), **({MEMBERS: members} if members else {})}
 
 
 def _settle(groups: "Mapping[str, GroupCounters]", ring: bytes) -> None:

@@ -9,6 +9,7 @@ counts otherwise.
 import sys
 
 from allready.live.beacon import names
+from allready.names import GROUP_COUNTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 GLOO = "gloo"
 _LARGEST_COUNT = 1 << 60
-_STATUS = "last_enqueued_collective", "last_started_collective", "last_completed_collective"
 _NAMES_OF = {"nccl": ("nccl2",)}
 """torch's name of a backend -> what the backend calls itself, by which its recorder is asked, where that is another."""
 _HAVE_NO_OTHER = {GLOO, "nccl-legacy", "xccl", "fake", "undefined"}
@@ -148,7 +148,7 @@ def _counts(entry: object, first: int) -> "Counts | None":
     if not isinstance(entry, dict):
         return None
     counts = []
-    for key in _STATUS:
+    for key in GROUP_COUNTS:
         try:
             number = int(entry.get(key, -1))
         except (TypeError, ValueError):

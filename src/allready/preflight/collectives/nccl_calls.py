@@ -16,12 +16,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from msgspec import Struct
 
+from allready.names import NO_NATIVE_VARIABLE
 from allready.preflight.collectives.gpu_driver import GpuDriver
 from allready.preflight.collectives.nccl_library import OwnCommunicator
 
 LIBRARY = Path(__file__).with_name("nccl_calls.lib")
 VERSION = 2
-SWITCH = "ALLREADY_NO_NATIVE"
 _LAUNCH = "launch"  # of a graph, by the driver
 _AT, _WORD = ctypes.c_void_p, ctypes.c_int64
 _SHAPES = {
@@ -119,7 +119,7 @@ def _loaded(path: str) -> Any:
 
 def bound(place: NcclStream, calls: Sequence[NcclCall], num_parts: int, step_bytes: int) -> BoundOperation:
     """An operation that is these calls, by turns on `num_parts` parts that are `step_bytes` apart."""
-    library = None if os.environ.get(SWITCH) else _loaded(str(LIBRARY))
+    library = None if os.environ.get(NO_NATIVE_VARIABLE) else _loaded(str(LIBRARY))
     kind = _Interpreted if library is None else functools.partial(_Compiled, library)
     return kind(place, calls, num_parts, step_bytes)
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from allready.preflight.collectives.nccl_calls import BoundOperation, NcclCall, NcclStream, bound
 from allready.preflight.collectives.nccl_library import SUM, TYPES
-from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
+from allready.preflight.collectives.operations import ROOT, Buffers, Pattern, RankOperation
 
-_ROOT = 0
 _MAX_PARTS = 1024
 ONLY_OUT_OF_PLACE = frozenset({"all_to_all", "sendrecv"})
 """Operations that NCCL cannot do in place."""
@@ -69,8 +68,8 @@ class NcclOperation(RankOperation):
             "all_reduce": (SUM,),
             "reduce_scatter": (SUM,),
             "all_gather": (),
-            "broadcast": (_ROOT,),
-            "reduce": (SUM, _ROOT),
+            "broadcast": (ROOT,),
+            "reduce": (SUM, ROOT),
         }.get(self.operation.name)
         if numbers is None:
             return self._exchange(given, out, count, dtype)

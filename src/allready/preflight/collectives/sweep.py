@@ -24,6 +24,7 @@ from allready.model import Phrase, spread_of
 from allready.model.fill import said
 from allready.model.operations import OperationSpec
 from allready.preflight.collectives.budget import SweepBudget
+from allready.preflight.collectives.meetings import SPIN_S
 from allready.preflight.collectives.nccl_calls import BoundOperation
 from allready.preflight.collectives.rank_side import RankSide
 from allready.preflight.collectives.wire import as_fields
@@ -35,9 +36,6 @@ _WARM_UP_S = 20e-3
 _MAX_WARM_UPS = 100
 _LEAD_IN = 2  # operations that bring the GPUs into step before single ones are timed
 _POLL_S = (20e-6, 1e-3)
-_SPIN_S = (
-    1e-3  # for operations that are shorter nothing sleeps before they are timed: waking up takes as long as they do
-)
 _ASK_EVERY_S = 0.2
 MAX_TIMES = 1000
 """Of more iterations only the spread is reported."""
@@ -285,7 +283,7 @@ class Sweep:
         repeat(1)
         begin.record()
         end.record()
-        self._wait(end, spins=one_s < _SPIN_S)
+        self._wait(end, spins=one_s < SPIN_S)
         repeat(warmup - 1)
         write(size_bytes, first, done)
         marks.append((first - 1, begin))

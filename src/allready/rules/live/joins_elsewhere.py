@@ -18,9 +18,8 @@ from allready.model import (
     World,
     clock_time,
 )
+from allready.rules.live.joins_as_another import STAYS_S
 
-STAYS_S = 5.0
-"""Who connects is through sooner, or waits for others that are not there yet."""
 MAX_SHOWN = 8
 Endpoint = tuple[str, int]
 

@@ -20,8 +20,8 @@ from allready.model import (
     TransportFacts,
     World,
 )
+from allready.names import BONDS_FOLDER
 
-ROOT = "/proc/net/bonding"
 RESERVE = "active-backup"
 """The mode in which one link carries everything and the others wait."""
 
@@ -70,6 +70,7 @@ def bond_degraded(net: PerNode[NetFacts], world: World, case: Analysis) -> Itera
                 if link.is_up and None not in {bond.aggregator, link.aggregator} and link.aggregator != bond.aggregator
             ]
             lost = [*down, *apart]
+            path = f"{BONDS_FOLDER}/{bond.name}"
             if not bond.is_up or not lost or len(lost) == len(bond.links):
                 continue
             is_used = RESERVE not in bond.mode and _is_used(node, bond, case)
@@ -82,13 +83,13 @@ def bond_degraded(net: PerNode[NetFacts], world: World, case: Analysis) -> Itera
                     "down": listed(down, 4) or None,
                     "apart": listed(apart, 4) or None,
                     "first": lost[0],
-                    "lacp": f"grep -E 'Slave Int|Aggregator' {shlex.quote(f'{ROOT}/{bond.name}')}" if apart else "",
+                    "lacp": f"grep -E 'Slave Int|Aggregator' {shlex.quote(path)}" if apart else "",
                     "num_left": len(bond.links) - len(lost),
                     "num_links": len(bond.links),
                     "mode": bond.mode,
                 },
                 evidence=seen(
-                    f"{ROOT}/{bond.name}",
+                    path,
                     {
                         node: tuple(
                             said(
