@@ -11,7 +11,7 @@ from allready.judging.signs import Sign
 from allready.judging.stated import said
 from allready.judging.values import STACK
 from allready.judging.wait_words import WORLD
-from allready.signatures.peers import has_lost_connection
+from allready.signatures.peers import has_lost_connection, has_timed_out
 from allready.signatures.watchdog import TIMEOUTS
 
 TIMED_OUT = TIMEOUTS | {"gloo.recv_timeout", "torch.blocking_wait_timeout", "store.wait_timeout"}
@@ -109,10 +109,9 @@ def _victims(run: model.RunEvidence) -> tuple[set[int], set[int]]:
     for death in run.deaths:
         if not death.is_collective_error:
             continue
-        text = death.text.lower()
-        if has_lost_connection(text):
+        if has_lost_connection(death.text):
             lost.add(death.rank)
-        elif "timed out" in text or "timeout" in text:
+        elif has_timed_out(death.text):
             waited.add(death.rank)
     return {r for r in waited if r is not None}, {r for r in lost - waited if r is not None}
 

@@ -18,6 +18,7 @@ from allready.model import (
 )
 from allready.rules.hang.silent_beside_victims import TIMED_OUT
 from allready.signatures import load
+from allready.signatures.peers import has_timed_out
 
 NCCL_STARTS = "torch.store_get_failed"
 """A rank waited for a communicator of NCCL to begin: who is in its start already waits without a time-out."""
@@ -111,8 +112,7 @@ def _is_at_start(run: RunEvidence) -> bool:
 
 
 def _gave_up(death: Death) -> bool:
-    text = death.text.lower()
-    return death.is_collective_error and not death.earlier and ("timed out" in text or "timeout" in text)
+    return death.is_collective_error and not death.earlier and has_timed_out(death.text)
 
 
 def _node(run: RunEvidence, death: Death) -> int | None:
