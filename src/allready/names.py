@@ -6,6 +6,8 @@ REDACTED = "(redacted)"
 TOKEN_VARIABLE = "ALLREADY_TOKEN"  # noqa: S105 - its name
 NO_NATIVE_VARIABLE = "ALLREADY_NO_NATIVE"
 """Switches the compiled parts off."""
+BUFFER_SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""The flight recorder's number of entries, as torch from 2.8 and as older torch calls it."""
 BONDS_FOLDER = "/proc/net/bonding"
 
 ARGUMENTS = "arguments"

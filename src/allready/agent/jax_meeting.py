@@ -20,6 +20,7 @@ from allready.launch.jax import listening, split_address
 from allready.launch.jax_meeting import JaxMeeting, Patience
 from allready.launch.jax_rendezvous import SOCKET
 from allready.launch.request import RunRequest
+from allready.units import endpoint
 
 SILENT_S = 5.0
 """A process asks ten times a second: one that has not for so long is stopped, or its machine hangs."""
@@ -122,7 +123,7 @@ class _Rank:
             sock = listening(port if bind is None else bind[1]) if self._listener is None else None
             if sock is not None:
                 self._listener = await asyncio.start_server(self._show_token, sock=sock)
-                self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                self._address = endpoint(host, port)
         if self._listener is not None:
             return replace(asked, address=self._address, is_ready=True)
         held = ", ".join(map(str, ports if bind is None else (bind[1],)))

@@ -17,6 +17,7 @@ from allready.launch.jax_rank import VARIABLE
 from allready.launch.jax_rendezvous import Orders
 from allready.launch.request import RunRequest
 from allready.messaging.sockets import listening_socket
+from allready.units import endpoint
 
 HOOK = "ALLREADY_RANK_HOOK"
 """Module whose `install` the rank's wrapper calls before the script."""
@@ -67,7 +68,7 @@ def jax_environment(
     orders = Orders(
         process=process_id,
         num_processes=num_processes,
-        address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        address=endpoint(host, port),
         run_dir=run_dir,
         attempts=request.jax_attempts,
         timeout_s=request.jax_timeout_s,

@@ -199,7 +199,7 @@ class Meetings:
     def _suspects(self, key: str, rail: Rail) -> Sequence[Sequence[tuple[int, int]]]:
         points = [p for m in rail.members for p in convert(json.loads(self._store.get(f"{key}/{m}")), list[PairPoint])]
         slow = suspects(read_matrix(points), [(p.sender, p.receiver) for p in points if p.gb_per_s is not None])
-        failed = {(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in points if p.num_failed}
+        failed = {p.ends for p in points if p.num_failed}
         return disjoint_rounds((*sorted(failed), *(pair for pair in slow if pair not in failed)), max_rounds=MAX_AGAIN)
 
     def bisect(self) -> int:

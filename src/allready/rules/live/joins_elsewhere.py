@@ -19,6 +19,7 @@ from allready.model import (
     clock_time,
 )
 from allready.rules.live.joins_as_another import STAYS_S
+from allready.units import endpoint
 
 MAX_SHOWN = 8
 Endpoint = tuple[str, int]
@@ -78,7 +79,7 @@ def _hit(live: Live, world: World, at: Mapping[int, Endpoint], waited_s: float) 
     odd, usual = (most.odd, most.value) if most is not None else _not_as_given(live, at)
     own = shared(at[r] for r in odd) if odd else None
     variables = _differing(own, usual) if own is not None and usual is not None else ()
-    places = [f"{named(live, world, [r])} {_text(where)}" for r, where in sorted(at.items())]
+    places = [f"{named(live, world, [r])} {endpoint(*where)}" for r, where in sorted(at.items())]
     return Hit(
         culprits=Culprits(ranks=odd),
         confidence=Confidence.LIKELY if _is_other_store(live, at) else Confidence.POSSIBLE,
@@ -86,8 +87,8 @@ def _hit(live: Live, world: World, at: Mapping[int, Endpoint], waited_s: float) 
             "odd": named(live, world, odd) if variables else None,
             "rest": named(live, world, at.keys() - set(odd)) if odd else None,
             "variable": ", ".join(variables) or None,
-            "own": _text(own) if own is not None else None,
-            "usual": _text(usual) if usual is not None else None,
+            "own": endpoint(*own) if own is not None else None,
+            "usual": endpoint(*usual) if usual is not None else None,
             "places": listed(places, MAX_SHOWN),
             "waited": f"{waited_s:.0f}",
         },
@@ -96,7 +97,7 @@ def _hit(live: Live, world: World, at: Mapping[int, Endpoint], waited_s: float) 
                 f"rank {rank}",
                 "rank {rank} looks for the store at {place}[[, in {site}]], pid {pid}",
                 rank=rank,
-                place=_text(where),
+                place=endpoint(*where),
                 site=live.ranks()[rank].site or None,
                 pid=live.ranks()[rank].pid,
             )
@@ -116,11 +117,6 @@ def _not_as_given(live: Live, at: Mapping[int, Endpoint]) -> tuple[tuple[int, ..
 def _differing(own: Endpoint, usual: Endpoint) -> tuple[str, ...]:
     names = ("MASTER_ADDR", "MASTER_PORT")
     return tuple(name for name, a, b in zip(names, own, usual, strict=True) if a != b)
-
-
-def _text(where: Endpoint) -> str:
-    host, port = where
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_other_store(live: Live, at: Mapping[int, Endpoint]) -> bool:
