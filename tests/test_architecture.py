@@ -44,8 +44,8 @@ MAY_IMPORT = {
     "docs": {"model", "patterns", "judging", "rules", "signatures", "text"},
     "bundle": {"model", "patterns", "redaction", "errors", "json_bounds", "signatures", "evidence", "facts", "text"},
     "launch": {
-        "model", "patterns", "units", "redaction", "errors", "text", "signatures", "rules", "judging", "facts",
-        "evidence", "report",
+        "model", "patterns", "redaction", "errors", "text", "signatures", "rules", "judging", "facts", "evidence",
+        "report",
         "proc", "messaging",
     },
     "messaging": {"names", "model", "errors", "text", "json_bounds", "proc"},
@@ -61,7 +61,7 @@ MAY_IMPORT = {
     },
     "bench": {"model", "errors", "json_bounds"},
     "agent": {
-        "model", "patterns", "units", "redaction", "errors", "garbage", "text", "judging", "rules", "facts", "evidence",
+        "model", "patterns", "redaction", "errors", "garbage", "text", "judging", "rules", "facts", "evidence",
         "report",
         "messaging", "launch",
         "preflight", "live", "proc",

@@ -90,8 +90,3 @@ def digits(value: float) -> str:
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:.{min(decimals, 9)}f}"
     return (text.rstrip("0").rstrip(".") if "." in text else text) or "0"
-
-
-def endpoint(host: str, port: int) -> str:
-    """`10.0.0.1:29500`, `[fd00::1]:29500`."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

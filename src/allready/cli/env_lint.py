@@ -241,7 +241,7 @@ def _compare(parsed: Sequence[Parsed]) -> tuple[tuple[Finding, ...], tuple[NotCh
     Raises:
         UsageError: there are not two.
     """
-    from allready.rules.env.variable_differs import variable_differs
+    from allready.rules.env.nodes_differ import variable_differs
 
     if len(parsed) < 2:
         raise UsageError("--compare needs the environments of at least two nodes")
