@@ -115,11 +115,10 @@ FOREIGN = (
     Foreign("rules/fabric/transports.py", "how", "NCCL's name of a transport"),
     Foreign("rules/fallback/_victims.py", "text", "the exception of a traceback"),
     Foreign("rules/gpu/driver.py", "versions", "names of packages, and the version of each"),
-    Foreign("rules/net/bond_degraded.py", "mode", "the kernel's name of it"),
+    Foreign("rules/net/links.py", "mode", "the kernel's name of it"),
     Foreign("rules/process_exit/ended_from_outside.py", "text", "Slurm's line about a job that it cancels"),
     Foreign("rules/variables/lines.py", "text", "a line of a user's file"),
-    Foreign("rules/process_exit/rank_killed.py", "text", "the exception that a rank ended by"),
-    Foreign("rules/process_exit/rank_raised.py", "text", "the exception that a rank ended by"),
+    Foreign("rules/process_exit/ranks.py", "text", "the exception that a rank ended by"),
     Foreign("runtime/agreement.py", "group", "the ranks of a group"),
     Foreign("text/steps.py", "command", "a shell command with places to fill in"),
 )  # fmt: skip
