@@ -11,7 +11,7 @@ from allready.evidence.log.context import LogContext
 from allready.evidence.log.events import Collector, Finder, SignatureMatch, values_of
 from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode, decode_all
 from allready.model import Event, Origin, Role
-from allready.patterns import compiled
+from allready.patterns import compiled, has_one
 from allready.signatures import Signature
 from allready.signatures.names import RENDEZVOUS, STALLED
 
@@ -282,7 +282,7 @@ def _extra(log: LogContext, at: int, stack: list[str]) -> tuple[tuple[str, ...],
         values = {} if block.root.site is None else {"site": str(block.root.site)}
         last_error = next((f.last_error for f in block.failures if f.last_error), None)
         return tuple(block.lines), _with_error(values, last_error)
-    if not _has_more(log.lines[at].rest):
+    if not has_one(_HAS_MORE, log.lines[at].rest):
         return tuple(stack), {}
     extra = tuple(_more(log, at))
     last_error = next((extra[i + 1] for i, text in enumerate(extra[:-1]) if text.startswith("Last error:")), None)
@@ -299,13 +299,6 @@ def _is_overcome(log: LogContext, at: int) -> bool:
     if block is not None and block.is_deadly:
         return False
     return sum(mark.number > log.lines[at].number for mark in log.scanned.marks) > 1
-
-
-def _has_more(text: str) -> bool:
-    for mark in _HAS_MORE:  # noqa: SIM110 - a third of the time of any(), and it is asked for every event
-        if mark in text:
-            return True
-    return False
 
 
 def _named_below(log: LogContext, at: int, signature: Signature) -> dict[str, str]:
