@@ -62,7 +62,7 @@ def alone() -> dict[str, float]:
     from allready.runtime.member import Member
     from allready.runtime.metrics.courier import Courier
     from allready.runtime.metrics.event_file import EventFile
-    from allready.runtime.metrics.recorder import Recorder
+    from allready.runtime.metrics.recorder import CallRecorder
     from allready.runtime.recording import listen, recorded
 
     def nothing() -> None:
@@ -83,7 +83,7 @@ def alone() -> dict[str, float]:
     begin = LogBegin(attempt="a", rank=0, world_size=1, time_s=time.time())
     with tempfile.TemporaryDirectory() as folder:
         file = EventFile(Path(folder), begin)
-        recorder = Recorder(begin, member, [Courier("event log", file.write, finish=file.close)], every_s=30.0)
+        recorder = CallRecorder(begin, member, [Courier("event log", file.write, finish=file.close)], every_s=30.0)
         recorder.start()
         listen(recorder)
         found["with"] = timed()

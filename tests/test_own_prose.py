@@ -6,6 +6,7 @@ evidence), which is why those two may look into texts.
 """
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
@@ -59,7 +60,11 @@ LOOKING = {
     "splitlines", "removeprefix", "removesuffix",
 }  # fmt: skip
 MATCHING = {"match", "search", "fullmatch", "findall", "finditer", "sub", "subn", "split"}
-SAME = {"lower", "upper", "strip", "lstrip", "rstrip", "casefold"}
+SAME = {
+    "lower", "upper", "strip", "lstrip", "rstrip", "casefold", "title", "swapcase", "replace", "translate", "encode",
+    "expandtabs",
+}  # fmt: skip
+"""Methods whose result is looked into like the text itself."""
 
 
 class Foreign(Struct, frozen=True):
@@ -110,36 +115,77 @@ FOREIGN = (
     Foreign("rules/fabric/transports.py", "how", "NCCL's name of a transport"),
     Foreign("rules/fallback/_victims.py", "text", "the exception of a traceback"),
     Foreign("rules/gpu/driver.py", "versions", "names of packages, and the version of each"),
-    Foreign("rules/net/bond_degraded.py", "mode", "the kernel's name of it"),
+    Foreign("rules/net/links.py", "mode", "the kernel's name of it"),
     Foreign("rules/process_exit/ended_from_outside.py", "text", "Slurm's line about a job that it cancels"),
     Foreign("rules/variables/lines.py", "text", "a line of a user's file"),
-    Foreign("rules/process_exit/rank_killed.py", "text", "the exception that a rank ended by"),
-    Foreign("rules/process_exit/rank_raised.py", "text", "the exception that a rank ended by"),
+    Foreign("rules/process_exit/ranks.py", "text", "the exception that a rank ended by"),
     Foreign("runtime/agreement.py", "group", "the ranks of a group"),
     Foreign("text/steps.py", "command", "a shell command with places to fill in"),
 )  # fmt: skip
 
 
+def bare(node: ast.expr) -> ast.expr:
+    """The text that an expression is another form of: changed by a method, chosen, named on the way, put into another.
+
+    What it is an element of counts as well: a field may hold several texts.
+    """
+    match node:
+        case ast.Name() if (value := getattr(node, "stands_for", None)) is not None:
+            return bare(value)
+        case ast.NamedExpr(value=value) | ast.FormattedValue(value=value) | ast.Starred(value=value):
+            return bare(value)
+        case ast.Call(func=ast.Attribute(value=value, attr=method)) if method in SAME:
+            return bare(value)
+        case ast.Call(func=ast.Name(id="str" | "repr" | "list" | "iter"), args=[value]):
+            return bare(value)
+        case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(name)), *_]):
+            return ast.Attribute(value=value, attr=name, ctx=ast.Load())
+        case ast.Subscript(value=value, slice=ast.Slice() | ast.UnaryOp() | ast.Constant(value=int())):
+            return bare(value)
+    return node
+
+
+def follow(tree: ast.AST) -> None:
+    """Of a variable that one assignment of its function gives a field's text: note the field at each of its uses."""
+    for function in nodes(tree, ast.FunctionDef, ast.AsyncFunctionDef):
+        given: dict[str, list[ast.expr | None]] = defaultdict(list)
+        used: list[ast.Name] = []
+        for node in ast.walk(function):
+            match node:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value)
+                    | ast.NamedExpr(target=ast.Name(id=name), value=value)
+                ):
+                    given[name].append(value)
+                case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                    given[name].append(None)
+                case ast.Name():
+                    used.append(node)
+        for node in used:
+            values = given[node.id]
+            fields = [one for one in values if one is not None and isinstance(bare(one), ast.Attribute)]
+            if len(fields) == 1 and len(values) == 2:  # the assignment, and the name that it stores
+                node.stands_for = fields[0]  # type: ignore[attr-defined]
+
+
 def is_text(node: ast.expr) -> str:
     """The field or variable whose text the expression is, or is a part or a sum of; "" for anything else."""
-    match node:
+    match bare(node):
         case ast.Attribute(attr=name) if name in TEXTS:
             return name
         case ast.Name(id=name) if name in NAMED:
             return name
-        case ast.Call(func=ast.Attribute(value=value, attr=method)) if method in SAME:
-            return is_text(value)
-        case ast.Subscript(value=value, slice=ast.Slice()):
-            return is_text(value)
-        case ast.Call(func=ast.Name(id="str"), args=[value]):
-            return is_text(value)
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="values"), attr="get"), args=[key, *_]):
             return is_text_of(key)
         case ast.Subscript(value=ast.Attribute(attr="values"), slice=key):
             return is_text_of(key)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(), attr="join"), args=[ast.List(elts=parts) | ast.Tuple(elts=parts)]
+        ):
+            return next(filter(None, map(is_text, parts)), "")
+        case ast.BinOp(left=left, op=ast.Add(), right=right) | ast.IfExp(body=left, orelse=right):
             return is_text(left) or is_text(right)
-        case ast.BoolOp(values=values):
+        case ast.BoolOp(values=values) | ast.JoinedStr(values=values):
             return next(filter(None, map(is_text, values)), "")
     return ""
 
@@ -170,6 +216,10 @@ def is_literal(node: ast.expr) -> bool:
             return bool(value)
         case ast.Tuple(elts=items) | ast.Set(elts=items) | ast.List(elts=items):
             return any(map(is_literal, items))
+        case ast.Dict(keys=items):
+            return any(one is not None and is_literal(one) for one in items)
+        case ast.Call(func=ast.Name(id="frozenset" | "set" | "tuple" | "list" | "dict"), args=[value]):
+            return is_literal(value)
         case ast.Name(id=name):
             return name.strip("_").isupper()
         case ast.JoinedStr():
@@ -203,24 +253,49 @@ def is_composed(node: ast.expr) -> str:
 
 
 def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and field of every place that searches, cuts or compares a text."""
-    for node in nodes(tree, ast.Compare, ast.Call):
+    """Line and field of every place that searches, cuts or compares a text, or decides by it."""
+    follow(tree)
+    for node in nodes(tree, ast.Compare, ast.Call, ast.Match, ast.Subscript):
         found = ""
         match node:
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                if isinstance(op, ast.In | ast.NotIn):
-                    found = is_text(right) or is_put_together(right) or (is_text(left) if is_literal(right) else "")
-                    found = found or (is_composed(right) if is_literal(left) else "")
-                elif isinstance(op, ast.Eq | ast.NotEq) and (is_literal(left) or is_literal(right)):
-                    found = is_text(left) or is_text(right)
-                found = found or _is_spelt(left, right) or _is_spelt(right, left)
-            case ast.Call(func=ast.Attribute(value=value, attr=method), args=arguments):
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                sides = [left, *others]
+                found = next(filter(None, map(_compared, sides, ops, others)), "")
+            case ast.Match(subject=subject, cases=cases) if any(map(_is_literal_case, cases)):
+                subjects = subject.elts if isinstance(subject, ast.Tuple) else [subject]
+                found = next(filter(None, map(is_text, subjects)), "")
+            case ast.Subscript(value=value, slice=key) if is_literal(value) and not isinstance(key, ast.Name):
+                found = is_text(key)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="str"), attr=method), args=[value, *_]) if (
+                method in LOOKING
+            ):
+                found = _is_any(value)
+            case ast.Call(func=ast.Attribute(value=value, attr="get"), args=[key, *_]) if is_literal(value):
+                found = "" if isinstance(key, ast.Name) else is_text(key)
+            case ast.Call(func=ast.Attribute(attr="contains" | "fnmatch" | "fnmatchcase"), args=[value, *_]):
+                found = _is_any(value)
+            case ast.Call(func=ast.Attribute(value=value, attr=method), args=arguments, keywords=named):
                 if method in LOOKING:
                     found = _is_any(value)
                 if method in MATCHING:
-                    found = found or next(filter(None, map(_is_any, arguments)), "")
+                    found = found or next(filter(None, map(_is_any, [*arguments, *(one.value for one in named)])), "")
         if found:
             yield getattr(node, "lineno", 0), found
+
+
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> str:
+    """The field that one comparison of a chain is about."""
+    found = ""
+    if isinstance(op, ast.In | ast.NotIn):
+        found = is_text(right) or is_put_together(right) or (is_text(left) if is_literal(right) else "")
+        found = found or (is_composed(right) if is_literal(left) else "")
+    elif isinstance(op, ast.Eq | ast.NotEq) and (is_literal(left) or is_literal(right)):
+        found = is_text(left) or is_text(right)
+    return found or _is_spelt(left, right) or _is_spelt(right, left)
+
+
+def _is_literal_case(case: ast.match_case) -> bool:
+    return any(isinstance(one, ast.MatchValue) and is_literal(one.value) for one in ast.walk(case.pattern))
 
 
 def _is_spelt(node: ast.expr, other: ast.expr) -> str:
@@ -343,6 +418,36 @@ def judge(item, why, facts, loss, row):
     is_torch = progress.source in {"ras", "flight recorder"}
 """
     assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 29)]
+
+
+def test_other_ways_to_look_are_found_as_well() -> None:
+    ways = """
+match item.why:
+    case "timed out": pass
+match (item.why, rank):
+    case "timed out" | "gone", _: pass
+kind = {"nodes differ": 1}[verdict.sentence]
+kind = KINDS.get(item.why)
+kind = KINDS[item.message]
+is_late = f"{item.why}" == "late"
+is_late = "timed out" == item.why == other
+if (w := item.why).startswith("late"): pass
+is_late = (item.why if item else "").endswith("late")
+is_late = str.startswith(item.why, "late")
+is_late = item.why[0] == "-"
+is_late = item.notes[-1].startswith("late")
+is_late = getattr(item, "why").startswith("late")
+is_late = item.why.replace("-", " ") == "timed out"
+is_late = re.search("late", string=item.why)
+is_late = operator.contains(item.why, "late")
+is_late = fnmatch.fnmatch(item.why, "late*")
+is_late = item.why in frozenset({"late", "gone"})
+is_late = " ".join([item.why, "x"]).find("late") >= 0
+def is_late(item):
+    words = item.why.strip()
+    return words.startswith("late")
+"""
+    assert sorted(line for line, _ in looks(ast.parse(ways))) == [2, 4, *range(6, 23), 25]
 
 
 def test_a_table_that_was_written_into_a_text_is_found() -> None:

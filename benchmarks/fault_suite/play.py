@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from allready.errors import AllreadyError
 from allready.lab.inject.commands import NodeCommand
-from allready.lab.inject.job import Job
+from allready.lab.inject.job import LabJob
 from allready.lab.inject.plan import FaultPlan, RankFault, plan_of
 from allready.lab.inject.truth import Injected
 from allready.lab.lab import Lab
@@ -160,7 +160,7 @@ class _Stage:
             for node, argv in self._setup.before:
                 self._start_before(lab, stack, node, argv)
             env = {VARIABLE: str(self._marks), "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
-            job = Job(lab, self.commands(), self.plan(), self._truth_folder, output=output, env=env)
+            job = LabJob(lab, self.commands(), self.plan(), self._truth_folder, output=output, env=env)
             try:
                 with job:
                     self._follow(job)
@@ -185,7 +185,7 @@ class _Stage:
 
     # --- the time in between
 
-    def _follow(self, job: Job) -> None:
+    def _follow(self, job: LabJob) -> None:
         setup = self._setup
         start_deadline = time.monotonic() + START_LIMIT_S
         end_deadline: float | None = None
@@ -218,7 +218,7 @@ class _Stage:
         self.shows_s = self._shows(job)
         self.ran = setup.expected.may_run and self._runs()
 
-    def _seen_for_s(self, job: Job) -> float:
+    def _seen_for_s(self, job: LabJob) -> float:
         """How long the fault can be seen so far, where that is not its onset: ranks may take long to come to it."""
         shows_s = self._shows(job) if self._setup.by_ranks else None
         return max(0.0, time.time() - shows_s) if shows_s is not None else 0.0
@@ -236,7 +236,7 @@ class _Stage:
         counts = self._counts()
         return len(counts) == self._setup.layout.world_size and min(counts.values()) > STEPS_OF_A_JOB_THAT_RUNS
 
-    def _onset(self, job: Job) -> float | None:
+    def _onset(self, job: LabJob) -> float | None:
         """When the fault came into force, as far as it has; for controls the start of the job's first step."""
         if self._setup.from_launch:
             num_present = len(job.started_s)
@@ -272,7 +272,7 @@ class _Stage:
         """Rank -> when it last entered a collective."""
         return {rank: time_s for rank, (_, time_s) in self._read_marks().items()}
 
-    def _shows(self, job: Job) -> float | None:
+    def _shows(self, job: LabJob) -> float | None:
         """When the fault could first be seen: the last of the others entered the operation that hangs.
 
         For what does not hang (slow ranks, silent wrong arguments) it is the onset itself.

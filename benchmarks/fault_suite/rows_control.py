@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from allready.lab.inject.commands import Layout
+from allready.lab.inject.commands import LabLayout
 from fault_suite.scenario import Expected, Pick, Row, Setup
 
 STEPS = ("--steps", "450")
 
 
-def _healthy(pick: Pick, *args: str, layout: Layout | None = None) -> Setup:
+def _healthy(pick: Pick, *args: str, layout: LabLayout | None = None) -> Setup:
     return Setup(
         layout=layout or pick.layout(),
         script_args=(*STEPS, *args),

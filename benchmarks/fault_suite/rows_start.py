@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
-from allready.lab.inject.commands import Layout
+from allready.lab.inject.commands import LabLayout
 from fault_suite.machine import OTHER_LIBRARIES
 from fault_suite.scenario import PORT, Answer, Expected, Pick, Row, Setup
 
@@ -15,13 +15,13 @@ PATH = ("START-PATH",)
 MISMATCH = ("ENV-MISMATCH",)
 
 
-def _setup(layout: Layout, *answers: Answer, **rest: object) -> Setup:
+def _setup(layout: LabLayout, *answers: Answer, **rest: object) -> Setup:
     # While a node waits for the others (--wait), what it knows of the fault is its answer already.
     expected = Expected(answers=answers, statuses=("fault", "waiting"))
     return replace(Setup(layout=layout, from_launch=True, limit_s=40, expected=expected), **rest)  # type: ignore[arg-type]
 
 
-def _everyone(layout: Layout) -> tuple[int, ...]:
+def _everyone(layout: LabLayout) -> tuple[int, ...]:
     return tuple(range(layout.num_nodes))
 
 
@@ -120,7 +120,7 @@ def _loopback_name(pick: Pick) -> Setup:
     return replace(made, expected=replace(made.expected, in_findings=True, may_run=True))
 
 
-def _by_name(layout: Layout) -> Layout:
+def _by_name(layout: LabLayout) -> LabLayout:
     return msgspec.structs.replace(layout, master_addr="node0")
 
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from allready.lab.inject.commands import Layout
+from allready.lab.inject.commands import LabLayout
 
 PORT = 29500
 
@@ -57,7 +57,7 @@ class Setup:
     long after the job's first step.  `runs_to_its_end`: watched until the job ends by itself.
     """
 
-    layout: Layout
+    layout: LabLayout
     script: str = "train.py"
     script_args: tuple[str, ...] = ()
     run_args: tuple[str, ...] = ()
@@ -84,15 +84,15 @@ class Pick:
         self.seed = seed
         self.random = random.Random(f"{row} {seed}")  # noqa: S311 - no secret
 
-    def layout(self, num_nodes: int = 2, nproc_per_node: int = 2) -> Layout:
+    def layout(self, num_nodes: int = 2, nproc_per_node: int = 2) -> LabLayout:
         """Nodes and ranks; rank 0 listens on node 0."""
-        return Layout(num_nodes=num_nodes, nproc_per_node=nproc_per_node, master_addr="10.77.0.1", master_port=PORT)
+        return LabLayout(num_nodes=num_nodes, nproc_per_node=nproc_per_node, master_addr="10.77.0.1", master_port=PORT)
 
-    def rank(self, layout: Layout) -> int:
+    def rank(self, layout: LabLayout) -> int:
         """A victim."""
         return self.random.randrange(layout.world_size)
 
-    def node(self, layout: Layout, *, but_0: bool = False) -> int:
+    def node(self, layout: LabLayout, *, but_0: bool = False) -> int:
         """A victim."""
         return self.random.randrange(1 if but_0 else 0, layout.num_nodes)
 

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allready.lab.inject.commands import Layout
+from allready.lab.inject.commands import LabLayout
 from fault_suite.scenario import Answer, Expected
 from fault_suite.watch import Said, culprits_of
 
 
-def _nodes_of(layout: Layout, ranks: tuple[int, ...]) -> set[int]:
+def _nodes_of(layout: LabLayout, ranks: tuple[int, ...]) -> set[int]:
     return {layout.node_of(rank) for rank in ranks}
 
 
-def _ranks_of(layout: Layout, nodes: set[int]) -> set[int]:
+def _ranks_of(layout: LabLayout, nodes: set[int]) -> set[int]:
     return {rank for node in nodes for rank in layout.ranks_of(node)}
 
 
-def names_exactly(culprits: Mapping[str, tuple[Any, ...]], answer: Answer, layout: Layout) -> bool:
+def names_exactly(culprits: Mapping[str, tuple[Any, ...]], answer: Answer, layout: LabLayout) -> bool:
     """Whether culprits are those of an answer: all of them, and no other process at any level."""
     ranks, nodes = set(culprits.get("ranks", ())), set(culprits.get("nodes", ()))
     links = set(culprits.get("links", ()))
@@ -47,13 +47,13 @@ def class_right(claim: Mapping[str, Any] | None, expected: Expected) -> bool:
     return claim is not None and any(claim["fault_class"] in answer.classes for answer in expected.answers)
 
 
-def culprit_right(claim: Mapping[str, Any] | None, expected: Expected, layout: Layout) -> bool:
+def culprit_right(claim: Mapping[str, Any] | None, expected: Expected, layout: LabLayout) -> bool:
     """Whether a verdict's or finding's culprits are exactly those of an answer, whatever its class."""
     named = culprits_of(claim)
     return claim is not None and any(names_exactly(named, answer, layout) for answer in expected.answers)
 
 
-def is_right(said: Said, expected: Expected, layout: Layout) -> bool:
+def is_right(said: Said, expected: Expected, layout: LabLayout) -> bool:
     """Whether this state of a report gives a right answer."""
     claims: list[Mapping[str, Any]] = [said.verdict] if said.verdict else []
     if expected.in_findings:
@@ -68,7 +68,7 @@ def is_right(said: Said, expected: Expected, layout: Layout) -> bool:
     return False
 
 
-def innocents(said: Said, expected: Expected, layout: Layout) -> tuple[str, ...]:
+def innocents(said: Said, expected: Expected, layout: LabLayout) -> tuple[str, ...]:
     """Nodes and ranks that a confident verdict calls at fault, and no answer does."""
     if said.status != "fault" or not said.is_confident:
         return ()

@@ -15,7 +15,7 @@ from allready.agent.context import AgentContext, AgentState
 from allready.agent.node import NodeAgent, Sampler
 from allready.agent.node_report import NodeReport
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.launch.request import Command, RunRequest
+from allready.launch.request import RankCommand, RunRequest
 from allready.live.node.observer import NodeObserver
 from allready.model import EndCause, Gather, JobOutcome, NodeEvidence, NodeStatus, Phrase, ProcessEnd
 
@@ -56,7 +56,7 @@ class Silent:
 def context_of(folder: Path) -> AgentContext:
     """An agent's context that shows nothing."""
     return AgentContext(
-        request=RunRequest(command=Command(target="train.py")),
+        request=RunRequest(command=RankCommand(target="train.py")),
         name="gpu0",
         instance="0" * 16,
         run_dir=folder,

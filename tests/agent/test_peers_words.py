@@ -12,7 +12,7 @@ from allready.agent.node_report import NodeReport
 from allready.agent.nodes import NodeTable
 from allready.agent.plan_check import refuse_nonsense
 from allready.errors import ExchangeError
-from allready.launch.request import Command, RunRequest
+from allready.launch.request import RankCommand, RunRequest
 from allready.model import NodeEvidence, NodeStatus, ProcessEnd, ProcessState, RankEvidence, RankStatus
 from tests.cases import cases
 
@@ -86,7 +86,7 @@ PLAN = messages.Plan(
     max_restarts=3,
     token="0123456789abcdef0000",
 )
-REQUEST = RunRequest(command=Command(target="train.py"), nproc_per_node=2, job_id="job")
+REQUEST = RunRequest(command=RankCommand(target="train.py"), nproc_per_node=2, job_id="job")
 
 
 def test_a_plan_of_node_0_is_followed() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from allready.bench.files import Asked, csv_text, history, nccl_json, read_curves
+from allready.bench.files import RequestedRun, csv_text, history, nccl_json, read_curves
 from allready.errors import UsageError
 from allready.model import (
     BenchForm,
@@ -63,7 +63,7 @@ REPORT = Report(
 
 
 def test_the_json_has_the_shape_of_nccl_tests() -> None:
-    body = nccl_json(REPORT, Asked(args=("allready", "bench"), num_warmup=7))
+    body = nccl_json(REPORT, RequestedRun(args=("allready", "bench"), num_warmup=7))
     assert (body["version"], body["nccl_version"]) == (3, 22809)
     reduce, gather, exchange = body["results"]
     assert (reduce["size"], reduce["count"], reduce["type"], reduce["redop"]) == (4096, 1024, "float", "sum")
@@ -79,7 +79,7 @@ def test_the_json_has_the_shape_of_nccl_tests() -> None:
 def test_the_json_has_every_key_that_nccl_tests_writes() -> None:
     """Recorded from nccl-tests 2.19.6; single times are the next test's."""
     theirs = json.loads((Path(__file__).parents[1] / "fixtures" / "bench" / "nccl_tests_h200.json").read_text())
-    ours = nccl_json(REPORT, Asked(num_iterations=9, num_warmup=7))
+    ours = nccl_json(REPORT, RequestedRun(num_iterations=9, num_warmup=7))
     assert theirs.keys() | {"env"} == ours.keys()
     assert theirs["config"].keys() == ours["config"].keys()
     assert theirs["config"]["devices"][0].keys() == ours["config"]["devices"][0].keys()
@@ -90,8 +90,8 @@ def test_the_json_has_every_key_that_nccl_tests_writes() -> None:
         kinds = {k: (type(v), type(value[k])) for k, v in theirs_value.items() if v is not None}
         assert {k: pair for k, pair in kinds.items() if pair[0] is not pair[1]} == {}
     assert (ours["config"]["warmup_iters"], ours["config"]["iterations"], ours["config"]["step_factor"]) == (7, 9, 2)
-    assert "step_factor" not in nccl_json(REPORT, Asked(step_bytes=64))["config"]
-    assert nccl_json(REPORT, Asked(step_bytes=64))["config"]["step_bytes"] == 64
+    assert "step_factor" not in nccl_json(REPORT, RequestedRun(step_bytes=64))["config"]
+    assert nccl_json(REPORT, RequestedRun(step_bytes=64))["config"]["step_bytes"] == 64
     assert [d["device_hex"] for d in ours["config"]["devices"]] == ["0000:3b:00", "0000:00:06", ""]
     assert [d["device_info"] for d in ours["config"]["devices"]] == ["NVIDIA H200", "NVIDIA H200", "CPU"]
     assert (ours["start_time"], ours["end_time"]) == ("2026-11-24 04:00:00", "2026-11-24 04:00:01")
@@ -113,7 +113,7 @@ def timed(*, both: bool) -> Report:
 def test_single_times_of_both_forms_and_process_ids_are_written_as_nccl_tests_does_and_read_again(
     tmp_path: Path,
 ) -> None:
-    body = nccl_json(timed(both=True), Asked())
+    body = nccl_json(timed(both=True), RequestedRun())
     assert [d["pid"] for d in body["config"]["devices"]] == [4711, 4712]
     theirs = json.loads((Path(__file__).parents[1] / "fixtures" / "bench" / "nccl_tests_h200.json").read_text())
     own, row = body["results"][0], theirs["results"][0]
@@ -142,7 +142,9 @@ def test_one_process_has_its_times_once() -> None:
     assert report.collectives is not None
     [run] = report.collectives.runs
     alone = replace(run, ranks=(0,), points=(replace(run.points[0], times_s=((1e-3, 2e-3),)),))
-    per = nccl_json(replace(report, collectives=Collectives(runs=(alone,))), Asked())["results"][0]["in_place_per_iter"]
+    per = nccl_json(replace(report, collectives=Collectives(runs=(alone,))), RequestedRun())["results"][0][
+        "in_place_per_iter"
+    ]
     assert per["times_us"] == [1000.0, 2000.0]
     assert "per_process_max_times_us" not in per
 
@@ -159,13 +161,13 @@ def test_what_nccl_tests_recorded_is_read_with_its_single_times() -> None:
 
 def test_what_jax_measures_is_out_of_place() -> None:
     report = replace(REPORT, collectives=Collectives(runs=(replace(RUN, backend="jax"),)))
-    reduce = nccl_json(report, Asked())["results"][0]
+    reduce = nccl_json(report, RequestedRun())["results"][0]
     assert reduce["in_place"] is None
     assert reduce["out_of_place"]["time"] == 2000.0
 
 
 def test_both_forms_are_read_as_they_were_written(tmp_path: Path) -> None:
-    (tmp_path / "theirs.json").write_text(json.dumps(nccl_json(REPORT, Asked())))
+    (tmp_path / "theirs.json").write_text(json.dumps(nccl_json(REPORT, RequestedRun())))
     (tmp_path / "ours.json").write_bytes(json_report.encode(REPORT))
     ours, theirs = read_curves(tmp_path / "ours.json"), read_curves(tmp_path / "theirs.json")
     assert ours.points == POINTS
@@ -334,4 +336,4 @@ def test_what_we_write_has_the_keys_of_the_newest_writer() -> None:
         ),
     )
     report = replace(REPORT, collectives=Collectives(runs=(replace(RUN, points=(both,)),)))
-    assert _keys(nccl_json(report, Asked())) == _keys(theirs)
+    assert _keys(nccl_json(report, RequestedRun())) == _keys(theirs)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from allready.bundle.content import content_of
-from allready.bundle.pack import MIN_BYTES, Order, Part, list_bundle, write_bundle
+from allready.bundle.pack import MIN_BYTES, GeneratedMember, Order, list_bundle, write_bundle
 from allready.bundle.pseudonyms import Pseudonyms
 from allready.cli.main import main
 from tests.cases import cases
@@ -280,7 +280,7 @@ def test_facts_with_pseudonyms_are_judged_alike(tmp_path: Path) -> None:
 
     names = Pseudonyms(["node0"])
     data = facts_json(healthy_node(0, 1))
-    part = Part(name="facts.json", source="x", data=data)
+    part = GeneratedMember(name="facts.json", source="x", data=data)
     write_bundle(Order(name="b", parts=(part,), hide=names.hide), tmp_path / "b.tar.gz")
     assert load("--from", str(tmp_path / "b.tar.gz")).net is not None
     assert main(["doctor", "--from", str(tmp_path / "b.tar.gz"), "-q"]) == main_of(tmp_path, data)

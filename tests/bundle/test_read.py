@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.bundle import read
-from allready.bundle.pack import Order, Part, write_bundle
+from allready.bundle.pack import GeneratedMember, Order, write_bundle
 from allready.bundle.read import BundleError, extract, read_bundle
 from allready.cli.main import main
 
@@ -172,7 +172,7 @@ def test_any_damage_is_a_bundle_error_and_never_leaves_the_folder(tmp_path: Path
 
 
 def test_a_part_that_is_made_is_masked_as_well(tmp_path: Path) -> None:
-    part = Part(name="report.json", source="x", data=b'{"password": "hunter22"}')
+    part = GeneratedMember(name="report.json", source="x", data=b'{"password": "hunter22"}')
     write_bundle(Order(name="b", parts=(part,)), tmp_path / "b.tar.gz")
     extract(str(tmp_path / "b.tar.gz"), tmp_path / "out")
     assert b"hunter22" not in (tmp_path / "out/b/report.json").read_bytes()

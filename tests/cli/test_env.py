@@ -18,7 +18,7 @@ from allready.cli.env_preset import with_preset
 from allready.cli.main import main
 from allready.facts.live import LiveHost
 from allready.facts.net import collect_net
-from allready.launch.request import Command, RunRequest
+from allready.launch.request import RankCommand, RunRequest
 from allready.text.ui import ui
 from allready.variables import table
 from allready.variables.presets import NAMES
@@ -220,7 +220,7 @@ def test_a_preset_in_other_forms(form: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_preset_for_a_job_leaves_what_is_set_alone() -> None:
-    request = RunRequest(command=Command(target="train.py"), nproc_per_node=2, environment={"OMP_NUM_THREADS": "3"})
+    request = RunRequest(command=RankCommand(target="train.py"), nproc_per_node=2, environment={"OMP_NUM_THREADS": "3"})
     given = with_preset(request, "single-node", {"NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "lo"})
     assert given.environment["NCCL_SOCKET_IFNAME"] == "lo"
     assert given.environment["OMP_NUM_THREADS"] == "3"
@@ -232,7 +232,7 @@ def test_a_preset_for_a_job_leaves_what_is_set_alone() -> None:
 
 
 def test_a_preset_for_loaders_says_what_the_script_has_to_give_them() -> None:
-    given = with_preset(RunRequest(command=Command(target="train.py"), nproc_per_node=2), "prefetch", {})
+    given = with_preset(RunRequest(command=RankCommand(target="train.py"), nproc_per_node=2), "prefetch", {})
     [note] = [note for note in given.notes if note.key == "workers.preset_loader"]
     assert "num_workers=" in str(note.values["arguments"])
     assert "prefetch_factor=4" in ui(note.key, "zh", **note.values)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from allready.errors import UsageError
-from allready.lab.inject.commands import Layout
+from allready.lab.inject.commands import LabLayout
 from allready.lab.inject.plan import plan_of
 from allready.lab.inject.truth import Injected
 from allready.model.fill import placeholders
@@ -28,7 +28,7 @@ from fault_suite.scenario import Answer, Expected, Pick, Row, Setup
 from fault_suite.watch import Said, Watch
 from tests.cases import cases
 
-LAYOUT = Layout(num_nodes=2, nproc_per_node=2, master_addr="10.77.0.1")
+LAYOUT = LabLayout(num_nodes=2, nproc_per_node=2, master_addr="10.77.0.1")
 RANK_3 = Expected(answers=(Answer(classes=("DEAD",), ranks=(3,)),))
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from allready.cli.main import main
 from allready.errors import UsageError
-from allready.lab.inject.commands import Layout, node_commands
+from allready.lab.inject.commands import LabLayout, node_commands
 from allready.lab.inject.kinds import KINDS
 from allready.lab.inject.plan import HOOK, plan_of, python_path, usage
 from allready.text.ui import ui
 from tests.cases import cases
 
-LAYOUT = Layout(num_nodes=2, nproc_per_node=2, master_addr="10.77.0.1")
+LAYOUT = LabLayout(num_nodes=2, nproc_per_node=2, master_addr="10.77.0.1")
 
 
 def test_words_become_a_plan_that_the_ranks_can_read(tmp_path: Path) -> None:

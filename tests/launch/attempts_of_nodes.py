@@ -10,7 +10,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from allready.launch.plan import AttemptPlan, AttemptResult
-from allready.launch.request import Command
+from allready.launch.request import RankCommand
 from allready.launch.run_ranks import run_ranks
 from allready.launch.workers import WorkerGroup
 from tests.ports import free_port
@@ -26,14 +26,14 @@ def is_free(port: int) -> bool:
         return True
 
 
-def script(folder: Path, code: str) -> Command:
+def script(folder: Path, code: str) -> RankCommand:
     """A program as a file; its arguments are the folder."""
     path = folder / "program.py"
     path.write_text(textwrap.dedent(code))
-    return Command(target=str(path), arguments=(str(folder),))
+    return RankCommand(target=str(path), arguments=(str(folder),))
 
 
-def plan_of(folder: Path, command: Command, *, nproc: int = 2, **more: Any) -> AttemptPlan:
+def plan_of(folder: Path, command: RankCommand, *, nproc: int = 2, **more: Any) -> AttemptPlan:
     """One node's plan; `more` overrides."""
     first = more.get("first_rank", 0)
     values: dict[str, Any] = {
@@ -47,7 +47,7 @@ def plan_of(folder: Path, command: Command, *, nproc: int = 2, **more: Any) -> A
     return AttemptPlan(command=command, nproc_per_node=nproc, **(values | more))
 
 
-def plans_of(folder: Path, command: Command, nprocs: Sequence[int], **more: Any) -> list[AttemptPlan]:
+def plans_of(folder: Path, command: RankCommand, nprocs: Sequence[int], **more: Any) -> list[AttemptPlan]:
     """The plans of several nodes."""
     port, world = free_port(), sum(nprocs)
     return [

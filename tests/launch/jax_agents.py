@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from allready.agent import messages
-from allready.agent.jax_meeting import Meetings, RankServer
+from allready.agent.jax_meeting import JaxMeetings, RankServer
 from allready.launch.jax import coordinator_ports
 from allready.launch.request import RunRequest
 
@@ -47,7 +47,7 @@ class Agents:
         self.run_dirs = [str(Path(self._folder.name) / f"node{n}") for n in range(len(nodes))]
         for folder in self.run_dirs:
             Path(folder).mkdir()
-        self._meetings = Meetings(request, self._plans[0])
+        self._meetings = JaxMeetings(request, self._plans[0])
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ready, self._over = threading.Event(), asyncio.Event()

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from allready.launch import run_ranks
 from allready.launch.plan import AttemptResult
-from allready.launch.request import Command
+from allready.launch.request import RankCommand
 from allready.model import OVER, ProcessEnd
 from allready.model.process import ProcessState
 from allready.proc.process import read_stat
@@ -372,7 +372,7 @@ def test_a_taken_port_is_called_that(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there_is_called_that(tmp_path: Path) -> None:
-    command = Command(target="no-such-program-here", is_program=True)
+    command = RankCommand(target="no-such-program-here", is_program=True)
     with Nodes([plan_of(tmp_path, command)]) as nodes:
         result = nodes.join()[0]
     assert result.problem_kind == "program"
@@ -390,9 +390,9 @@ def test_programs_modules_and_macros_run_as_under_torchrun(tmp_path: Path, monke
     (tmp_path / "some_module.py").write_text("import sys\nprint(sys.argv[1:])\n")
     environ = {"PYTHONPATH": str(tmp_path)}
     for command, expected in (
-        (Command(target="some_module", arguments=("${local_rank}", "$x"), is_module=True), b"['1', '$x']\n"),
-        (Command(target="echo", arguments=("rank", "${local_rank}"), is_program=True), b"rank 1\n"),
-        (Command(target=str(tmp_path / "some_module.py"), arguments=("a",), run_path=True), b"['a']\n"),
+        (RankCommand(target="some_module", arguments=("${local_rank}", "$x"), is_module=True), b"['1', '$x']\n"),
+        (RankCommand(target="echo", arguments=("rank", "${local_rank}"), is_program=True), b"rank 1\n"),
+        (RankCommand(target=str(tmp_path / "some_module.py"), arguments=("a",), run_path=True), b"['a']\n"),
     ):
         with Nodes([plan_of(tmp_path, command, env=environ)]) as nodes:
             assert has_succeeded(nodes.join()[0])
@@ -468,9 +468,9 @@ import sys, threading
 from pathlib import Path
 from allready.launch import run_ranks
 from allready.launch.plan import AttemptPlan
-from allready.launch.request import Command
+from allready.launch.request import RankCommand
 from allready.launch.workers import WorkerGroup
-plan = AttemptPlan(command=Command(target="x"), num_nodes=1, node_rank=0, nproc_per_node=1, log_dirs=(Path("log"),))
+plan = AttemptPlan(command=RankCommand(target="x"), num_nodes=1, node_rank=0, nproc_per_node=1, log_dirs=(Path("log"),))
 group = WorkerGroup()
 result = run_ranks.run_ranks(plan, group, over_torch=True, stop=threading.Event())
 group.close()

@@ -19,17 +19,20 @@ from allready.agent.jax_meeting import probe
 from allready.launch import jax_rank
 from allready.launch.jax import coordinator_ports, jax_environment, listening, local_devices, split_address
 from allready.launch.jax_rendezvous import SOCKET, GiveUpError, Orders, meet
-from allready.launch.request import Backoff, Command, RunRequest
+from allready.launch.request import Backoff, RankCommand, RunRequest
 from tests.cases import cases
 from tests.launch.jax_agents import Agents
 
 pytestmark = pytest.mark.jobs
 
 QUICK = RunRequest(
-    command=Command(target="t.py"), nproc_per_node=2, jax_timeout_s=10.0, jax_backoff=Backoff(base_s=0.2, most_s=0.5)
+    command=RankCommand(target="t.py"),
+    nproc_per_node=2,
+    jax_timeout_s=10.0,
+    jax_backoff=Backoff(base_s=0.2, most_s=0.5),
 )
 IMPATIENT = RunRequest(
-    command=Command(target="t.py"),
+    command=RankCommand(target="t.py"),
     nproc_per_node=2,
     jax_attempts=2,
     jax_timeout_s=1.5,
@@ -286,7 +289,7 @@ def orders(process: int, number: int, agents: Agents, node: int = 0, **more: Any
 
 def request_of(attempts: int = 2, timeout_s: float = 2.0) -> RunRequest:
     return RunRequest(
-        command=Command(target="t.py"),
+        command=RankCommand(target="t.py"),
         jax_attempts=attempts,
         jax_timeout_s=timeout_s,
         jax_backoff=Backoff(base_s=0.1, most_s=0.1, jitter=0.0),
@@ -479,7 +482,7 @@ def test_addresses_of_both_families_are_understood() -> None:
 
 
 def test_the_environment_has_what_jax_and_scripts_read() -> None:
-    request = RunRequest(command=Command(target="t"), nproc_per_node=4)
+    request = RunRequest(command=RankCommand(target="t"), nproc_per_node=4)
     added = jax_environment(
         request, process_id=5, local_rank=1, num_processes=8, host="a", port=7, run_dir="/r", num_gpus=8
     )
@@ -489,7 +492,7 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
     again = Orders.from_json(added[jax_rank.VARIABLE])
     assert (again.attempts, again.timeout_s, again.backoff) == (5, 10.0, (1.0, 30.0, 0.25))
     assert (again.process, again.num_processes, again.run_dir) == (5, 8, "/r")
-    grouped = RunRequest(command=Command(target="t"), nproc_per_node=2, devices=("0,1", "2,3"))
+    grouped = RunRequest(command=RankCommand(target="t"), nproc_per_node=2, devices=("0,1", "2,3"))
     assert (
         jax_environment(
             grouped, process_id=1, local_rank=1, num_processes=2, host="a", port=7, run_dir="/r", num_gpus=2

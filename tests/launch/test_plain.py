@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from allready.launch.plan import AttemptResult
-from allready.launch.request import Command
+from allready.launch.request import RankCommand
 from tests.clock import Stopwatch, until
 from tests.launch.attempts_of_nodes import Nodes, has_succeeded, plan_of, plans_of, script
 from tests.launch.processes import output
@@ -73,7 +73,7 @@ def test_stop_before_the_start_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there_is_called_that(tmp_path: Path) -> None:
-    with Nodes([plan_of(tmp_path, Command(target="no-such-program", is_program=True))], over_torch=False) as nodes:
+    with Nodes([plan_of(tmp_path, RankCommand(target="no-such-program", is_program=True))], over_torch=False) as nodes:
         result = nodes.join()[0]
     assert (result.problem_kind, "no-such-program" in result.problem) == ("program", True)
 

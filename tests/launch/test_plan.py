@@ -9,35 +9,43 @@ import pytest
 from allready.facts.live import LiveHost
 from allready.facts.system import usable_cpus
 from allready.launch.plan import argv_of, nccl_log, nccl_log_glob, omp_threads, virtual_local_rank, visible_devices
-from allready.launch.request import Command
+from allready.launch.request import RankCommand
 
 ENV = {"PATH": os.defpath}
 
 
 def test_a_script_runs_as_torchrun_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/py")
-    assert argv_of(Command(target="a.py", arguments=("-x",)), 0, environ=ENV) == ("/py", "-u", "a.py", "-x")
-    assert argv_of(Command(target="a.b", is_module=True), 0, environ=ENV) == ("/py", "-u", "-m", "a.b")
-    assert argv_of(Command(target="a.py"), 0, environ=ENV | {"PYTHON_EXEC": "/other"})[0] == "/other"
+    assert argv_of(RankCommand(target="a.py", arguments=("-x",)), 0, environ=ENV) == ("/py", "-u", "a.py", "-x")
+    assert argv_of(RankCommand(target="a.b", is_module=True), 0, environ=ENV) == ("/py", "-u", "-m", "a.b")
+    assert argv_of(RankCommand(target="a.py"), 0, environ=ENV | {"PYTHON_EXEC": "/other"})[0] == "/other"
 
 
 def test_the_wrapper_stands_before_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/py")
     head = ("/py", "-u", "/w.py")
-    assert argv_of(Command(target="a.py"), 0, wrapper=("/w.py",), environ=ENV) == (*head, "a.py")
-    assert argv_of(Command(target="a", is_module=True), 0, wrapper=("/w.py",), environ=ENV) == (*head, "--module", "a")
-    assert argv_of(Command(target="a", run_path=True), 0, wrapper=("/w.py",), environ=ENV) == (*head, "--run-path", "a")
-    assert "/w.py" not in argv_of(Command(target="ls", is_program=True), 0, wrapper=("/w.py",), environ=ENV)
+    assert argv_of(RankCommand(target="a.py"), 0, wrapper=("/w.py",), environ=ENV) == (*head, "a.py")
+    assert argv_of(RankCommand(target="a", is_module=True), 0, wrapper=("/w.py",), environ=ENV) == (
+        *head,
+        "--module",
+        "a",
+    )
+    assert argv_of(RankCommand(target="a", run_path=True), 0, wrapper=("/w.py",), environ=ENV) == (
+        *head,
+        "--run-path",
+        "a",
+    )
+    assert "/w.py" not in argv_of(RankCommand(target="ls", is_program=True), 0, wrapper=("/w.py",), environ=ENV)
 
 
 def test_a_program_is_looked_for_on_the_ranks_path(tmp_path: Path) -> None:
     program = tmp_path / "prog"
     program.write_text("#!/bin/sh\n")
     with pytest.raises(FileNotFoundError):
-        argv_of(Command(target="prog", is_program=True), 0, environ={"PATH": str(tmp_path)})
+        argv_of(RankCommand(target="prog", is_program=True), 0, environ={"PATH": str(tmp_path)})
     program.chmod(0o755)
     argv = argv_of(
-        Command(target="prog", arguments=("a b", "$HOME"), is_program=True), 0, environ={"PATH": str(tmp_path)}
+        RankCommand(target="prog", arguments=("a b", "$HOME"), is_program=True), 0, environ={"PATH": str(tmp_path)}
     )
     assert argv[-3:] == (str(program), "a b", "$HOME")
 

@@ -21,15 +21,15 @@ from allready.messaging.datagram import DatagramCaller, UdpCall
 from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.sockets import listening_socket
-from allready.messaging.wire import GREETING, BrokenError, Hello, LastingReader, encode, read_frame
+from allready.messaging.wire import GREETING, BrokenError, LastingReader, NodeHello, encode, read_frame
 from allready.model import GAVE_UP, Loss, LossReason, PortHolder
 from allready.text.catalog import say_phrase
 from tests.cases import cases
 from tests.ports import free_port
 
 
-def hello(node_rank: int, **changes: Any) -> Hello:
-    base = Hello(
+def hello(node_rank: int, **changes: Any) -> NodeHello:
+    base = NodeHello(
         protocol=wire.PROTOCOL,
         tool_version="0",
         node_rank=node_rank,

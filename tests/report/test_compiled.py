@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, FunctionLoader, MemcachedBytecodeCache
 
-from allready.report.compiled import Compiled
+from allready.report.compiled import TemplateCache
 
 SOURCE = "{{ who }} fails"
 
@@ -21,7 +21,7 @@ def shown(folder: Path, *, source: str = SOURCE, maker: str = __file__) -> tuple
     compiled: list[str] = []
     environment = Environment(
         loader=FunctionLoader(lambda _: source),
-        bytecode_cache=MemcachedBytecodeCache(Compiled(maker, folder=folder), prefix=""),
+        bytecode_cache=MemcachedBytecodeCache(TemplateCache(maker, folder=folder), prefix=""),
         autoescape=True,
     )
     compile_one = environment._compile

@@ -17,11 +17,11 @@ from allready.model import (
     StackLimit,
     TimeFacts,
 )
-from allready.report.facts_table import Row, rows, typed
+from allready.report.facts_table import FactRow, rows, typed
 from tests.fleets import fleet, healthy_node
 
 
-def table(num_nodes: int, **changes: Any) -> dict[str, Row]:
+def table(num_nodes: int, **changes: Any) -> dict[str, FactRow]:
     made_up = fleet(num_nodes, **changes)
     return {row.label.text_in("en"): row for row in rows({n: to_json(node) for n, node in made_up.nodes.items()})}
 

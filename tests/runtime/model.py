@@ -11,24 +11,24 @@ import msgspec
 from allready.model import CallArguments, FailureCause, RuntimeFailure
 from allready.runtime import messages as m
 from allready.runtime.agreement import AWAY_S, Agreement, Out, Phase
-from allready.runtime.member import Calls, Member
+from allready.runtime.member import CallProgress, Member
 from allready.runtime.messages import Ranks
 
 ANSWER_S = 1.0
 LONG_S = 10.0
 SLOTS = tuple(str(name) for name in vars(Member)["__slots__"] if name not in {"world", "subgroups"})
 COUNTS = tuple(
-    str(name) for name in vars(Calls)["__slots__"] if name not in {"entered_s", "asked", "comparing", "path"}
+    str(name) for name in vars(CallProgress)["__slots__"] if name not in {"entered_s", "asked", "comparing", "path"}
 )
 
 
-def _sizes(calls: Calls) -> list[object]:
+def _sizes(calls: CallProgress) -> list[object]:
     path = calls.path
     due = path.due
     return [path.expected is None, due and due.called, [s.called for s in path._steps]]
 
 
-def calls_of(member: Member) -> list[tuple[Ranks, Calls]]:
+def calls_of(member: Member) -> list[tuple[Ranks, CallProgress]]:
     return [((), member.world), *sorted(member.subgroups.items())]
 
 

@@ -161,8 +161,8 @@ def decided(out: list[tuple[int, m.ToRank]]) -> m.Failed | None:
     return next((message for _, message in out if isinstance(message, m.Failed)), None)
 
 
-def position(entered: int, completed: int) -> m.Position:
-    return m.Position(epoch=1, call=CallPosition(entered=entered, completed=completed))
+def position(entered: int, completed: int) -> m.FrozenPosition:
+    return m.FrozenPosition(epoch=1, call=CallPosition(entered=entered, completed=completed))
 
 
 def test_a_deadline_that_falls_as_the_last_vote_arrives_changes_nothing() -> None:
@@ -190,8 +190,8 @@ def test_a_rank_that_has_not_called_in_a_subgroup_yet_is_counted_as_at_its_start
     hub = formed(3)
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE, group=(0, 2)), 1.0)
     call = CallPosition(entered=1, completed=1, operation="broadcast")
-    inside = m.InGroup(group=(0, 2), call=call)
-    hub.take(0, m.Position(epoch=1, call=CallPosition(entered=4, completed=4), subgroups=(inside,)), 1.0)
+    inside = m.SubgroupPosition(group=(0, 2), call=call)
+    hub.take(0, m.FrozenPosition(epoch=1, call=CallPosition(entered=4, completed=4), subgroups=(inside,)), 1.0)
     hub.take(1, position(4, 4), 1.0)
     failed = decided(hub.take(2, position(4, 4), 1.0))
     assert failed is not None
@@ -242,7 +242,7 @@ def test_who_comes_too_late_is_excluded_and_no_more_counted() -> None:
 def with_one_behind(**ready: Any) -> tuple[Agreement, list[tuple[int, m.ToRank]]]:
     """Ranks 0 and 1 waited for rank 2, which lives, until the deadline, and have come; what the last `Ready` led to."""
     hub = formed(3, answer_s=100.0)
-    waiting = m.Position(epoch=1, call=CallPosition(entered=1, completed=0, waited_s=5.0))
+    waiting = m.FrozenPosition(epoch=1, call=CallPosition(entered=1, completed=0, waited_s=5.0))
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
     hub.take(0, waiting, 10.0)
     hub.take(1, waiting, 10.0)
@@ -265,7 +265,7 @@ def test_two_ranks_that_differ_hear_so_before_the_third_has_come() -> None:
     hub.take(0, m.Vote(epoch=1, number=0), 1.0)
     calls = [CallArguments(operation="all_reduce", num_elements=n) for n in (4, 8, 4)]
     asks = [m.Compare(epoch=1, number=1, called=called) for called in calls]
-    assert kinds(hub.take(0, asks[0], 1.0)) == {(1, "Asked"), (2, "Asked")}
+    assert kinds(hub.take(0, asks[0], 1.0)) == {(1, "CallQuery"), (2, "CallQuery")}
     assert kinds(hub.take(1, asks[1], 1.0)) == {(0, "Differ"), (1, "Differ")}
     assert kinds(hub.take(2, asks[2], 1.0)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}
 
@@ -474,7 +474,7 @@ def kinds(out: list[tuple[int, m.ToRank]]) -> set[tuple[int, str]]:
 def gathered(hub: Agreement, now_s: float, **more: Any) -> list[m.Formed]:
     """Once it is frozen: all members answer and are ready."""
     for rank in hub.members:
-        hub.take(rank, m.Position(epoch=hub.epoch, call=CallPosition()), now_s)
+        hub.take(rank, m.FrozenPosition(epoch=hub.epoch, call=CallPosition()), now_s)
     out = []
     epoch = hub.epoch
     for rank in hub.members:
@@ -484,7 +484,7 @@ def gathered(hub: Agreement, now_s: float, **more: Any) -> list[m.Formed]:
 
 def test_who_joins_comes_in_at_the_next_agreed_point_and_never_as_the_furthest() -> None:
     hub = excluded(3)
-    assert kinds(hub.take(2, m.Join(timeout_s=60.0, step=9), 21.0)) == {(2, "Waiting")}
+    assert kinds(hub.take(2, m.Join(timeout_s=60.0, step=9), 21.0)) == {(2, "JoinNoted")}
     assert hub.take(0, m.Vote(epoch=2, number=1), 21.1) == []
     out = hub.take(1, m.Vote(epoch=2, number=1), 21.1)
     assert [type(message).__name__ for rank, message in out if rank == 0] == ["Passed", "Freeze"]
@@ -639,7 +639,7 @@ def test_a_member_that_stops_while_the_group_forms_again_ends_that() -> None:
     assert hub.wake_s() == 11.0
     assert kinds(hub.tick(11.0)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}
     for rank in (0, 1):
-        hub.take(rank, m.Position(epoch=2, call=CallPosition()), 11.0)
+        hub.take(rank, m.FrozenPosition(epoch=2, call=CallPosition()), 11.0)
     failed = decided(hub.tick(11.1))
     assert failed is not None
     assert [r.state for r in failed.failure.ranks] == ["answered", "answered", "silent"]
@@ -652,7 +652,7 @@ def test_one_that_has_joined_may_load_what_it_needs_meanwhile() -> None:
     hub.take(2, m.Join(timeout_s=9.0), 21.0)
     hub.take(0, m.Fail(epoch=2, cause=FailureCause.RAISED), 21.0)
     for rank in (0, 1):
-        hub.take(rank, m.Position(epoch=2, call=CallPosition()), 21.0)
+        hub.take(rank, m.FrozenPosition(epoch=2, call=CallPosition()), 21.0)
     for rank in (0, 1):
         hub.take(rank, replace(READY, epoch=2), 21.0)
     assert (hub.epoch, hub.members) == (3, (0, 1, 2))
@@ -708,7 +708,7 @@ def compared(size: int | None, number: int = 1, **more: Any) -> m.Compare:
 
 def test_calls_that_fit_begin_when_all_have_said_so_and_never_before_an_earlier_one() -> None:
     hub = formed(3)
-    assert kinds(hub.take(0, compared(4), 1.0)) == {(1, "Asked"), (2, "Asked")}
+    assert kinds(hub.take(0, compared(4), 1.0)) == {(1, "CallQuery"), (2, "CallQuery")}
     hub.take(0, compared(8, 2), 1.0)
     hub.take(1, compared(4), 1.0)
     hub.take(1, compared(8, 2), 1.0)

@@ -28,7 +28,7 @@ from allready.runtime.agreement import MAX_BEGUN_PER_RANK, VOIDS_BYTES, VOIDS_PE
 from allready.runtime.hub import (
     MAX_FRAME_BYTES,
     MAX_STRANGERS,
-    Hub,
+    AgreementHub,
     HubAddress,
     HubPlan,
     listen,
@@ -126,8 +126,8 @@ def voids_of_many(num_ranks: int) -> tuple[GroupVoid, ...]:
     everyone = tuple(range(num_ranks))
     groups = [m.twin(everyone, n) for n in range(600)] + [m.twin((n,), 1) for n in everyone]
     hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE, group=groups[500]), 1.0)
-    subgroups = tuple(m.InGroup(group=g, call=CallPosition(entered=10**12, completed=10**12)) for g in groups)
-    hub.take(0, m.Position(epoch=1, call=CallPosition(), subgroups=subgroups), 1.0)
+    subgroups = tuple(m.SubgroupPosition(group=g, call=CallPosition(entered=10**12, completed=10**12)) for g in groups)
+    hub.take(0, m.FrozenPosition(epoch=1, call=CallPosition(), subgroups=subgroups), 1.0)
     (failure,) = {id(f): f for _, f in hub.tick(100.0) if isinstance(f, m.Failed)}.values()
     found = failure.failure.voids
     assert 100 < len(found) < len(groups)  # so there is something that was left out
@@ -142,7 +142,7 @@ def a_hub() -> Iterator[HubAddress]:
     place = start(HubPlan(num_ranks=2, secret="right", answer_s=1.0, host="127.0.0.1"))
     with socket.create_connection((place.host, place.port), 10) as rank:
         process = RankProcess(host="gpu00", pid=70)
-        rank.sendall(encode("Hello", m.Hello(rank=0, secret="right", process=process)))
+        rank.sendall(encode("Hello", m.RankHello(rank=0, secret="right", process=process)))
         assert rank.recv(100)
         yield place
 
@@ -163,7 +163,7 @@ async def strangers_beside(place: HubAddress) -> tuple[int, str]:
     """How many of far too many silent connections the hub keeps, and what a rank gets meanwhile."""
     many = [await asyncio.open_connection(place.host, place.port) for _ in range(3 * MAX_STRANGERS)]
     try:
-        said = await answer(place, encode("Hello", m.Hello(rank=1, secret="right")))
+        said = await answer(place, encode("Hello", m.RankHello(rank=1, secret="right")))
         ended = [asyncio.ensure_future(reader.read(1)) for reader, _ in many]
         done, waiting = await asyncio.wait(ended, timeout=1)
         for one in waiting:
@@ -183,7 +183,7 @@ def test_time_in_which_the_hub_does_not_run_is_held_against_no_rank(
     """It reads what the ranks have said meanwhile one after the other: the first one must not find the rest silent."""
     clock = [10.0]
     monkeypatch.setattr("allready.runtime.hub.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    hub = Hub(HubPlan(num_ranks=3, secret="s", answer_s=1.0))
+    hub = AgreementHub(HubPlan(num_ranks=3, secret="s", answer_s=1.0))
 
     def take(rank: int, message: m.FromRank) -> set[int]:
         out = hub._agreement.take(rank, message, hub._now_s())
@@ -194,7 +194,7 @@ def test_time_in_which_the_hub_does_not_run_is_held_against_no_rank(
     clock[0] += 0.25  # the next signs of life are on their way
     take(0, m.Fail(epoch=1, cause=FailureCause.RAISED))
     clock[0] += pause_s
-    answer = m.Position(epoch=1, call=CallPosition())
+    answer = m.FrozenPosition(epoch=1, call=CallPosition())
     assert [take(rank, answer) for rank in range(3)] == [set(), set(), {0, 1, 2}]
     clock[0] += pause_s
     ready = m.Ready(epoch=1, timeout_s=60.0, min_ranks=1)
@@ -206,7 +206,7 @@ def test_the_hubs_clock_never_stands_still() -> None:
     clock = [10.0]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("allready.runtime.hub.time", SimpleNamespace(monotonic=lambda: clock[0]))
-        hub = Hub(HubPlan(num_ranks=3, secret="s", answer_s=1.0))
+        hub = AgreementHub(HubPlan(num_ranks=3, secret="s", answer_s=1.0))
         seen = [hub._now_s()]
         for _ in range(8):
             clock[0] += 1.5
@@ -218,7 +218,7 @@ def test_the_deadlines_of_ranks_go_on_while_the_hub_does_not_run(monkeypatch: py
     """They wait no longer than that for its answer, and leave the job without one."""
     clock = [10.0]
     monkeypatch.setattr("allready.runtime.hub.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    hub = Hub(HubPlan(num_ranks=2, secret="s", answer_s=1.0))
+    hub = AgreementHub(HubPlan(num_ranks=2, secret="s", answer_s=1.0))
     hub._agreement.take(1, m.Heartbeat(), hub._now_s())
     hub._agreement.take(0, m.Ready(epoch=0, timeout_s=5.0, min_ranks=2), hub._now_s())
     clock[0] += 4.0
@@ -236,8 +236,8 @@ def test_the_deadlines_of_ranks_go_on_while_the_hub_does_not_run(monkeypatch: py
 def test_strangers_at_the_hub_get_nothing_and_keep_nobody_out() -> None:
     with a_hub() as place:
         for frame in (
-            encode("Hello", m.Hello(rank=1, secret="wrong")),
-            encode("Hello", m.Hello(rank=2, secret="right")),
+            encode("Hello", m.RankHello(rank=1, secret="wrong")),
+            encode("Hello", m.RankHello(rank=2, secret="right")),
             encode("Vote", m.Vote(epoch=0, number=0)),
             (MAX_FRAME_BYTES * 2).to_bytes(4, "big") + b"\0" + b"x" * 100,
             b"GET / HTTP/1.1\r\n\r\n",
@@ -245,8 +245,8 @@ def test_strangers_at_the_hub_get_nothing_and_keep_nobody_out() -> None:
             refused = asyncio.run(answer(place, frame))
             assert refused in {"PeerClosedError", "ExchangeError", "ConnectionResetError"}, frame[:40]
         # There already: who comes second learns it, with the right word only.
-        assert asyncio.run(answer(place, encode("Hello", m.Hello(rank=0, secret="right")))) == "Taken"
-        assert asyncio.run(answer(place, encode("Hello", m.Hello(rank=0, secret="wrong")))) != "Taken"
+        assert asyncio.run(answer(place, encode("Hello", m.RankHello(rank=0, secret="right")))) == "Taken"
+        assert asyncio.run(answer(place, encode("Hello", m.RankHello(rank=0, secret="wrong")))) != "Taken"
         kept, said = asyncio.run(strangers_beside(place))
         assert said == "Hello"
         assert kept <= MAX_STRANGERS + 2
@@ -255,7 +255,7 @@ def test_strangers_at_the_hub_get_nothing_and_keep_nobody_out() -> None:
 @pytest.mark.jobs
 def test_a_second_process_of_a_rank_says_which_one_is_there_already() -> None:
     with a_hub() as place:
-        hello = m.Hello(rank=0, secret="right", process=RankProcess(host="gpu01", pid=7))
+        hello = m.RankHello(rank=0, secret="right", process=RankProcess(host="gpu01", pid=7))
         link = HubLink(
             [(place.host, place.port)], hello, take=lambda _: None, lost=lambda _: None, beat_s=1.0, limit_bytes=1000
         )

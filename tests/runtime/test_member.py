@@ -35,7 +35,7 @@ def test_after_a_freeze_nothing_is_completed() -> None:
     member = _formed()
     assert member.enter_alone("all_reduce", "key", 1.0)
     answer = member.take(m.Freeze(epoch=1), 2.0)
-    assert isinstance(answer, m.Position)
+    assert isinstance(answer, m.FrozenPosition)
     assert (answer.call.entered, answer.call.completed) == (2, 1)
     assert not member.complete_alone()
     assert not member.enter_alone("all_reduce", "key", 3.0)
@@ -47,14 +47,14 @@ def test_a_call_that_is_not_the_expected_one_is_not_entered_alone() -> None:
     assert not member.enter_alone("all_reduce", "another", 1.0)
     assert member.position(1.0).call.entered == 1
     member.take(
-        m.Asked(epoch=1, number=2), 1.0
+        m.CallQuery(epoch=1, number=2), 1.0
     )  # another rank did not expect its call: now this one has to say what it calls
     assert not member.enter_alone("all_reduce", "key", 1.0)
 
 
 def test_who_is_asked_answers_once_for_a_call_that_has_begun_or_is_to_come() -> None:
     begun, to_come = _formed(), _formed()
-    asked = m.Asked(epoch=1, number=2)
+    asked = m.CallQuery(epoch=1, number=2)
     assert begun.enter_alone("all_reduce", "key", 1.0)
     assert begun.take(asked, 1.0) == m.Compare(epoch=1, number=2, called=SUM)
     assert begun.complete_alone()

@@ -39,8 +39,8 @@ from allready.runtime.metrics.alerts import Alert, Command, Teller, Webhook
 from allready.runtime.metrics.counts import BOUNDS_S, Latencies, Waits
 from allready.runtime.metrics.courier import MAX_ERRORS, Courier
 from allready.runtime.metrics.event_file import EventFile
-from allready.runtime.metrics.recorder import BLOCK, Recorder
-from allready.runtime.recording import Listener, failed, left, listen, listeners, recorded, retried
+from allready.runtime.metrics.recorder import BLOCK, CallRecorder
+from allready.runtime.recording import CallListener, failed, left, listen, listeners, recorded, retried
 from tests.clock import until
 
 BEGIN = LogBegin(attempt="a1", rank=0, world_size=4, time_s=1000.0, host="gpu0", pid=7)
@@ -162,8 +162,8 @@ def member_at(epoch: int) -> Member:
 
 def test_the_recorder_counts_a_failure_once_however_often_a_rank_learns_of_it() -> None:
     kept, member = Kept(), member_at(1)
-    recorder = Recorder(BEGIN, member, [kept], every_s=60.0)
-    told: Listener = recorder
+    recorder = CallRecorder(BEGIN, member, [kept], every_s=60.0)
+    told: CallListener = recorder
     listen(told)
     try:
         for _ in range(BLOCK + 3):

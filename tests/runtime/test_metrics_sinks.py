@@ -9,7 +9,7 @@ import pytest
 from allready.errors import UsageError
 from allready.model import CallFailed, Counted, GroupFormed, Lag, LogBegin, LogLine, Recorder, RuntimeCounts
 from allready.runtime.metrics import sinks
-from allready.runtime.metrics.counts import Operation
+from allready.runtime.metrics.counts import OperationTally
 from tests.clock import until
 from tests.runtime.test_metrics import failure
 
@@ -17,7 +17,7 @@ BEGIN = LogBegin(attempt="a1", rank=3, world_size=4, time_s=1000.0)
 
 
 def counts() -> RuntimeCounts:
-    operation = Operation()
+    operation = OperationTally()
     for took_s in (0.001, 0.002, 0.002, 0.004, 90.0):
         operation.calls += 1
         operation.latencies.add(took_s)

@@ -77,7 +77,7 @@ def test_a_trainer_in_another_thread_stops_by_signals_to_other_ranks(monkeypatch
     monkeypatch.setattr(trainers, "current", lambda: None)
     monkeypatch.setattr(StopSignals, "agreed", lambda _: signal.SIGTERM)
     before, found = signal.getsignal(signal.SIGTERM), list[int]()
-    steps = trainers.Steps(1)
+    steps = trainers.TrainerSteps(1)
 
     def train() -> None:
         steps.begin()

@@ -18,7 +18,7 @@ from allready.agent.line_server import LineServer
 from allready.agent.messages import Request
 from allready.live.watch.attach import ABOUT, SOCKET
 from allready.live.watch.state import WatchedJob
-from allready.messaging.wire import ANY_RANK, Hello, to_json
+from allready.messaging.wire import ANY_RANK, NodeHello, to_json
 from allready.proc.process import read_stat
 from allready.redaction import masked
 
@@ -36,7 +36,7 @@ WATCHED_S = 4.0
 class Control:
     """The server; `open`, and `close` always."""
 
-    def __init__(self, agent: AgentContext, hello: Hello) -> None:
+    def __init__(self, agent: AgentContext, hello: NodeHello) -> None:
         self._agent, self._hello = agent, hello
         self._state = agent.state
         self.about = self._describe()

@@ -21,7 +21,7 @@ from allready.agent.context import AgentContext
 from allready.agent.earlier import put_aside_job
 from allready.agent.node import NodeAgent
 from allready.agent.nodes import NodeTable
-from allready.agent.supervisor import Supervisor
+from allready.agent.supervisor import TICK_S, Supervisor
 from allready.errors import ExchangeError
 from allready.judging.differences import Comparison
 from allready.launch.attempts import Attempts, RestartChoice
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 OFFERS_S = 10.0
 LAST_CALL_S = 30.0  # torchrun's: with MIN:MAX nodes, so long after MIN are here
-TICK_S = 0.2
 
 
 class PortIsHeld(ExchangeError):  # noqa: N818 - a state: another agent of this machine coordinates

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from allready.live.watch.metrics import MetricsServer
 
 
-class Job(Struct):
+class NodeJob(Struct):
     """One `allready run` on this node.  `run` once; `interrupt` from a signal handler of the event loop.
 
     `report_path`: where `show` writes reports, without the ending.  `sides`: this node's part of the job, and a second

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.line_server import LineServer
+from allready.judging.addresses import endpoint
 from allready.launch.jax import listening, split_address
 from allready.launch.jax_meeting import JaxMeeting, Patience
 from allready.launch.jax_rendezvous import SOCKET
@@ -72,7 +73,7 @@ class _Rank:
         send: Callable[[str, object], None],
     ) -> None:
         self._plan, self._meetings, self._send = plan, meetings, send
-        self._sent: messages.Waiting | None = None
+        self._sent: messages.JaxWaiting | None = None
         self._number: int | None = None  # of the meeting that node 0 knows this process to take part in
         self._over: int | None = None  # of one that was over before: JAX failed after it, and all meet again
         self._listener: asyncio.Server | None = None
@@ -81,7 +82,7 @@ class _Rank:
 
     async def answer(self, line: bytes) -> object:
         """Node 0's newest word to this process."""
-        asked = msgspec.json.decode(line, type=messages.Waiting)
+        asked = msgspec.json.decode(line, type=messages.JaxWaiting)
         meeting = self._meetings.get((asked.coordinator, asked.num_processes))
         if self._sent is None and meeting is not None and meeting.is_over:
             self._over = meeting.number
@@ -114,7 +115,7 @@ class _Rank:
             self._send(messages.LEFT, self._sent)
         self._sent = None
 
-    async def _listen(self, asked: messages.Waiting) -> messages.Waiting:
+    async def _listen(self, asked: messages.JaxWaiting) -> messages.JaxWaiting:
         plan, own = self._plan, split_address(asked.coordinator)
         host, ports = (plan.coordinator, plan.coordinator_ports) if own is None else (own[0], (own[1],))
         bind = split_address(asked.bind)
@@ -122,7 +123,7 @@ class _Rank:
             sock = listening(port if bind is None else bind[1]) if self._listener is None else None
             if sock is not None:
                 self._listener = await asyncio.start_server(self._show_token, sock=sock)
-                self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                self._address = endpoint(host, port)
         if self._listener is not None:
             return replace(asked, address=self._address, is_ready=True)
         held = ", ".join(map(str, ports if bind is None else (bind[1],)))
@@ -140,7 +141,7 @@ class _Rank:
                 async with asyncio.timeout(1.0):
                     await self._listener.wait_closed()
 
-    async def _reach(self, asked: messages.Waiting, meeting: messages.Meeting | None) -> messages.Waiting:
+    async def _reach(self, asked: messages.JaxWaiting, meeting: messages.Meeting | None) -> messages.JaxWaiting:
         if meeting is None or not meeting.address:
             return asked
         done = self._probe is not None and self._probe.done()
@@ -171,7 +172,7 @@ async def probe(address: str, token: str) -> str:
     return f"another program answers at {address}, not process 0 of this job (an earlier coordinator?)"
 
 
-class Meetings:
+class JaxMeetings:
     """Node 0's side for one attempt: pure logic, the time is passed in."""
 
     def __init__(self, job: RunRequest, plan: messages.Plan) -> None:
@@ -180,7 +181,7 @@ class Meetings:
         self._number = 0
         self._shared_s = float("-inf")
 
-    def take(self, kind: str, waiting: messages.Waiting, now: float) -> None:
+    def take(self, kind: str, waiting: messages.JaxWaiting, now: float) -> None:
         key = (waiting.coordinator, waiting.num_processes)
         meeting = self._meetings.get(key)
         if kind == messages.LEFT:
@@ -200,7 +201,7 @@ class Meetings:
         found = (meeting.news(now, is_due=is_due) for meeting in self._meetings.values())
         return [meeting for meeting in found if meeting is not None]
 
-    def _begun(self, first: messages.Waiting, now: float) -> JaxMeeting:
+    def _begun(self, first: messages.JaxWaiting, now: float) -> JaxMeeting:
         job, plan = self._job, self._plan
         is_whole = first.num_processes == plan.world_size
         labels = [name for name, ranks in plan.nodes for _ in range(ranks)] if is_whole else []

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from allready.launch.jax_meeting import JaxWaiting as JaxWaiting
 from allready.launch.jax_meeting import Meeting as Meeting
-from allready.launch.jax_meeting import Waiting as Waiting
 from allready.messaging.wire import MAX_NODES, MAX_RANKS_PER_NODE
 from allready.model import JobOutcome, Phrase, ProcessEnd, Report
 

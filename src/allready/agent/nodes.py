@@ -55,7 +55,7 @@ class NodeTable:
         self.interruption: Interruption | None = None
         self.warning: Interruption | None = None
         self._signalled: Counter[int] = Counter()
-        self.waiting: deque[tuple[str, messages.Waiting]] = deque()  # JAX processes at their nodes' sockets
+        self.waiting: deque[tuple[str, messages.JaxWaiting]] = deque()  # JAX processes at their nodes' sockets
         self._news: deque[News] = deque()
         self._ranks: Mapping[int, Collection[int]] = {}  # of the present attempt, by node
 
@@ -119,7 +119,7 @@ class NodeTable:
                 self._refuse_others(node, (end.rank for end in ended.ends))
                 self.ended[node] = ended
         elif kind in {messages.WAITING, messages.LEFT}:
-            self.waiting.append((kind, convert(body, messages.Waiting)))
+            self.waiting.append((kind, convert(body, messages.JaxWaiting)))
         elif kind == messages.REQUEST:
             self._take_request(node, convert(body, messages.Request))
         elif kind == LOST and isinstance(body, Loss):

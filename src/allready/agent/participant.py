@@ -12,7 +12,7 @@ from allready.agent.closing import closed
 from allready.agent.context import AgentContext
 from allready.agent.coordinator import JobEnd
 from allready.agent.local_verdict import LocalView
-from allready.agent.node import NodeAgent
+from allready.agent.node import SAMPLE_EVERY_S, NodeAgent
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.exchange import to_json
 from allready.judging.conclude import Known, concluded
@@ -29,7 +29,6 @@ from allready.text.reasons import reason
 
 log = logging.getLogger(__name__)
 
-SAMPLE_EVERY_S = 0.5
 NOT_BEGUN = JobOutcome(exit_code=1, outcome=EndCause.RENDEZVOUS, attempts=0)
 
 _LOST = "node 0 was lost: {loss}"

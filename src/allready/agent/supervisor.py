@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.attempt import GATHER_BEFORE_END_S
 from allready.agent.hang import is_hang
-from allready.agent.jax_meeting import Meetings
+from allready.agent.jax_meeting import JaxMeetings
 from allready.agent.nodes import AgentLost, NodeTable
 from allready.agent.standstill import Standstill
 from allready.errors import ExchangeError
@@ -77,7 +77,7 @@ class Supervisor:
         self._comparison = comparison
         self._nodes = frozenset(plan.ranks_of_nodes)
         self._history = ReportHistory()
-        self._meetings = Meetings(job, plan)
+        self._meetings = JaxMeetings(job, plan)
         self._stop: messages.Stop | None = None
         self._stopped_s = 0.0
         self._failed_s: float | None = None

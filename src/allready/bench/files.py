@@ -68,7 +68,7 @@ def count_of(point: BenchPoint, num_ranks: int) -> int:
     return elements // num_ranks if OPERATIONS[point.operation].is_split else elements
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class RequestedRun(Struct, frozen=True, kw_only=True):
     """What a run was asked for, as far as its report does not say it."""
 
     args: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     num_warmup: int | None = None
 
 
-def nccl_json(report: Report, asked: Asked) -> dict[str, Any]:
+def nccl_json(report: Report, asked: RequestedRun) -> dict[str, Any]:
     """The first run of a report in the shape of nccl-tests' JSON, operation after operation."""
     run = report.collectives.runs[0] if report.collectives is not None else None
     points = run.points if run is not None else ()

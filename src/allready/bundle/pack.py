@@ -45,7 +45,7 @@ class CancelledError(OSError):
     """The writing was cancelled; nothing is left of it."""
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class GeneratedMember(Struct, frozen=True, kw_only=True):
     """A member that is made and not read: the facts, a report."""
 
     name: str
@@ -62,7 +62,7 @@ class Order(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[GeneratedMember, ...] = ()
     paths: tuple[str, ...] = ()
     is_bare: bool = False
     left_out: tuple[LeftOut, ...] = ()

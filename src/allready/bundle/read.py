@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from allready.bundle.manifest import BUNDLE_SCHEMA, ENVIRONMENT, ENVIRONMENT_SCHEMA, FACTS, MANIFEST, Manifest
 from allready.errors import StatedError
-from allready.evidence.inputs import Found, Limits, Source, unpack
+from allready.evidence.inputs import Found, InputLimits, Source, unpack
 from allready.json_bounds import TooLargeError, decode_within
 from allready.model import Phrase
 from allready.model.fill import in_english, said
@@ -21,7 +21,7 @@ MAX_MEMBER_BYTES = 64 << 20
 MAX_MEMORY_BYTES = 192 << 20
 MAX_EXTRACTED_BYTES = 4 << 30
 MAX_MEMBERS = 50_000
-LIMITS = Limits(
+LIMITS = InputLimits(
     ratio=500.0, free_bytes=256 << 20, total_bytes=MAX_EXTRACTED_BYTES, num_members=MAX_MEMBERS, num_layers=1
 )
 _DRIVE = r"[A-Za-z]:"

@@ -356,7 +356,7 @@ def _predict_from_file(args: argparse.Namespace, question: PredictionQuestion) -
 
 def _write_files(args: argparse.Namespace, report: Report) -> list[Path]:
     """CSV, nccl-tests' JSON and the baseline, where the run got as far as numbers; returns what was written."""
-    from allready.bench.files import Asked, csv_text, json_text, nccl_json
+    from allready.bench.files import RequestedRun, csv_text, json_text, nccl_json
     from allready.cli.output import write_all
     from allready.report import json_report
 
@@ -367,7 +367,7 @@ def _write_files(args: argparse.Namespace, report: Report) -> list[Path]:
     if args.csv:
         written += write_all([Path(args.csv)], csv_text(runs[0]).encode())
     if args.nccl_json:
-        asked = Asked(
+        asked = RequestedRun(
             args=("allready", "bench", *args.what),
             factor=args.factor,
             step_bytes=args.step or 0,

@@ -20,7 +20,7 @@ from allready.text.usage import error_text
 
 if TYPE_CHECKING:
     from allready.bundle.manifest import LeftOut, Manifest
-    from allready.bundle.pack import Order, Part
+    from allready.bundle.pack import GeneratedMember, Order
     from allready.bundle.pseudonyms import Pseudonyms
     from allready.model import NodeFacts
     from allready.report.pieces import Block
@@ -154,14 +154,14 @@ def _names_of(args: argparse.Namespace, facts: "NodeFacts | None") -> "Pseudonym
     return Pseudonyms(hosts, users, addresses=args.pseudonyms)
 
 
-def _parts_here(args: argparse.Namespace) -> "tuple[tuple[Part, ...], tuple[LeftOut, ...], NodeFacts]":
+def _parts_here(args: argparse.Namespace) -> "tuple[tuple[GeneratedMember, ...], tuple[LeftOut, ...], NodeFacts]":
     """Facts, findings, environment, versions and the kernel's lines of this machine."""
     from allready.bundle import manifest as names
-    from allready.bundle.pack import Part
+    from allready.bundle.pack import GeneratedMember
     from allready.cli.doctor_files import facts_json
     from allready.cli.env_settings import settings_here
     from allready.errors import FactUnavailable
-    from allready.facts.apart import Reader
+    from allready.facts.apart import ReaderProcess
     from allready.facts.live import Answered
     from allready.facts.order import Also, FactsOrder
     from allready.model.fill import phrase_of, texts
@@ -171,21 +171,21 @@ def _parts_here(args: argparse.Namespace) -> "tuple[tuple[Part, ...], tuple[Left
 
     launch, _ = launch_for({}, os.environ)
     limit_s = args.timeout or DEADLINE_S
-    with Reader(limit_s=limit_s) as reader:
+    with ReaderProcess(limit_s=limit_s) as reader:
         until_s = time.monotonic() + limit_s
         reader.ask(FactsOrder(launch=launch, also=Also(), until_s=until_s))
         found = examine(reader, latest_s=until_s + GRACE_S)
     host = Answered(found.conf_files)
     report = judge([found.facts], settings_here(host, found.facts))
     parts = [
-        Part(name=names.FACTS, source="this machine", data=facts_json(found.facts)),
-        Part(name=names.ENVIRONMENT, source="this process", data=environment_json(os.environ)),
-        Part(name=names.REPORT, source="allready doctor", data=json_report.encode(report)),
-        Part(name=names.VERSIONS, source="this Python", data=versions_json()),
+        GeneratedMember(name=names.FACTS, source="this machine", data=facts_json(found.facts)),
+        GeneratedMember(name=names.ENVIRONMENT, source="this process", data=environment_json(os.environ)),
+        GeneratedMember(name=names.REPORT, source="allready doctor", data=json_report.encode(report)),
+        GeneratedMember(name=names.VERSIONS, source="this Python", data=versions_json()),
     ]
     left_out: list[LeftOut] = []
     try:
-        parts.append(Part(name=names.KERNEL, source="the kernel log", data=kernel_log()))
+        parts.append(GeneratedMember(name=names.KERNEL, source="the kernel log", data=kernel_log()))
     except FactUnavailable as error:
         left_out.append(names.LeftOut(source="the kernel log", **texts(why=phrase_of(error))))
     return tuple(parts), tuple(left_out), found.facts
@@ -282,7 +282,7 @@ def _extract(args: argparse.Namespace) -> int:
 
 def _shown(manifest: "Manifest", target: Path | None, language: str) -> "Iterator[Block]":
     from allready import units
-    from allready.report.pieces import Gap, Grid, Line, Piece
+    from allready.report.pieces import Gap, Grid, Piece, StyledLine
     from allready.report.safe import plain
     from allready.text.catalog import say_text, source_name
 
@@ -303,14 +303,14 @@ def _shown(manifest: "Manifest", target: Path | None, language: str) -> "Iterato
     for item in manifest.left_out[:20]:
         source, why = source_name(item.source, language), say_text(item, "why", language)
         pieces = (Piece(f"{plain(source, most=200)}{ui('report.colon', language)}{plain(why)}"),)
-        yield Line(pieces, lead=Piece(ui("bundle.left_out", language), "warn"))
+        yield StyledLine(pieces, lead=Piece(ui("bundle.left_out", language), "warn"))
     if manifest.num_left_out > 20:
-        yield Line((Piece(ui("bundle.more_left_out", language, count=manifest.num_left_out - 20), "dim"),))
+        yield StyledLine((Piece(ui("bundle.more_left_out", language, count=manifest.num_left_out - 20), "dim"),))
     redacted = sum(entry.num_redacted for entry in manifest.entries)
     values = {"members": len(manifest.entries), "redacted": redacted}
     if target is None:
-        yield Line((Piece(ui("bundle.would_write", language, **values), "bold"),))
+        yield StyledLine((Piece(ui("bundle.would_write", language, **values), "bold"),))
     else:
         size = units.size(target.stat().st_size)
-        yield Line((Piece(ui("bundle.written", language, file=plain(str(target)), size=size, **values), "bold"),))
-        yield Line((Piece(ui("bundle.look", language), "dim"),))
+        yield StyledLine((Piece(ui("bundle.written", language, file=plain(str(target)), size=size, **values), "bold"),))
+        yield StyledLine((Piece(ui("bundle.look", language), "dim"),))

@@ -26,7 +26,7 @@ class Option(Struct, frozen=True):
     choices: tuple[str, ...]
 
 
-class Command(Struct, frozen=True):
+class CommandEntry(Struct, frozen=True):
     """One command (`env lint` has two words); `choices`: what its first argument may be."""
 
     words: tuple[str, ...]
@@ -48,17 +48,17 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_HEALTHY
 
 
-def all_commands() -> Iterator[Command]:
+def all_commands() -> Iterator[CommandEntry]:
     """Every command, and the commands of commands."""
     for name, (module, text) in COMMANDS.items():
         yield from _of(parser_of(name, module, text), (name,), usage_text(text))
 
 
-def _of(parser: argparse.ArgumentParser, words: tuple[str, ...], text: str) -> Iterator[Command]:
+def _of(parser: argparse.ArgumentParser, words: tuple[str, ...], text: str) -> Iterator[CommandEntry]:
     inner = list(commands_of(parser))
     positional = [a for a in parser._actions if not a.option_strings]  # noqa: SLF001 - argparse has no public list
     first = positional[0] if positional and not inner else None
-    yield Command(
+    yield CommandEntry(
         words=words,
         help=text,
         options=tuple(_option(a) for a in parser._actions if a.option_strings and a.help != argparse.SUPPRESS),  # noqa: SLF001
@@ -79,7 +79,7 @@ def _option(action: argparse.Action) -> Option:
     )
 
 
-def bash(commands: list[Command]) -> str:
+def bash(commands: list[CommandEntry]) -> str:
     """For bash 4 and newer, with or without the package bash-completion."""
     values, choices, options = [], [], []
     for command in commands:
@@ -166,7 +166,7 @@ complete -o filenames -o bashdefault -F _allready allready
 """
 
 
-def zsh(commands: list[Command]) -> str:
+def zsh(commands: list[CommandEntry]) -> str:
     """For the function path of zsh."""
     parts = ["#compdef allready", "# zsh completion of allready; made by: allready completion zsh", ""]
     for command in commands:
@@ -189,7 +189,7 @@ def zsh(commands: list[Command]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _zsh_body(command: Command, commands: list[Command]) -> Iterator[str]:
+def _zsh_body(command: CommandEntry, commands: list[CommandEntry]) -> Iterator[str]:
     inner = [c for c in commands if c.words[:-1] == command.words]
     last = "'1: :->command' '*:: :->rest'" if inner else "'*: :_files'"
     if command.choices:
@@ -217,7 +217,7 @@ def _function(words: tuple[str, ...]) -> str:
     return "_allready_" + "_".join(words)
 
 
-def _zsh_names(commands: list[Command]) -> str:
+def _zsh_names(commands: list[CommandEntry]) -> str:
     return " ".join(_quoted(f"{c.words[-1]}:{c.help}") for c in commands)
 
 
@@ -229,7 +229,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def fish(commands: list[Command]) -> str:
+def fish(commands: list[CommandEntry]) -> str:
     """For fish 3 and newer."""
     parts = ["# fish completion of allready; made by: allready completion fish", ""]
     for command in commands:

@@ -19,7 +19,7 @@ from allready.errors import UsageError
 from allready.text.usage import choose_language, error_text, usage_text
 
 if TYPE_CHECKING:
-    from allready.facts.apart import Reader
+    from allready.facts.apart import ReaderProcess
     from allready.model import LaunchFacts, NodeFacts, Report, Settings
     from allready.report.pieces import Block
 
@@ -114,7 +114,7 @@ def _limit_s(args: argparse.Namespace) -> float:
     return PROLOG_S if args.prolog or args.format else USE_GPUS_S if args.use_gpus else DEADLINE_S
 
 
-def _run(args: argparse.Namespace, reader: "Reader | None") -> int:
+def _run(args: argparse.Namespace, reader: "ReaderProcess | None") -> int:
     configure_logging(args.verbose)
     if args.prolog or args.format:
         return _one_line(args, reader)
@@ -142,7 +142,7 @@ def _run(args: argparse.Namespace, reader: "Reader | None") -> int:
     return exit_code_of(report.status)
 
 
-def _one_line(args: argparse.Namespace, reader: "Reader | None") -> int:
+def _one_line(args: argparse.Namespace, reader: "ReaderProcess | None") -> int:
     """`--prolog` and `--format`: neither the job of a scheduler nor the variables of the caller count here."""
     if reader is not None:
         from allready.facts.order import Also, FactsOrder
@@ -178,14 +178,14 @@ def _one_line(args: argparse.Namespace, reader: "Reader | None") -> int:
 
 def _reader(
     args: argparse.Namespace, limit_s: float, interrupts: Interrupts
-) -> "AbstractContextManager[Reader | None]":
+) -> "AbstractContextManager[ReaderProcess | None]":
     """What reads this machine, already at it: it begins with what takes longest.  None where saved facts are judged."""
     if args.source:
         return nullcontext()
-    from allready.facts.apart import Reader
+    from allready.facts.apart import ReaderProcess
 
     imports = not (args.prolog or args.format)
-    return Reader(
+    return ReaderProcess(
         limit_s=limit_s, imports=imports, use_gpus=imports and args.use_gpus, before_waiting=interrupts.raise_caught
     )
 
@@ -216,7 +216,7 @@ def _write(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer is written at the end
 
 
-def _ask(args: argparse.Namespace, reader: "Reader") -> float:
+def _ask(args: argparse.Namespace, reader: "ReaderProcess") -> float:
     """Ask for the facts of this machine; until when the answer is waited for."""
     from allready.facts.order import Also, FactsOrder
     from allready.preflight.doctor.request import launch_for
@@ -239,7 +239,7 @@ def _ask(args: argparse.Namespace, reader: "Reader") -> float:
     return latest_s
 
 
-def _here(reader: "Reader", latest_s: float) -> "tuple[NodeFacts, Settings | None]":
+def _here(reader: "ReaderProcess", latest_s: float) -> "tuple[NodeFacts, Settings | None]":
     from allready.cli.env_settings import settings_here
     from allready.facts.live import Answered
     from allready.preflight.doctor.examine import examine
@@ -305,18 +305,18 @@ def _save(path: str, facts: "NodeFacts") -> None:
 def _facts(report: "Report", language: str) -> "Iterator[Block]":
     """What was looked at."""
     from allready.report.facts_lines import facts_lines
-    from allready.report.pieces import Gap, Line, Piece
+    from allready.report.pieces import Gap, Piece, StyledLine
     from allready.text.ui import ui
 
     yield Gap()
-    yield Line((Piece(ui("doctor.facts", language), "bold"),))
+    yield StyledLine((Piece(ui("doctor.facts", language), "bold"),))
     yield from facts_lines(report.facts[0], language)
 
 
 def _differences(report: "Report", language: str) -> "Iterator[Block]":
     """What is not the same on both, but for what is each machine's own by nature."""
     from allready.report.facts_table import rows
-    from allready.report.pieces import Gap, Line, Piece
+    from allready.report.pieces import Gap, Piece, StyledLine
     from allready.report.safe import plain
     from allready.text.ui import ui
 
@@ -329,7 +329,7 @@ def _differences(report: "Report", language: str) -> "Iterator[Block]":
     if not different:
         looked_at = [row for row in found if row.group != "launch"]  # that is what the caller says
         is_known = any(not value.missing for row in looked_at for value in row.values.values())
-        yield Line((Piece(ui("doctor.same" if is_known else "doctor.nothing_known", language)),))
+        yield StyledLine((Piece(ui("doctor.same" if is_known else "doctor.nothing_known", language)),))
     for row in different:
         label = (
             f"{ui(f'report.group_{row.group}', language)}{ui('report.colon', language)}{row.label.text_in(language)}"
@@ -337,7 +337,7 @@ def _differences(report: "Report", language: str) -> "Iterator[Block]":
         values = [
             f"{plain(names.get(node) or str(node))}={value.text_in(language)}" for node, value in row.values.items()
         ]
-        yield Line((Piece(f"{label}  "), Piece(ui("report.semicolon", language).join(values), "bold")))
+        yield StyledLine((Piece(f"{label}  "), Piece(ui("report.semicolon", language).join(values), "bold")))
 
 
 def _say(key: str, args: argparse.Namespace, **values: str) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 from msgspec import to_builtins
 
 from allready.cli.env_machine import ThisMachine, read_machine
+from allready.cli.explain import MAX_SUGGESTIONS
 from allready.cli.main import EXIT_HEALTHY
 from allready.cli.output import deliver_json
 from allready.errors import UsageError
 from allready.facts.live import LiveHost
-from allready.report.pieces import Block, Gap, Grid, Line, Piece
+from allready.report.pieces import Block, Gap, Grid, Piece, StyledLine
 from allready.report.terminal import show_blocks
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
@@ -25,7 +26,6 @@ from allready.variables.table import Type, Variable
 from allready.variables.versions import Standing, found_of, nccl_backend, standing
 
 SCHEMA = "allready.variables/1"
-MAX_SUGGESTIONS = 5
 _BAD = {Standing.REMOVED, Standing.NOT_YET, Standing.IGNORED}
 
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         blocks += [Gap()] if number else []
         if row is None:
             text = _elsewhere(name, language)
-            blocks.append(Line((Piece(f"{name} ", "bold"), Piece(text))))
+            blocks.append(StyledLine((Piece(f"{name} ", "bold"), Piece(text))))
             written.append({"name": name, "what": text})
             continue
         means = _meaning(row, value, machine)
@@ -153,16 +153,16 @@ def _meaning(row: Variable, value: str | None, machine: ThisMachine) -> list[Mea
 def _page(
     row: Variable, value: str | None, means: Sequence[Meaning], machine: ThisMachine, language: str
 ) -> Iterator[Block]:
-    yield Line((Piece(f"{row.name} ", "bold"), Piece(row.text("what", language))))
+    yield StyledLine((Piece(f"{row.name} ", "bold"), Piece(row.text("what", language))))
     if value is not None:
         for meant in means:
             style = "code" if meant.problem is None else "bad"
             text = ui(f"env.means_{meant.key}", language, **meant.values)
-            yield Line((Piece(text, style),), lead=Piece(f"{row.name}={value}", "dim"), indent=2)
+            yield StyledLine((Piece(text, style),), lead=Piece(f"{row.name}={value}", "dim"), indent=2)
         yield Gap()
     for name, text, style in _fields(row, machine, language):
         if text:
-            yield Line((Piece(text, style),), lead=Piece(ui(f"env.{name}", language), "dim"), indent=2)
+            yield StyledLine((Piece(text, style),), lead=Piece(ui(f"env.{name}", language), "dim"), indent=2)
 
 
 def _fields(row: Variable, machine: ThisMachine, language: str) -> Iterator[tuple[str, str, str]]:

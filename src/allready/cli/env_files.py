@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from allready.errors import UsageError
-from allready.evidence.inputs import Found, Limits, Source, unpack, waits_for_ever
+from allready.evidence.inputs import Found, InputLimits, Source, unpack, waits_for_ever
 from allready.evidence.inputs.codecs import codec_of
 from allready.evidence.inputs.tar import is_tar
 from allready.evidence.inputs.zip import is_zip
@@ -23,7 +23,7 @@ HEAD_BYTES = 512
 NO_TEXT = 20
 """A file of which one character in so many is none is an image, an archive, anything else."""
 MAX_MEMBERS = 500
-LIMITS = Limits(ratio=500.0, free_bytes=32 << 20, total_bytes=256 << 20, num_members=10_000, num_layers=2)
+LIMITS = InputLimits(ratio=500.0, free_bytes=32 << 20, total_bytes=256 << 20, num_members=10_000, num_layers=2)
 STANDARD_INPUT = "-"
 
 

@@ -39,7 +39,7 @@ from allready.model.fill import in_english, said
 from allready.patterns import compiled
 from allready.redaction import masked_all, redact
 from allready.report.blocks import SEVERITY_STYLE
-from allready.report.pieces import Block, Gap, Line, Piece
+from allready.report.pieces import Block, Gap, Piece, StyledLine
 from allready.report.safe import plain
 from allready.report.terminal import show_blocks
 from allready.report.words import phrase, steps
@@ -241,7 +241,7 @@ def _compare(parsed: Sequence[Parsed]) -> tuple[tuple[Finding, ...], tuple[NotCh
     Raises:
         UsageError: there are not two.
     """
-    from allready.rules.env.variable_differs import variable_differs
+    from allready.rules.env.nodes_differ import variable_differs
 
     if len(parsed) < 2:
         raise UsageError("--compare needs the environments of at least two nodes")
@@ -264,17 +264,17 @@ def _blocks(judged: Judged, language: str, *, verbose: bool) -> Iterator[Block]:
         yield from _finding(finding, language, verbose=verbose)
     for item in judged.unreadable:
         text = ui("env.lint_unreadable", language, place=plain(item.place), why=plain(say_phrase(item.why, language)))
-        yield Line((Piece(text),), lead=Piece(ui("env.lint_not_checked", language), "warn"))
+        yield StyledLine((Piece(text),), lead=Piece(ui("env.lint_not_checked", language), "warn"))
     for fact, why in judged.missing.items():
         text = ui("env.lint_fact_missing", language, fact=fact, why=plain(why))
-        yield Line((Piece(text, "dim"),), lead=Piece(ui("env.lint_not_checked", language), "dim"))
+        yield StyledLine((Piece(text, "dim"),), lead=Piece(ui("env.lint_not_checked", language), "dim"))
     if judged.findings or judged.unreadable:
         yield Gap()
     clean = not judged.findings and not judged.unreadable
-    yield Line((Piece(_summary(judged, language), "good" if clean else "bold"),))
+    yield StyledLine((Piece(_summary(judged, language), "good" if clean else "bold"),))
     text = ", ".join(f"{name} {version}" for name, version in judged.versions.items())
     known = ui("env.lint_versions", language, versions=text) if text else ui("env.lint_no_versions", language)
-    yield Line((Piece(known, "dim"),))
+    yield StyledLine((Piece(known, "dim"),))
 
 
 def _summary(judged: Judged, language: str) -> str:
@@ -298,20 +298,20 @@ def _finding(finding: Finding, language: str, *, verbose: bool) -> Iterator[Bloc
     style = SEVERITY_STYLE[finding.severity]
     place = finding.evidence[0].source if finding.evidence else ""
     shown = "" if place in {"", ENVIRONMENT} else f"{plain(place)}{ui('report.colon', language)}"
-    yield Line(
+    yield StyledLine(
         (Piece(f"{finding.code} ", style), Piece(shown, "dim"), Piece(phrase(finding, "message", language))),
         lead=Piece(ui(f"report.severity_{finding.severity}", language), style),
     )
     for step in steps(finding, language):
         where, explanation, command = remedy_parts(step, language)
         pieces = (Piece(where, "dim"), Piece(explanation), Piece(command, "code"))
-        yield Line(tuple(p for p in pieces if p.text), lead=Piece(ui("env.lint_fix", language), "dim"), indent=2)
+        yield StyledLine(tuple(p for p in pieces if p.text), lead=Piece(ui("env.lint_fix", language), "dim"), indent=2)
     from allready.rules.variables.debug_left_on import debug_left_on  # what such settings cost is shown with them
 
     fields = ("what", "risk", "cost") if verbose else ("cost",) if finding.code == debug_left_on.code else ()
     lead = ui("env.lint_why" if verbose else "env.lint_cost", language)
     for text in _background(finding, language, fields):
-        yield Line((Piece(text, "dim"),), lead=Piece(lead, "dim"), indent=2)
+        yield StyledLine((Piece(text, "dim"),), lead=Piece(lead, "dim"), indent=2)
 
 
 def _background(finding: Finding, language: str, fields: Sequence[str]) -> Iterable[str]:

@@ -15,7 +15,7 @@ from allready.cli.output import deliver_json
 from allready.errors import UsageError
 from allready.facts.live import LiveHost
 from allready.launch.request import Note, RunRequest
-from allready.report.pieces import Block, Gap, Line, Piece
+from allready.report.pieces import Block, Gap, Piece, StyledLine
 from allready.report.terminal import show_blocks
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         if args.json or args.shell or args.dockerfile or args.sbatch:
             raise UsageError("name a preset: {names}", names=", ".join(presets.NAMES))
-        rows = [Line((Piece(_purpose(name, language)),), lead=Piece(name, "bold")) for name in presets.NAMES]
+        rows = [StyledLine((Piece(_purpose(name, language)),), lead=Piece(name, "bold")) for name in presets.NAMES]
         show_blocks(rows, sys.stdout, language)
         return EXIT_HEALTHY
     machine = read_machine(LiveHost()).having(torch=args.torch, nccl=args.nccl, jax=args.jax)
@@ -100,26 +100,26 @@ def with_preset(request: RunRequest, name: str, environ: Mapping[str, str]) -> R
 
 
 def _blocks(made: Preset, language: str) -> Iterator[Block]:
-    yield Line((Piece(f"{made.name} ", "bold"), Piece(_purpose(made.name, language))))
+    yield StyledLine((Piece(f"{made.name} ", "bold"), Piece(_purpose(made.name, language))))
     yield Gap()
     yield from _lines(made.lines, language)
     if not made.lines:
-        yield Line((Piece(ui("env.preset_nothing", language)),), indent=2)
+        yield StyledLine((Piece(ui("env.preset_nothing", language)),), indent=2)
     if made.loader:
         yield Gap()
-        yield Line((Piece(ui("env.preset_loader", language), "bold"),), indent=2)
+        yield StyledLine((Piece(ui("env.preset_loader", language), "bold"),), indent=2)
         yield from _lines(made.loader, language)
     yield Gap()
     for note in _notes(made, language):
-        yield Line((Piece(note),), lead=Piece(ui("env.preset_notes", language), "dim"), indent=2)
+        yield StyledLine((Piece(note),), lead=Piece(ui("env.preset_notes", language), "dim"), indent=2)
     text = ui(f"env.preset_{made.name.replace('-', '_')}_folk", language)
-    yield Line((Piece(text),), lead=Piece(ui("env.preset_folk", language), "dim"), indent=2)
+    yield StyledLine((Piece(text),), lead=Piece(ui("env.preset_folk", language), "dim"), indent=2)
 
 
 def _lines(lines: Iterable[presets.PresetLine], language: str) -> Iterator[Block]:
     for line in lines:
-        yield Line((Piece(f"{line.name}={line.value}", "code"),), indent=2)
-        yield Line((Piece(_reason(line, language), "dim"),), indent=6)
+        yield StyledLine((Piece(f"{line.name}={line.value}", "code"),), indent=2)
+        yield StyledLine((Piece(_reason(line, language), "dim"),), indent=6)
 
 
 def _purpose(name: str, language: str) -> str:

@@ -14,7 +14,7 @@ from allready.docs import CodePage, by_area, page_of
 from allready.errors import UsageError
 from allready.judging.loading import load
 from allready.judging.registry import Rule
-from allready.report.pieces import Block, Gap, Grid, Line, Piece
+from allready.report.pieces import Block, Gap, Grid, Piece, StyledLine
 from allready.report.terminal import show_blocks
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
@@ -112,7 +112,7 @@ def _pages(pages: Sequence[CodePage], language: str) -> Iterator[Block]:
         if number:
             yield Gap()
         style = _STYLES[page.severity]
-        yield Line((Piece(f"{page.code} ", style), Piece(page.title, "bold")))
+        yield StyledLine((Piece(f"{page.code} ", style), Piece(page.title, "bold")))
         for name, value, style_of_value in (
             ("severity", _severity(page, language), style),
             ("fault_class", page.fault_class, ""),
@@ -122,15 +122,17 @@ def _pages(pages: Sequence[CodePage], language: str) -> Iterator[Block]:
             ("message", page.message, ""),
             ("remedy", page.remedy, "code"),
         ):
-            yield Line((Piece(value, style_of_value),), lead=Piece(ui(f"explain.{name}", language), "dim"), indent=2)
+            yield StyledLine(
+                (Piece(value, style_of_value),), lead=Piece(ui(f"explain.{name}", language), "dim"), indent=2
+            )
         for heading, body in page.sections:
             yield Gap()
-            yield Line((Piece(heading, "bold"),), indent=2)
-            yield Line((Piece(body),), indent=2)
+            yield StyledLine((Piece(heading, "bold"),), indent=2)
+            yield StyledLine((Piece(body),), indent=2)
         if page.examples:
             yield Gap()
-            yield Line((Piece(ui("explain.examples", language), "bold"),), indent=2)
-            yield from (Line((Piece(example, "dim"),), indent=2) for example in page.examples)
+            yield StyledLine((Piece(ui("explain.examples", language), "bold"),), indent=2)
+            yield from (StyledLine((Piece(example, "dim"),), indent=2) for example in page.examples)
 
 
 def _severity(page: CodePage, language: str) -> str:
@@ -142,7 +144,7 @@ def _list(rules: Sequence[Rule], language: str) -> Iterator[Block]:
     for number, (area, members) in enumerate(by_area(rules).items()):
         if number:
             yield Gap()
-        yield Line((Piece(area, "bold"),))
+        yield StyledLine((Piece(area, "bold"),))
         pages = [page_of(rule, language) for rule in members]
         rows = tuple(
             (

@@ -19,7 +19,7 @@ from allready.text.ui import ui
 if TYPE_CHECKING:
     from allready.lab import Lab
     from allready.lab.inject.commands import NodeCommand
-    from allready.lab.inject.job import Job
+    from allready.lab.inject.job import LabJob
     from allready.lab.inject.plan import FaultPlan
     from allready.lab.inject.truth import Injected
 
@@ -108,10 +108,10 @@ def _fresh(folder: Path) -> Path:
 def _run(
     args: argparse.Namespace, language: str, command: list[str], lab: "Lab", plan: "FaultPlan", folder: Path
 ) -> int:
-    from allready.lab.inject.commands import Layout, node_commands
-    from allready.lab.inject.job import Job
+    from allready.lab.inject.commands import LabLayout, node_commands
+    from allready.lab.inject.job import LabJob
 
-    layout = Layout(
+    layout = LabLayout(
         num_nodes=args.nodes,
         nproc_per_node=args.nproc_per_node,
         master_addr=lab.view.address(0),
@@ -127,7 +127,7 @@ def _run(
             )
     commands = node_commands(command, layout)
     printer, announcer = _Printer(), _Announcer(language)
-    job = Job(lab, commands, plan, folder, output=printer.pipe)
+    job = LabJob(lab, commands, plan, folder, output=printer.pipe)
     try:
         with noted_signals() as caught, job:
             code = _follow(args, language, job, folder, caught, announcer)
@@ -143,7 +143,7 @@ def _run(
 
 
 def _follow(
-    args: argparse.Namespace, language: str, job: "Job", folder: Path, caught: list[int], announcer: "_Announcer"
+    args: argparse.Namespace, language: str, job: "LabJob", folder: Path, caught: list[int], announcer: "_Announcer"
 ) -> int:
     from allready.lab.inject.truth import read_truth
 

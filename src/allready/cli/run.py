@@ -27,7 +27,7 @@ from allready.text.usage import usage_text
 
 if TYPE_CHECKING:
     from allready.agent.coordinator import JobEnd
-    from allready.agent.entry import Job
+    from allready.agent.entry import NodeJob
     from allready.model import Report
 
 EPILOG = """\
@@ -95,7 +95,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         return _no_part(
             usage_text("local rank {rank}: local rank 0 runs the job for this node", rank=request.local_rank)
         )
-    from allready.agent.entry import Job, default_report_dir, is_excluded
+    from allready.agent.entry import NodeJob, default_report_dir, is_excluded
     from allready.agent.folder import ReportFolder
     from allready.cli.run_show import RunShow
     from allready.facts.live import LiveHost
@@ -130,7 +130,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         show.take(report)
 
     try:
-        job = Job(
+        job = NodeJob(
             request,
             LiveHost(),
             report_dir=folder.path,
@@ -178,7 +178,7 @@ def _make_room_for_files(nproc_per_node: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
-async def _follow(job: "Job", interrupts: Interrupts, *, end_with_stdin: bool) -> "JobEnd":
+async def _follow(job: "NodeJob", interrupts: Interrupts, *, end_with_stdin: bool) -> "JobEnd":
     task = asyncio.ensure_future(job.run())
     stops: list[str] = []
 

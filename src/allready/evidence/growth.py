@@ -25,7 +25,7 @@ from allready.model.events import troubled
 from allready.model.fill import said
 
 if TYPE_CHECKING:
-    from allready.evidence.lines.model import Limits, Scanned
+    from allready.evidence.lines.model import LineLimits, Scanned
 
 MAX_FILES = 20_000
 _MEMORY_BYTES = 128 << 20  # for the kept lines of all logs together
@@ -135,7 +135,7 @@ class Growth:
         file.scanned = more if file.scanned is None else merged([file.scanned, more], limits)
         return num_new
 
-    def _limits(self) -> "Limits":
+    def _limits(self) -> "LineLimits":
         from allready.evidence.lines.model import LIMITS
 
         kept = max(_MIN_KEPT_BYTES, _MEMORY_BYTES // max(1, len(self._files)))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence import sniff
-from allready.evidence.inputs import LIMITS, Found, Limits, Source, open_plain, unpack
+from allready.evidence.inputs import LIMITS, Found, InputLimits, Source, open_plain, unpack
 from allready.evidence.inputs.envelopes import Envelope, opened_part
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
@@ -59,7 +59,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
 
     kinds: frozenset[str] = frozenset()
     iteration_marker: str | None = None
-    limits: Limits = LIMITS
+    limits: InputLimits = LIMITS
     use_lane: bool = True
 
 

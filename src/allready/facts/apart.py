@@ -27,7 +27,7 @@ END_S = 0.1
 MAX_ANSWER_BYTES = 64 << 20
 
 
-class Reader:
+class ReaderProcess:
     """Context manager: the child begins at once, `ask` tells it what for, `found` waits; it is ended in any case."""
 
     def __init__(

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 from allready.facts.host import Host, names_in, number, text_of
 from allready.model import Bond, BondLink
+from allready.names import BONDS_FOLDER
 
-ROOT = "/proc/net/bonding"
 MAX_BONDS = 32
 MAX_LINKS = 32
 
 
 def bonds(host: Host) -> Iterator[Bond]:
     """All bonds; none where the driver is not loaded."""
-    for name in names_in(host, ROOT)[:MAX_BONDS]:
-        bond = parse_bond(name, text_of(host, f"{ROOT}/{name}"))
+    for name in names_in(host, BONDS_FOLDER)[:MAX_BONDS]:
+        bond = parse_bond(name, text_of(host, f"{BONDS_FOLDER}/{name}"))
         if bond is not None:
             yield bond
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from allready.errors import FactUnavailable
+from allready.facts.gpu import MAX_GPUS
 from allready.facts.host import Host, names_in, text_of
 from allready.model import BusFacts, PciGpu
 from allready.proc.process import status_field
@@ -11,7 +12,6 @@ BUS_S = 1.0
 GROUPS = "/sys/kernel/iommu_groups"
 MAX_GROUPS = 256
 ON = frozenset({"intel_iommu=on", "amd_iommu=on", "iommu=on", "iommu=force"})
-MAX_GPUS = 64
 
 
 def collect_bus(host: Host, *, timeout_s: float = BUS_S) -> BusFacts:

@@ -7,7 +7,7 @@ from typing import Self
 from allready.errors import FactUnavailable
 
 
-def opened(path: str) -> "Reader":
+def opened(path: str) -> "FileReader":
     """A regular file, opened without ever blocking on a pipe or a device."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -17,10 +17,10 @@ def opened(path: str) -> "Reader":
     if not stat.S_ISREG(mode):
         os.close(fd)
         raise FactUnavailable("{path}: a directory" if stat.S_ISDIR(mode) else "{path}: not a regular file", path=path)
-    return Reader(fd, path)
+    return FileReader(fd, path)
 
 
-class Reader:
+class FileReader:
     """Read bytes of an open file; errors become FactUnavailable; closes at the end of the with block."""
 
     def __init__(self, fd: int, path: str) -> None:

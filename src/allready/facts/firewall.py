@@ -23,13 +23,13 @@ from allready.facts.packet_filter import (
     is_active,
 )
 from allready.facts.tasks import Task
+from allready.facts.usage import MAX_PEERS
 from allready.model import FilterView, FirewallFacts, Route
 from allready.proc.process import status_bits
 
 CAP_NET_ADMIN = 12
 MAX_DROPS = 64
 MAX_PORT_RANGES = 256
-MAX_PEERS = 64
 MAX_ADDRESSES = 4
 SPACES = {"iptables-save": "ip", "iptables-legacy-save": "legacy"}
 

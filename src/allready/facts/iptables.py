@@ -3,6 +3,7 @@
 import re
 import shlex
 
+from allready.facts.nft import MAX_LINES
 from allready.facts.packet_filter import Condition, FilterChain, FilterRule, filter_rule
 
 HOOKS = {"INPUT": "input", "PREROUTING": "prerouting", "OUTPUT": "output", "POSTROUTING": "postrouting"}
@@ -16,7 +17,6 @@ CONDITIONS = {
     "--ctstate": "state", "--state": "state", "--ctstatus": "status", "--dst-type": "dst_type",
 }  # fmt: skip
 SILENT = frozenset({"-m", "--comment", "--reject-with", "--log-prefix", "--log-level"})
-MAX_LINES = 100_000
 
 
 def parse_iptables(text: str, space: str = "ip") -> dict[str, FilterChain]:

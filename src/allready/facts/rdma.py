@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from allready.errors import FactUnavailable
-from allready.facts.bonds import ROOT as BONDS
 from allready.facts.bonds import parse_bond
 from allready.facts.host import Host, names_in, number, text_of
 from allready.model import RdmaFacts, RdmaPort
+from allready.names import BONDS_FOLDER
 from allready.patterns import compiled
 
 ROOT = "/sys/class/infiniband"
@@ -166,7 +166,7 @@ def _bond(host: Host, device: str) -> tuple[str | None, dict[str, str]]:
         return None, {}
     name = next(iter(masters.values()))
     # The card of a bond over two ports lists its first port only; the bond itself knows all of them.
-    if (bond := parse_bond(name, text_of(host, f"{BONDS}/{name}"))) is not None and bond.links:
+    if (bond := parse_bond(name, text_of(host, f"{BONDS_FOLDER}/{name}"))) is not None and bond.links:
         return name, {link.name: "up" if link.is_up else "down" for link in bond.links}
     return name, {link: _read(host, f"/sys/class/net/{link}/operstate") or "unknown" for link in masters}
 

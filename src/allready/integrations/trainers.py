@@ -16,7 +16,7 @@ from allready.runtime.stopping import StopSignals
 log = logging.getLogger(__name__)
 
 
-class Steps:
+class TrainerSteps:
     """What a callback does around the steps of any trainer.
 
     Args:
@@ -72,7 +72,7 @@ class Steps:
             _begun.remove(self)
 
 
-_begun: list[Steps] = []
+_begun: list[TrainerSteps] = []
 """Those that have the signals now; a trainer that fails does not always tell its callbacks that training has ended."""
 
 
@@ -104,7 +104,7 @@ def agreed_failures() -> Iterator[None]:
             _begun[-1].end()
 
 
-def _callback(base: Any, steps: Steps, hooks: dict[str, Any]) -> Any:
+def _callback(base: Any, steps: TrainerSteps, hooks: dict[str, Any]) -> Any:
     return type("AllreadyCallback", (base,), {**hooks, "exit_code": property(lambda _: steps.exit_code)})()
 
 
@@ -119,7 +119,7 @@ def hugging_face_callback(*, every: int = 1) -> Any:
         every: after so many steps the ranks agree.
     """
     base = _base("transformers", "TrainerCallback")
-    steps = Steps(every)
+    steps = TrainerSteps(every)
 
     def on_train_begin(*_: Any, **__: Any) -> None:
         steps.begin()
@@ -145,7 +145,7 @@ def lightning_callback(*, every: int = 1) -> Any:
         every: after so many batches the ranks agree.
     """
     base = _base("lightning.pytorch", "Callback")
-    steps = Steps(every)
+    steps = TrainerSteps(every)
 
     def begin(*_: Any) -> None:
         steps.begin()

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError, FactUnavailable
 from allready.launch.jax import split_address
-from allready.launch.jax_meeting import JaxMeeting, Meeting, Patience, Waiting
+from allready.launch.jax_meeting import JaxMeeting, JaxWaiting, Meeting, Patience
 from allready.launch.jax_rendezvous import ASK_EVERY_S, GiveUpError, Orders, follow
 from allready.launch.request import Backoff
 from allready.messaging.channel import LOST, convert
@@ -55,7 +55,7 @@ def meet(orders: Orders, *, failed: int = 0, patience_s: float = 0.0, bind: str 
     place, bound = split_address(address), split_address(bind)
     if place is None:
         raise GiveUpError(f"the address of the coordinator, {address!r}, is not host:port")
-    own = Waiting(
+    own = JaxWaiting(
         process=orders.process,
         num_processes=orders.num_processes,
         failed=failed,
@@ -77,7 +77,7 @@ def meet(orders: Orders, *, failed: int = 0, patience_s: float = 0.0, bind: str 
 class _Member:
     """A process in the roll call: its connections, in a thread of their own; a context manager."""
 
-    def __init__(self, place: tuple[str, int], own: Waiting, patience: Patience) -> None:
+    def __init__(self, place: tuple[str, int], own: JaxWaiting, patience: Patience) -> None:
         self._host, self._port = place
         self._own, self._patience = own, patience
         launch = LaunchFacts(
@@ -124,7 +124,7 @@ class _Member:
 
     def _begun_alone(self) -> JaxMeeting:
         """Attempts of a process that meets no other: process 0 is not there, or cannot listen."""
-        self._lone = Waiting(process=0, num_processes=1, failed=self._own.failed, patience_s=self._own.patience_s)
+        self._lone = JaxWaiting(process=0, num_processes=1, failed=self._own.failed, patience_s=self._own.patience_s)
         return JaxMeeting(self._patience, self._lone, number=0, now=time.monotonic())
 
     async def _wait_alone(self, problem: str) -> None:
@@ -182,7 +182,7 @@ class _Host(_Member):
                     meeting.here.pop(process, None)
                 elif kind == WAITING:
                     with contextlib.suppress(ExchangeError):  # another release's
-                        own = convert(body, Waiting)
+                        own = convert(body, JaxWaiting)
                         meeting.join(replace(own, process=process, address="", problem=""), time.monotonic())
 
     @staticmethod

@@ -19,12 +19,8 @@ TIMEOUT = timedelta(seconds=60)
 _BACKOFF_S = (1.0, 30.0, 0.25)
 
 
-class StartFailed(AllreadyError):  # noqa: N818 - an outcome
+class StartFailed(GiveUpError, AllreadyError):  # noqa: N818 - an outcome
     """Not all processes came; `missing`: their numbers, as far as this process knows."""
-
-    def __init__(self, text: str, missing: tuple[int, ...]) -> None:
-        super().__init__(text)
-        self.missing = missing
 
 
 def initialize(

@@ -36,7 +36,7 @@ def in_order(findings: Iterable[Finding], rules: Rules) -> tuple[Finding, ...]:
 
 def is_error(finding: Finding) -> bool:
     """Whether it says that something is wrong, so that it can be the verdict."""
-    return finding.severity.weight >= Severity.ERROR.weight
+    return finding.severity.is_fault
 
 
 def likely_end(findings: Iterable[Finding]) -> Finding | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from allready.model import Closing, Death, Event, FaultClass, Role, Severity
+from allready.model import Closing, Death, Event, FaultClass, Role
 from allready.patterns import compiled
 from allready.signatures import load
 from allready.signatures.watchdog import TIMEOUTS
@@ -310,7 +310,7 @@ def settle_attempts(
 
 def _is_grave(event: Event) -> bool:
     signature = load().get(event.signature)
-    return signature is not None and signature.severity.weight >= Severity.ERROR.weight
+    return signature is not None and signature.severity.is_fault
 
 
 def _states_a_fault(event: Event) -> bool:

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from allready.evidence.flight.join import FlightJoin
+from allready.evidence.lines.native import Floats
 from allready.evidence.operations import OperationsJoin, join_operations
 from allready.evidence.operations.codes import raw_codes
 from allready.evidence.reading import OpStream
@@ -24,8 +24,6 @@ from allready.model import GroupProgress, Iterations, Lag, Mismatch, ProcessReco
 
 MIN_SAMPLES = 8
 MAX_SAMPLES = 512
-
-Floats = npt.NDArray[np.float64]
 
 
 def lag_of_streams(group: str, streams: Mapping[int, OpStream], clocks: Mapping[int, float] | None) -> Lag | None:

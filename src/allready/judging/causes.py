@@ -10,7 +10,7 @@ from allready.judging.layers import Layer
 from allready.judging.processes import overcome
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import said, stated
-from allready.model import CRASHES, Culprits, Death, Event, Evidence, Hit, Role, RunEvidence, Severity, clock_time
+from allready.model import CRASHES, Culprits, Death, Event, Evidence, Hit, Role, RunEvidence, clock_time
 from allready.model.fill import named_by
 from allready.model.process import ENDING_SIGNALS
 from allready.patterns import compiled
@@ -114,7 +114,7 @@ def _crashed_with_a_reason(death: Death, case: Analysis) -> bool:
         and (
             signature.layer in _OWN_LAYERS or (_gave_up(death) and death.pid is not None and e.origin.pid == death.pid)
         )
-        and signature.severity.weight >= Severity.ERROR.weight
+        and signature.severity.is_fault
         and not overcome(case, signature, e)
         for e in case.run.events
     )
@@ -190,10 +190,14 @@ def is_order(event: Event) -> bool:
         return False
     if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"} or is_caught_interrupt(event):
         return True
-    if event.signature == "launcher.launcher_stops_others":
-        # DeepSpeed's and torch's old one say that they got a signal where no process of theirs had failed before.
-        return event.values.get("signal") in ENDING_SIGNALS and "Main process received" in event.text
-    return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
+    return is_received_order(event) or (event.signature == "launcher.slurm_cancelled" and "time" in event.values)
+
+
+def is_received_order(event: Event) -> bool:
+    """A launcher says that it got the signal itself, as DeepSpeed's and torch's old one do where no process of theirs
+    had failed before."""
+    is_launchers = event.signature == "launcher.launcher_stops_others" and "receiver" in event.values
+    return is_launchers and event.values.get("signal") in ENDING_SIGNALS
 
 
 def is_handled_order(event: Event) -> bool:
@@ -259,7 +263,7 @@ def is_named_by_signature(death: Death) -> bool:
     says of a job that went on as well."""
     texts = (death.text, death.last_words) if death.kind == "exit" else (death.text,)
     return any(
-        s.role is Role.ROOT and s.code is not None and s.severity.weight >= Severity.ERROR.weight
+        s.role is Role.ROOT and s.code is not None and s.severity.is_fault
         for text in texts
         if text
         for s, _ in of_line(text)

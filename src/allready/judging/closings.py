@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
 from allready.evidence.reading import RasAnswer
-from allready.model import Closing, ClosingKind, Death, Event, ProcessRecord, Role, Severity
+from allready.model import Closing, ClosingKind, Death, Event, ProcessRecord, Role
 from allready.signatures import load
 
 ENDED_BY = {"elastic.death_signal", "launcher.slurm_cancelled", "launcher.slurm_time_limit"}
@@ -90,7 +90,7 @@ def _contradicts(event: Event, closings: Sequence[Closing]) -> bool:
     signature = load().get(event.signature)
     if signature is None or signature.family == "kernel":
         return False
-    is_grave = signature.severity.weight >= Severity.ERROR.weight and event.role in {Role.ROOT, Role.CASCADE}
+    is_grave = signature.severity.is_fault and event.role in {Role.ROOT, Role.CASCADE}
     if not is_grave and event.signature not in ENDED_BY:
         return False
     return not any(one.origin.source == event.origin.source and _went_on(one, event.origin.line) for one in closings)

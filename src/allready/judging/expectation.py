@@ -56,7 +56,7 @@ class Publication(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class ExpectationTable(Struct, frozen=True, kw_only=True):
     """The file."""
 
     source: tuple[Publication, ...]
@@ -107,10 +107,10 @@ class Expectation(Struct, frozen=True, kw_only=True):
 
 
 @functools.cache
-def load_table() -> Table:
+def load_table() -> ExpectationTable:
     """The published values."""
     text = Path(__file__).with_name("busbw.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Table)
+    return msgspec.convert(tomllib.loads(text), ExpectationTable)
 
 
 def algorithm_of(variables: Mapping[str, str]) -> str:

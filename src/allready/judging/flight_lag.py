@@ -17,7 +17,8 @@ from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import is_hooked, version_of
 from allready.evidence.flight.tracks import Track
 from allready.evidence.operation_names import SYNCHRONISING
-from allready.judging.lateness import MIN_PERIODS, lateness, period_of
+from allready.judging.lateness import lateness, period_of
+from allready.judging.sequence import MIN_PERIODS
 from allready.model import Lag, Recorder
 
 MIN_OPERATIONS = 10

@@ -8,8 +8,8 @@ from allready.judging.analysis import Analysis
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.signature_rules import numbers
 from allready.model import Event, Role
+from allready.signatures.names import STALLED
 
-STALLED = "launcher.horovod_stalled"
 _MAX_RANKS = 100_000
 
 

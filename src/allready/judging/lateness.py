@@ -7,12 +7,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from allready.judging.sequence import Codes
+from allready.judging.sequence import MIN_PERIODS, Codes
 
 REPEATS = 0.8
 """Share of calls that must be the same a period later."""
 MAX_PERIOD = 700
-MIN_PERIODS = 3
 MIN_WAITS, MANY_WAITS = 8, 40
 DRIFTS = 1.6
 """Between two nodes of a job with a slow rank the ratio was 1.5 at most; where no rank waits, it grows with the number
@@ -23,7 +22,7 @@ STEADY = 0.01
 Times = NDArray[np.float64]
 
 
-class Lateness(msgspec.Struct, frozen=True):
+class EntryLateness(msgspec.Struct, frozen=True):
     """Of every member, over the same operations.
 
     `median_late_s`: behind the first one.  `last_share`: share of operations that it entered last, by more than the
@@ -36,7 +35,7 @@ class Lateness(msgspec.Struct, frozen=True):
     waits_s: Mapping[int, Sequence[float]]
 
 
-def lateness(entered_s: Mapping[int, Sequence[float]], noise_s: float) -> Lateness:
+def lateness(entered_s: Mapping[int, Sequence[float]], noise_s: float) -> EntryLateness:
     """Compare the times at which members entered the same operations.
 
     Args:
@@ -63,7 +62,7 @@ def lateness(entered_s: Mapping[int, Sequence[float]], noise_s: float) -> Latene
             if time > until[i]:
                 waits[i].append(time - max(usual, until[i]))
                 until[i] = time
-    return Lateness(
+    return EntryLateness(
         median_late_s={r: round(median(column), 6) for r, column in zip(ranks, late, strict=True)},
         last_share={r: round(n / num, 4) for r, n in zip(ranks, last, strict=True)},
         waits_s=dict(zip(ranks, waits, strict=True)),

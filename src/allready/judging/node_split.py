@@ -8,6 +8,7 @@ from allready.judging.stated import Text, said
 from allready.judging.values import MAX_EVIDENCE, NodeCommand, seen
 from allready.model import Culprits, Hit, Phrase, Severity, ranges, runs_of
 from allready.model.fill import joined, named_by
+from allready.names import REDACTED
 
 Without = Callable[[str], Phrase]
 
@@ -15,8 +16,6 @@ MAX_GROUPS = 4
 MAX_CHARS = 60
 MAX_SPANS = 6
 MAX_TYPED = 200
-REDACTED = "(redacted)"
-"""What `redaction` leaves of a secret."""
 
 
 def unset(members: str) -> Phrase:

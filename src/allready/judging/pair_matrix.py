@@ -57,7 +57,7 @@ def read_matrix(points: Iterable[PairPoint]) -> MatrixReading:
     """What stands out while most members are as they should be; nothing of fewer than four members."""
     points = tuple(points)
     cells = {(p.sender, p.receiver): p.gb_per_s for p in points if p.gb_per_s is not None and p.gb_per_s > 0}
-    bad = {(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in points if p.gb_per_s is None}
+    bad = {p.ends for p in points if p.gb_per_s is None}
     names = sorted({m for pair in cells for m in pair})
     failed = tuple(sorted(bad))
     if len(names) < MIN_MEMBERS:

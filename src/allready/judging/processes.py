@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from allready.judging.analysis import Analysis
 from allready.judging.values import grouped
-from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, Severity
+from allready.model import Death, Event, FaultClass, Origin, ProcessRecord
 from allready.patterns import compiled
 from allready.signatures import Signature
+from allready.signatures.names import RENDEZVOUS
 
 GOING_ON = {"connect", "operation"}
 """Classes of last lines of a process whose bootstrap is behind it."""
 BACK_TRACE = "nccl.back_trace"
-RENDEZVOUS = "elastic.rendezvous_complete"
 _TWICE = 2
 
 
@@ -29,7 +29,7 @@ _OF_DEVICES = (
 
 def is_at_start(signature: Signature) -> bool:
     """Whether a line of this signature says that a process cannot start, or not as it is."""
-    return signature.fault_class in AT_START and signature.severity.weight >= Severity.ERROR.weight
+    return signature.fault_class in AT_START and signature.severity.is_fault
 
 
 def same_process(one: Origin, other: Origin) -> bool:

@@ -86,7 +86,7 @@ def moving(live: Live) -> dict[tuple[int, int], float]:
 
 def cut_nodes(collectives: Collectives | None) -> frozenset[int]:
     """Nodes to or from which data of the ranks does not pass, by their connections."""
-    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    run = collectives.first if collectives is not None else None
     found = broken_in(run.traffic) if run is not None and run.traffic is not None else None
     if found is None:
         return frozenset()
@@ -110,5 +110,5 @@ def link_findings(live: Live, world: World) -> tuple[Finding, ...]:
 
 def traffic_findings(collectives: Collectives | None, world: World) -> tuple[Finding, ...]:
     """The same of the job that was asked for, where its connections were looked at."""
-    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    run = collectives.first if collectives is not None else None
     return link_findings(run.traffic, world) if run is not None and run.traffic is not None else ()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allready.evidence.join.identity import Identities
 from allready.evidence.join.zones import MAX_SHIFT_S, QUARTER_S
 from allready.judging.ends import Victims
-from allready.model import Death, Event, Role, Severity
+from allready.model import Death, Event, Role
 from allready.signatures import load
 
 BEFORE_THE_JOB_S = 5.0
@@ -89,7 +89,7 @@ def settle(
 @functools.cache
 def _grave() -> frozenset[str]:
     """Signatures of what ends a run."""
-    return frozenset(name for name, one in load().items() if one.severity.weight >= Severity.ERROR.weight)
+    return frozenset(name for name, one in load().items() if one.severity.is_fault)
 
 
 def _of_process(event: Event, identities: Identities, victims: Victims) -> Role:

@@ -18,7 +18,6 @@ from allready.model import (
     Recorder,
     Role,
     RunEvidence,
-    Severity,
     clock_time,
 )
 from allready.signatures import load
@@ -165,7 +164,7 @@ def has_grave_root(case: Analysis) -> bool:
     return any(
         e.role is Role.ROOT
         and (signature := signatures.get(e.signature)) is not None
-        and signature.severity.weight >= Severity.ERROR.weight
+        and signature.severity.is_fault
         and not overcome(case, signature, e)
         for e in case.run.events
     )

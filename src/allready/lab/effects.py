@@ -10,7 +10,7 @@ from typing import Any
 
 from allready.errors import LabError, StatedError
 from allready.lab import holders, hosts
-from allready.lab.faults.base import Effect, Filter, Links, Tmpfs
+from allready.lab.faults.base import Effect, Links, PacketFilter, Tmpfs
 from allready.lab.network import HUB, INTERFACE, LabView, Op
 from allready.lab.record import Record
 from allready.proc.command import run_command
@@ -85,7 +85,7 @@ def apply(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
     try:
         for effect in effects:
             done.append(effect)
-            if isinstance(effect, Filter):
+            if isinstance(effect, PacketFilter):
                 wanted = (*effect.before, *(f"{match} counter drop" for match in effect.matches))
                 rules = "\n".join(f'    iifname "{INTERFACE}" {rule}' for rule in wanted)
                 hook = "type filter hook prerouting priority -300; policy accept;"
@@ -110,7 +110,7 @@ def apply(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
 def take_back(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
     """Undo all of `effects`, in reverse order."""
     for effect in reversed(effects):
-        if isinstance(effect, Filter):
+        if isinstance(effect, PacketFilter):
             _nft(record, effect.node, "delete", "table", "inet", table(fault_id))
         elif isinstance(effect, Tmpfs):
             # Lazily: a process may have files open there; it keeps them.
@@ -122,7 +122,7 @@ def take_back(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
 def num_dropped(record: Record, fault_id: int, effects: Iterable[Effect]) -> int:
     """Packets that the filters of one fault have dropped so far."""
     total = 0
-    for node in sorted({effect.node for effect in effects if isinstance(effect, Filter)}):
+    for node in sorted({effect.node for effect in effects if isinstance(effect, PacketFilter)}):
         listing = json.loads(_nft(record, node, "-j", "list", "table", "inet", table(fault_id)))
         for item in listing["nftables"]:
             for expression in item.get("rule", {}).get("expr", []):

@@ -388,7 +388,7 @@ def probe(*, packet_filters: bool = False) -> str | None:
 
 def end_group(process: subprocess.Popen[Any]) -> None:
     """Kill a command's process group if the command still runs, and reap it; close our ends of its pipes."""
-    end_child(process, timeout_s=lifecycle.END_TIMEOUT_S)
+    end_child(process, timeout_s=holders.END_TIMEOUT_S)
 
 
 def _all_effects(own: Record) -> list[Effect]:

@@ -12,6 +12,7 @@ import msgspec
 
 from allready.errors import LabError, StatedError
 from allready.lab import effects, holders, record
+from allready.lab.holders import END_TIMEOUT_S
 from allready.lab.hosts import render
 from allready.lab.network import LabView, build
 from allready.lab.record import Record
@@ -19,7 +20,6 @@ from allready.proc.kill import kill_all, reap
 from allready.proc.process import ProcessId, all_pids, identify, is_running, namespace, read_stat
 
 UP_TIMEOUT_S = 30.0
-END_TIMEOUT_S = 5.0
 
 
 def make(folder: Path, name: str, view: LabView, user_namespace: bool | None) -> None:

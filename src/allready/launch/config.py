@@ -34,7 +34,7 @@ _BY_KEY = {
 }
 _JOB_KEYS = {"script", "arguments", "env", *_BY_KEY}
 _NODE_KEYS = {"address", "master", "env", *(name for name, flag in _BY_KEY.items() if flag.where == "node")}
-_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _SCALARS: dict[str, tuple[type, ...]] = {
     "whole": (int,), "count": (int,), "positive": (int,), "number": (int, float), "seconds": (int, float),
     "seconds_or_auto": (int, float, str), "nodes": (int, str), "nproc": (int, str), "names": (str, int),
@@ -249,7 +249,7 @@ def _environment(at: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise UsageError('{at}: env is a table such as {{ NCCL_DEBUG = "INFO" }}', at=at)
     for name, word in value.items():
-        if not compiled(_VARIABLE).fullmatch(name):
+        if not compiled(VARIABLE).fullmatch(name):
             raise UsageError("{at}: env: {name!r} is not the name of a variable", at=at, name=name)
         if isinstance(word, bool) or not isinstance(word, str | int | float) or "\x00" in str(word):
             raise UsageError("{at}: env: {name} is a string or a number", at=at, name=name)

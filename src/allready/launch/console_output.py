@@ -13,6 +13,7 @@ from msgspec import Struct
 from allready.launch.log_relay_client import LogRelayClient
 from allready.launch.logs import Tail
 from allready.launch.request import Note
+from allready.proc.wakeup import Wakeup
 
 _IDLE_S = 1.0
 _TICK_S = 0.25
@@ -49,7 +50,7 @@ class ConsoleOutput:
         self._reported: set[str] = set()
         self._relay: LogRelayClient | None = None
         self._thread: threading.Thread | None = None
-        self._wake = -1
+        self._wake = Wakeup()
         self._restarted_s = 0.0
         self._num_taken = 0
         self._closing = False
@@ -58,8 +59,7 @@ class ConsoleOutput:
         """Start the thread, or do nothing if it runs."""
         if self._thread is None:
             self._relay = relay
-            if self._wake < 0:
-                self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._wake.open()
             thread = threading.Thread(target=self._run, name="allready-logs", daemon=True)
             thread.start()
             self._thread = thread
@@ -87,7 +87,7 @@ class ConsoleOutput:
             if key in self._sources:
                 self._sources[key].is_ending = True
                 self._dirty.add(key)
-        self._poke()
+        self._wake.poke()
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until the lines of all finished logs are passed on; False when that takes longer."""
@@ -106,7 +106,7 @@ class ConsoleOutput:
             for key, source in self._sources.items():
                 source.is_ending = True
                 self._dirty.add(key)
-        self._poke()
+        self._wake.poke()
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -117,8 +117,7 @@ class ConsoleOutput:
                 num_taken, since = self._num_taken, time.monotonic()
             elif time.monotonic() - since > _STUCK_S:
                 return
-        os.close(self._wake)
-        self._wake = -1
+        self._wake.close()
 
     # -- called by the log relay's messages, in the thread
 
@@ -186,8 +185,8 @@ class ConsoleOutput:
             is_waiting = any(s.tail.splitter.is_waiting for s in self._sources.values())
             timeout_s = 0.0 if self._dirty else _TICK_S if is_waiting else _IDLE_S
         for fd, events in poll.poll(timeout_s * 1000):
-            if fd == self._wake:
-                os.eventfd_read(self._wake)
+            if fd == self._wake.fileno():
+                self._wake.settle()
             elif not self._receive(relay, events):
                 break
         if relay.fileno() < 0 and not self._closing:
@@ -263,10 +262,6 @@ class ConsoleOutput:
             self._reported.add(message)
         if self._on_problem is not None:
             self._on_problem(Note(key=key, values=values))
-
-    def _poke(self) -> None:
-        if self._wake >= 0:
-            os.eventfd_write(self._wake, 1)
 
 
 def _has_more(fd: int) -> bool:

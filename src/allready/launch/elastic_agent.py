@@ -38,13 +38,12 @@ from allready.launch.plan import (
     virtual_local_rank,
     workers_of,
 )
-from allready.launch.workers import STOP_POLL_S, Worker, WorkerGroup
+from allready.launch.workers import POLL_S, STOP_POLL_S, Worker, WorkerGroup
 from allready.messaging.job_store import ANSWER_S, JobStore, connected
 from allready.model import OVER, REJOIN, ProcessEnd
 from allready.model.process import ProcessState, signal_number
 from allready.proc.process import read_stat
 
-_POLL_S = 0.02
 _HEALTHY_S = 2.0  # an end is noticed at once: torchelastic need not learn more often that all is well
 _PAUSE_S = 0.005  # torchelastic's own loop sleeps so long between two polls; the rest is waited in the poll itself
 _STORE_SLACK_S = 10.0
@@ -315,7 +314,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             return [key for key in keys if not store.check([key])]
 
     def _pause(self, *, is_needed: bool) -> None:
-        if self._stop.wait(_POLL_S):
+        if self._stop.wait(POLL_S):
             self._result.is_stopped |= is_needed
             raise AttemptStopped
 

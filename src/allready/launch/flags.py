@@ -24,7 +24,7 @@ from allready.launch.framework import framework_of
 from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, lay_out
 from allready.launch.option_sources import OptionSources
 from allready.launch.rendezvous import Rendezvous
-from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
+from allready.launch.request import DEFAULT_WAIT_S, RankCommand, RunRequest
 from allready.launch.scheduler_values import detect
 from allready.proc.command import run_command
 from allready.text.usage import usage_text
@@ -224,7 +224,7 @@ def _sources(options: OptionSources, of_layout: Mapping[str, str]) -> dict[str, 
     return {**options.sources, **from_environment, **{n: s for n, s in decided.items() if n not in from_environment}}
 
 
-def _command(args: argparse.Namespace, options: OptionSources, settings: FileSettings) -> Command:
+def _command(args: argparse.Namespace, options: OptionSources, settings: FileSettings) -> RankCommand:
     target, arguments = args.script, tuple(args.script_args or ())
     if target is None:
         target, arguments = settings.script, settings.arguments
@@ -239,7 +239,7 @@ def _command(args: argparse.Namespace, options: OptionSources, settings: FileSet
     module, program, run_path = (bool(options.value(name)) for name in ("module", "no_python", "run_path"))
     if module and program and not run_path:
         raise UsageError("--module and --no-python cannot be combined: a module needs Python")
-    return Command(
+    return RankCommand(
         target=target,
         arguments=arguments,
         is_module=module and not run_path,
@@ -390,7 +390,7 @@ def _devices(options: OptionSources, nproc: int, framework: str) -> tuple[str, .
     )
 
 
-def _framework(options: OptionSources, command: Command) -> str:
+def _framework(options: OptionSources, command: RankCommand) -> str:
     asked: str = options.value("framework")
     if asked != "auto":
         return asked

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from allready.errors import UsageError
+from allready.judging.addresses import endpoint
 from allready.launch import jax_rank
 from allready.launch.jax_rank import VARIABLE
 from allready.launch.jax_rendezvous import Orders
@@ -67,7 +68,7 @@ def jax_environment(
     orders = Orders(
         process=process_id,
         num_processes=num_processes,
-        address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        address=endpoint(host, port),
         run_dir=run_dir,
         attempts=request.jax_attempts,
         timeout_s=request.jax_timeout_s,

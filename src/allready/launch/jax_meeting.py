@@ -24,7 +24,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     backoff: Backoff
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class JaxWaiting(Struct, frozen=True, kw_only=True):
     """A JAX process that waits for the others.  `coordinator`, `bind`: what the script gives, "" where it is ours;
     `failed`: attempts that JAX itself used up; `patience_s`: go on at least so long (the script's own time-out).
 
@@ -72,9 +72,9 @@ class JaxMeeting:
     """
 
     def __init__(
-        self, patience: Patience, first: Waiting, *, number: int, now: float, labels: Sequence[str] = ()
+        self, patience: Patience, first: JaxWaiting, *, number: int, now: float, labels: Sequence[str] = ()
     ) -> None:
-        self.here: dict[int, Waiting] = {}
+        self.here: dict[int, JaxWaiting] = {}
         self._patience = patience
         self._state = Meeting(number=number, coordinator=first.coordinator, num_processes=first.num_processes)
         self._shared: Meeting | None = None
@@ -91,7 +91,7 @@ class JaxMeeting:
         """As of the last `news`."""
         return self._state
 
-    def join(self, waiting: Waiting, now: float) -> None:
+    def join(self, waiting: JaxWaiting, now: float) -> None:
         """A process is here, or has something new."""
         if waiting.process not in self.here:
             self._state = replace(self._state, failed=max(self._state.failed, waiting.failed))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LAST_REPORT = "if-killed"
 """A file in the agent's folder: a path in its first line, and what shall stand there when the agent was killed."""
 
-_READ_BYTES = 256 * 1024
+READ_BYTES = 256 * 1024
 LINE_ENDS = (b"\n", b"\r")
 """A bar overwrites its own line."""
 _MESSAGE_BYTES = 60_000
@@ -69,7 +69,7 @@ class Stream:
     def read(self) -> bytes | None:
         """What is there; None when nothing is, b"" when nothing will ever be."""
         try:
-            return os.read(self.pipe, _READ_BYTES)
+            return os.read(self.pipe, READ_BYTES)
         except BlockingIOError:
             return None
         except OSError:
@@ -140,7 +140,7 @@ def _cut(file: int, size: int) -> None:
         pass
 
 
-class Writer:
+class WriterThread:
     """A thread that writes in the order of `put`: a file system may hang for minutes, and it is not waited for."""
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class LogRelay:
         self.taken_s = 0.0
         self.lost: dict[bytes, int] = {}
         self.flushes: list[list[Any]] = []  # [to be answered when so many writes are done, number]; -1: read first
-        self.writer = Writer()
+        self.writer = WriterThread()
         self.has_hung = False
         self.poll.register(self.writer.news, select.POLLIN)
         self.agent_fd = -1
@@ -352,7 +352,7 @@ class LogRelay:
     def drain(self) -> None:
         """Everything that is in the pipes now, and no more than they can hold."""
         for stream in tuple(self.streams.values()):
-            for _ in range((1 << 20) // _READ_BYTES + 1):
+            for _ in range((1 << 20) // READ_BYTES + 1):
                 if not self.move(stream):
                     break
 

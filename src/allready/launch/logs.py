@@ -14,13 +14,13 @@ from string import Template
 
 from msgspec import Struct
 
+from allready.launch.log_relay import READ_BYTES
 from allready.launch.request import Note
 
 LONGEST_PIECE_BYTES = 64 * 1024
 OUT, STDOUT, STDERR = "out", "stdout", "stderr"
 OUT_LOG, STDOUT_LOG, STDERR_LOG = "out.log", "stdout.log", "stderr.log"
 _HOLD_S = 1.0
-_READ_BYTES = 256 * 1024
 
 
 class Std(IntFlag):
@@ -168,7 +168,7 @@ class Tail:
         return data
 
     def _read(self, limit: int | None) -> bytes:
-        most = _READ_BYTES if limit is None else min(_READ_BYTES, limit - self._at)
+        most = READ_BYTES if limit is None else min(READ_BYTES, limit - self._at)
         return os.pread(self._fd, most, self._at) if most > 0 else b""
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from allready.facts.live import LiveHost
 from allready.facts.system import usable_cpus
-from allready.launch.request import Command, Note
+from allready.launch.request import Note, RankCommand
 from allready.launch.workers import Worker, WorkerGroup
 from allready.model import ProcessEnd
 from allready.proc.process import read_regular
@@ -41,7 +41,7 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     `exit_barrier_timeout_s`: how long a node that is through waits for the others; `stop` ends that wait as well.
     """
 
-    command: Command
+    command: RankCommand
     num_nodes: int
     node_rank: int
     nproc_per_node: int
@@ -139,7 +139,7 @@ def workers_of(plan: AttemptPlan, environs: Sequence[Mapping[str, str]]) -> list
 
 
 def argv_of(
-    command: Command, local_rank: int, *, wrapper: Sequence[str] = (), environ: Mapping[str, str]
+    command: RankCommand, local_rank: int, *, wrapper: Sequence[str] = (), environ: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The command line of one rank, as torchrun's: `${local_rank}` in an argument is replaced.
 

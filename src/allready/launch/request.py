@@ -13,7 +13,7 @@ ON_HANG = ("report", "abort", "restart")
 DEFAULT_WAIT_S = 600.0
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class RankCommand(Struct, frozen=True, kw_only=True):
     """What every rank runs.
 
     `target` is a script's path, a module's name (`is_module`) or a program (`is_program`, torchrun's --no-python).
@@ -69,7 +69,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     set.
     """
 
-    command: Command
+    command: RankCommand
     min_nodes: int = 1
     max_nodes: int = 1
     node_rank: int | None = None

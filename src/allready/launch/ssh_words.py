@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.facts.env import is_read
+from allready.launch.config import VARIABLE
 from allready.launch.flags import to_argv
 from allready.patterns import compiled
 from allready.redaction import redact
@@ -19,7 +20,6 @@ _HOST = r"[A-Za-z0-9_](?:[A-Za-z0-9_.\-]*[A-Za-z0-9_])?"
 _TARGET = rf"(?:(?P<user>{_USER})@)?(?:(?P<host>{_HOST})|\[(?P<six>[0-9A-Fa-f:.]+)\])(?::(?P<port>\d{{1,5}}))?"
 _BARE_SIX = r"[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*"
 _OPTION = r"(?s)[A-Za-z][A-Za-z0-9]*[= ].+"
-_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _ALSO_PASSED = frozenset({
     "PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "HF_HOME", "HF_HUB_CACHE",
     "HF_DATASETS_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "ALLREADY_LANG",
@@ -124,10 +124,10 @@ def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) ->
         fits = (is_read(name) or name in _ALSO_PASSED or name.startswith("PET_")) and name not in _OF_ONE_NODE
         if name == "PATH":  # a directory that looks like a secret must not cost all others
             value = ":".join(part for part in value.split(":") if _is_harmless(name, part))
-        if fits and compiled(_VARIABLE).fullmatch(name) and _is_harmless(name, value):
+        if fits and compiled(VARIABLE).fullmatch(name) and _is_harmless(name, value):
             passed[name] = value
     for name in names:
-        if not compiled(_VARIABLE).fullmatch(name):
+        if not compiled(VARIABLE).fullmatch(name):
             raise UsageError("--pass-env {name!r}: not the name of a variable", name=name)
         if name not in environ:
             raise UsageError("--pass-env {name}: not set in this shell", name=name)

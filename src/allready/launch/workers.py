@@ -31,12 +31,13 @@ from allready.model import ProcessEnd
 from allready.model.process import EndKind, end_of
 from allready.proc.exec_shim import exec_error, shim_command
 from allready.proc.process import ended_child, has_handler, is_running, read_stat
+from allready.proc.wakeup import Wakeup
 
 _PIPE_BYTES = 1 << 20
 _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
 _STRAGGLER_S = 1.0  # for what a rank that ended by itself has left behind
 _FLUSH_S = 1.0
-_POLL_S = 0.02  # where the kernel has no pidfd
+POLL_S = 0.02  # where the kernel has no pidfd
 STOP_POLL_S = 0.2
 """How often a wait polls its `stop`, in case `wake` is not called."""
 _PRIVATE = 0o600
@@ -112,7 +113,7 @@ class WorkerGroup:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._running: dict[int, _Running] = {}
-        self._wake = -1
+        self._wake = Wakeup()
         self._watcher: threading.Thread | None = None
         self._next_key = 0
         self._closed = False
@@ -164,7 +165,7 @@ class WorkerGroup:
             _send_group(old.process.pid, signals.SIGKILL)
             self._forget([old])
             self._running[worker.rank] = new
-            self._poke()
+            self._wake.poke()
         name = old.end.signal or f"exit code {old.end.exit_code}"
         self._report("workers.rank_again", rank=str(worker.rank), how=name)
 
@@ -294,12 +295,10 @@ class WorkerGroup:
         with self._lock:
             self._closed = True
             watcher, self._watcher = self._watcher, None
-        self._poke()
+        self._wake.poke()
         if watcher is not None:
             watcher.join()
-        if self._wake >= 0:
-            os.close(self._wake)
-            self._wake = -1
+        self._wake.close()
         self._console.close()
         self._relay.close()
 
@@ -358,17 +357,12 @@ class WorkerGroup:
 
     def _watch(self) -> None:
         if self._watcher is None:
-            if self._wake < 0:
-                self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._wake.open()
             watcher = threading.Thread(target=self._watch_ends, name="allready-ranks", daemon=True)
             watcher.start()
             self._watcher = watcher
         else:
-            self._poke()
-
-    def _poke(self) -> None:
-        if self._wake >= 0:
-            os.eventfd_write(self._wake, 1)
+            self._wake.poke()
 
     def _watch_ends(self) -> None:
         while True:
@@ -382,9 +376,9 @@ class WorkerGroup:
                     if running.pidfd >= 0:
                         poll.register(running.pidfd, select.POLLIN)
             is_blind = any(running.pidfd < 0 for running in living)
-            for fd, _ in poll.poll(_POLL_S * 1000 if is_blind else None):
-                if fd == self._wake:
-                    os.eventfd_read(self._wake)
+            for fd, _ in poll.poll(POLL_S * 1000 if is_blind else None):
+                if fd == self._wake.fileno():
+                    self._wake.settle()
             for running in living:
                 self._check_end(running)
 
@@ -488,7 +482,7 @@ class WorkerGroup:
             for key in running.keys:
                 self._console.finish(key)
                 self._relay.drop_stream(key)
-        self._poke()
+        self._wake.poke()
 
     def _report(self, key: str, **values: str) -> None:
         if self._on_problem is not None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from allready.live import beacon
 from allready.live.beacon.names import PARENT_PID, RANK_DIR, RUN_DIR
 from allready.live.run_paths import rank_dir
+from allready.names import BUFFER_SIZE_VARIABLES
 
 WRAPPER = str(Path(beacon.__file__).with_name("main.py"))
 """The program of a rank.  By its path: with -m Python would import its own modules from the working directory first."""
-BUFFER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""The flight recorder's number of entries, as torch from 2.8 and as older torch calls it."""
 BUFFER_ENTRIES = 512
 """A ring costs about 10 us per entry to read, and is read every two to eight seconds."""
 
@@ -32,9 +31,9 @@ def beacon_environment(environ: Mapping[str, str], *, torch_version: str | None 
 
     One name only: newer torch writes a warning into the job's output when it sees the older one.
     """
-    if any(name in environ for name in BUFFER_NAMES):
+    if any(name in environ for name in BUFFER_SIZE_VARIABLES):
         return {}
-    return {BUFFER_NAMES[_is_old(torch_version)]: str(BUFFER_ENTRIES)}
+    return {BUFFER_SIZE_VARIABLES[_is_old(torch_version)]: str(BUFFER_ENTRIES)}
 
 
 def installed_torch() -> str | None:

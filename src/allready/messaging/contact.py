@@ -30,7 +30,7 @@ from allready.messaging.wire import (
     MAX_ANSWER_BYTES,
     MAX_HELLO_BYTES,
     MAX_NODES,
-    Hello,
+    NodeHello,
     decode,
     encode,
     is_sealed,
@@ -89,7 +89,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 class Contact:
     """One node's way to node 0; `close` at the end unless a link was handed out."""
 
-    def __init__(self, hello: Hello, master_port: int, resolve: Resolver, *, token: Token | None = None) -> None:
+    def __init__(self, hello: NodeHello, master_port: int, resolve: Resolver, *, token: Token | None = None) -> None:
         """`token`: node 0 must have it as well."""
         self._hello = hello
         self._port = master_port
@@ -287,7 +287,7 @@ class Contact:
         return here, seal
 
     @staticmethod
-    def _with_proof(token: Token, hello: Hello, theirs: str) -> tuple[dict[str, Any], Seal]:
+    def _with_proof(token: Token, hello: NodeHello, theirs: str) -> tuple[dict[str, Any], Seal]:
         nonce, said = new_nonce(), to_json(hello)
         proof = token.proof(HELLO, theirs.encode(), nonce.encode(), said).hex()
         body = {**msgspec.json.decode(said), "nonce": nonce, "proof": proof}

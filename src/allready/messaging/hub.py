@@ -24,7 +24,7 @@ from allready.messaging.wire import (
     GREETING,
     MAX_HELLO_BYTES,
     PROTOCOL,
-    Hello,
+    NodeHello,
     check_sound,
     decode,
     encode,
@@ -76,7 +76,7 @@ class Hub:
     """Implements `HubSide`.  `open` once, `close` always; every task and socket ends with `close`."""
 
     def __init__(
-        self, me: Hello, *, wait_limit_s: float, gives_ranks: bool = False, token: Token | None = None
+        self, me: NodeHello, *, wait_limit_s: float, gives_ranks: bool = False, token: Token | None = None
     ) -> None:
         """`gives_ranks`: nodes may leave their rank to this one.  `token`: no node is admitted without it."""
         self._me = me
@@ -242,7 +242,7 @@ class Hub:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _claim_of(self, hello: Hello, address: str, refused: str | None = None) -> Claim:
+    def _claim_of(self, hello: NodeHello, address: str, refused: str | None = None) -> Claim:
         return Claim(
             node_rank=hello.node_rank,
             name=hello.name[:255],
@@ -279,7 +279,7 @@ class Hub:
                 )
             )
 
-    def _why_refused(self, hello: Hello) -> str | None:
+    def _why_refused(self, hello: NodeHello) -> str | None:
         if hello.protocol != PROTOCOL:
             return "version"
         if hello.job_id != self._me.job_id:
@@ -356,7 +356,7 @@ class Hub:
             del self._callers[key]
         self.changed.set()
 
-    def _free_rank(self, hello: Hello) -> int:
+    def _free_rank(self, hello: NodeHello) -> int:
         """The rank of a node that leaves it to us: the one it had, else the lowest that is free.
 
         When all are taken the number is one too high, which is refused like any such claim.
@@ -371,7 +371,7 @@ class Hub:
         taken = {self._me.node_rank, *self._peers}
         return next((r for r in range(hello.num_nodes) if r not in taken), hello.num_nodes)
 
-    def _supersede(self, hello: Hello) -> None:
+    def _supersede(self, hello: NodeHello) -> None:
         """Forget an earlier connection of the same process: a try that it gave up while we were too busy to answer."""
         known = self._peers.get(hello.node_rank)
         if known is not None and known.instance == hello.instance:
@@ -386,7 +386,7 @@ class Hub:
 
     async def _greet(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
-    ) -> tuple[Hello, Seal | None] | None:
+    ) -> tuple[NodeHello, Seal | None] | None:
         """A node's hello, and the seal of its connection if there is a shared token; None: no peer."""
         here = {"job_id": self._me.job_id, "num_nodes": self._me.num_nodes, "name": self._me.name, "pid": self._me.pid}
         if self._token is not None:
@@ -408,7 +408,7 @@ class Hub:
             self._note(Caller(kind="stranger", address=address, **texts(detail=words)))
             return None
         try:
-            hello = msgspec.convert(body, Hello)
+            hello = msgspec.convert(body, NodeHello)
             check_sound(hello, may_leave_rank=self._gives_ranks)
         except (msgspec.ValidationError, ExchangeError) as error:
             self._note(Caller(kind="stranger", address=address, detail=f"not a hello of ours: {error}"[:200]))
@@ -445,7 +445,7 @@ class Hub:
         return await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
 
     @staticmethod
-    def _seal_of(token: Token, hello: Hello, nonce: str, body: dict[str, Any]) -> Seal | None:
+    def _seal_of(token: Token, hello: NodeHello, nonce: str, body: dict[str, Any]) -> Seal | None:
         """Of a connection whose node has proven that it has the token."""
         theirs = body.get("nonce")
         if not is_nonce(theirs):
@@ -454,11 +454,11 @@ class Hub:
             return None
         return token.seal((nonce, str(theirs)), is_node_0=True)
 
-    def _note_without_token(self, hello: Hello, address: str, reason: str) -> None:
+    def _note_without_token(self, hello: NodeHello, address: str, reason: str) -> None:
         node_rank = None if hello.node_rank == ANY_RANK else hello.node_rank
         self._note(Caller(kind=reason, address=address, node_rank=node_rank, name=hello.name[:255], detail=reason))
 
-    async def _reject(self, hello: Hello, address: str, writer: asyncio.StreamWriter, *, has_token: bool) -> None:
+    async def _reject(self, hello: NodeHello, address: str, writer: asyncio.StreamWriter, *, has_token: bool) -> None:
         """Tell a node without the token why it stays outside.  What it says of itself is no claim: it is not proven."""
         reason: str = TokenGap.DIFFERS if has_token else TokenGap.MISSING
         if hello.job_id == self._me.job_id:

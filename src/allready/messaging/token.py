@@ -15,8 +15,8 @@ import time
 from collections.abc import MutableMapping
 
 from allready.errors import ExchangeError, UsageError
+from allready.names import TOKEN_VARIABLE
 
-VARIABLE = "ALLREADY_TOKEN"
 SEAL_BYTES = 16
 HELLO = b"hello"
 """The purpose of a node's proof."""
@@ -109,12 +109,12 @@ def secret_from(path: str | None, environ: MutableMapping[str, str]) -> str | No
     Raises:
         UsageError: the file cannot be read or is none, or the token is too short to be one.
     """
-    variable = environ.pop(VARIABLE, None)
+    variable = environ.pop(TOKEN_VARIABLE, None)
     if path is not None:
         where, data = f"--token-file {path}", _first_line() if path == "-" else _read(path)
         secret = data.decode("utf-8", "surrogateescape").strip()
     elif variable is not None:
-        where, secret = VARIABLE, variable.strip()
+        where, secret = TOKEN_VARIABLE, variable.strip()
     else:
         return None
     if len(secret) < _MIN_BYTES:

@@ -50,7 +50,7 @@ def is_address(text: str) -> bool:
     return re.fullmatch(_ADDRESS, text) is not None
 
 
-class Hello(Struct, frozen=True, kw_only=True):
+class NodeHello(Struct, frozen=True, kw_only=True):
     """A node's first frame."""
 
     protocol: int
@@ -66,9 +66,9 @@ class Hello(Struct, frozen=True, kw_only=True):
     waited_s: float = 0.0
 
 
-def hello_of(launch: LaunchFacts, *, name: str, instance: str, may_choose: bool = False) -> Hello:
+def hello_of(launch: LaunchFacts, *, name: str, instance: str, may_choose: bool = False) -> NodeHello:
     """This process's first frame.  `may_choose`: node 0 gives this node its rank."""
-    return Hello(
+    return NodeHello(
         protocol=PROTOCOL,
         tool_version=__version__,
         node_rank=ANY_RANK if may_choose else launch.node_rank,
@@ -82,7 +82,7 @@ def hello_of(launch: LaunchFacts, *, name: str, instance: str, may_choose: bool 
     )
 
 
-def check_sound(hello: Hello, *, may_leave_rank: bool = False) -> None:
+def check_sound(hello: NodeHello, *, may_leave_rank: bool = False) -> None:
     """Refuse what no node of ours says, before it is counted with.
 
     `may_leave_rank`: ANY_RANK is an answer.

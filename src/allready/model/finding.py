@@ -19,6 +19,11 @@ class Severity(StrEnum):
         """0 for INFO to 3 for BLOCKER, to compare severities."""
         return list(Severity).index(self)
 
+    @property
+    def is_fault(self) -> bool:
+        """Whether something is wrong now."""
+        return self in {Severity.ERROR, Severity.BLOCKER}
+
 
 class Confidence(StrEnum):
     """How sure a finding is."""

@@ -349,6 +349,11 @@ class PairPoint(Struct, frozen=True, kw_only=True):
     num_measured: int = 1  # several: rates differed, or it looked slow; what is kept says `judging.passes`
     num_failed: int = 0  # of them; `error` is that of the last
 
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Both ranks, whichever sent."""
+        return min(self.sender, self.receiver), max(self.sender, self.receiver)
+
 
 class GroupPoint(Struct, frozen=True, kw_only=True):
     """What a group of ranks reached, while other groups did the same; `round` counts from 0.
@@ -438,3 +443,8 @@ class Collectives(Struct, frozen=True, kw_only=True):
     baseline_source: str = ""
     overlays: dict[str, tuple[BenchPoint, ...]] = {}  # name -> curves of another run
     prediction: Prediction | None = None  # of `bench predict`
+
+    @property
+    def first(self) -> CollectiveRun | None:
+        """The run of the job as asked for."""
+        return self.runs[0] if self.runs else None

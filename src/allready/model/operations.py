@@ -13,7 +13,7 @@ DTYPE_BYTES: Mapping[str, int] = {
 }  # fmt: skip
 
 
-class Operation(Struct, frozen=True, kw_only=True):
+class OperationSpec(Struct, frozen=True, kw_only=True):
     """One operation.
 
     stage: the stage of the collectives that measures it.
@@ -49,16 +49,16 @@ class Operation(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(s for size in wanted if (s := size // unit * unit)))
 
 
-OPERATIONS: Mapping[str, Operation] = {
+OPERATIONS: Mapping[str, OperationSpec] = {
     op.name: op
     for op in (
-        Operation(name="all_reduce", stage="sweep", factor=2.0, parts=True, reduces=True, in_place=True),
-        Operation(name="all_gather", stage="all_gather", parts=True, is_split=True),
-        Operation(name="reduce_scatter", stage="reduce_scatter", parts=True, is_split=True, reduces=True),
-        Operation(name="all_to_all", stage="all_to_all", parts=True, is_split=True),
-        Operation(name="broadcast", stage="broadcast", has_root=True, in_place=True),
-        Operation(name="reduce", stage="reduce", reduces=True, has_root=True, in_place=True),
-        Operation(name="sendrecv", stage="sendrecv"),
+        OperationSpec(name="all_reduce", stage="sweep", factor=2.0, parts=True, reduces=True, in_place=True),
+        OperationSpec(name="all_gather", stage="all_gather", parts=True, is_split=True),
+        OperationSpec(name="reduce_scatter", stage="reduce_scatter", parts=True, is_split=True, reduces=True),
+        OperationSpec(name="all_to_all", stage="all_to_all", parts=True, is_split=True),
+        OperationSpec(name="broadcast", stage="broadcast", has_root=True, in_place=True),
+        OperationSpec(name="reduce", stage="reduce", reduces=True, has_root=True, in_place=True),
+        OperationSpec(name="sendrecv", stage="sendrecv"),
     )
 }
 """all_reduce first: it is what training waits for, and its stage is that of a check."""

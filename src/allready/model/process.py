@@ -152,14 +152,19 @@ def end_of(
     return ProcessEnd(rank=rank, kind=kind, exit_code=exit_code, signal=signal, time_s=time_s)
 
 
-def signal_name(number: int) -> str:
-    """`SIGKILL` for 9; `signal 35` where it has no name (real-time)."""
+def known_signal(number: int) -> str | None:
+    """`SIGKILL` for 9; None where it has no name (real-time)."""
     import signal
 
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {number}"
+        return None
+
+
+def signal_name(number: int) -> str:
+    """The same; `signal 35` where it has no name."""
+    return known_signal(number) or f"signal {number}"
 
 
 def signal_number(name: str | None) -> int:

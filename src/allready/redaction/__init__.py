@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec.structs
 
 from allready.model import Difference
+from allready.names import REDACTED as REDACTED
 from allready.patterns import compiled, has_one
 from allready.redaction.arguments import HINTS as ARGUMENT_HINTS
 from allready.redaction.arguments import without_arguments
 from allready.redaction.drawn import is_random
 from allready.redaction.pairs import without_pairs
 from allready.redaction.places import LOOK_BACK, NAME_HINTS, without_placed
-from allready.redaction.places import REDACTED as REDACTED
 from allready.redaction.prefixed import without_prefixed
 from allready.redaction.spoken import without_spoken
 from allready.redaction.tables import HINTS as COLUMN_HINTS

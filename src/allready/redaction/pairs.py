@@ -6,9 +6,9 @@ The signs are many and mean other things as well; so only a value that looks lik
 
 import re
 
+from allready.names import REDACTED
 from allready.patterns import compiled
 from allready.redaction.drawn import KINDS
-from allready.redaction.places import REDACTED
 from allready.redaction.spoken import is_no_name
 
 _CALLED = (

@@ -5,10 +5,9 @@ import base64
 import re
 from collections.abc import Callable, Iterator
 
+from allready.names import REDACTED
 from allready.patterns import compiled, has_one
 from allready.redaction.drawn import is_random, is_secret_alone
-
-REDACTED = "(redacted)"
 
 NAME = (
     r"(?:(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret(?:[_-]?id)?|passw(?:or)?d|passphrase|credential|authtok"

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable
 
+from allready.names import REDACTED
 from allready.patterns import compiled, has_one
 from allready.redaction.drawn import KINDS
-from allready.redaction.places import OF_SENTENCES, REDACTED
+from allready.redaction.places import OF_SENTENCES
 
 _OF_PERSON = r"passw(?:or)?d|passphrase|passcode|pwd|pw|passwort|contraseña|mot de passe"
 _OF_SERVICE = (

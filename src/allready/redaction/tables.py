@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
+from allready.names import REDACTED
 from allready.patterns import compiled
 from allready.redaction.drawn import is_random
-from allready.redaction.places import REDACTED
 
 HINTS = ("pass", "secret", "token", "key", "pwd", "密码", "口令", "令牌", "密钥")
 _MARKS = ",;|\t│┃"

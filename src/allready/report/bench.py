@@ -46,7 +46,7 @@ OUT_OF_PLACE: Sequence[tuple[str, Cell]] = (
 """Of a benchmark, which keeps how the single iterations differ."""
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class OperationTable(Struct, frozen=True, kw_only=True):
     """The rows of one operation; `title` is empty where there is only all_reduce, as in a check.
 
     form: key of the form of the operation that was timed, in place or out of place; "" where there is no title.
@@ -115,7 +115,7 @@ def _matrix(
     return PairMatrix(title=title, note=note, members=tuple(members), rows=rows)
 
 
-def tables(run: CollectiveRun) -> tuple[Table, ...]:
+def tables(run: CollectiveRun) -> tuple[OperationTable, ...]:
     """The tables of a run, operation by operation."""
     found = []
     for operation in dict.fromkeys(p.operation for p in run.points):
@@ -136,7 +136,7 @@ def tables(run: CollectiveRun) -> tuple[Table, ...]:
             title += " · CUDA graph"
         in_place = OPERATIONS[operation].in_place and run.backend != "jax" if operation in OPERATIONS else None
         form = "" if not is_rich or in_place is None else "bench_in_place" if in_place else "bench_out_of_place"
-        found.append(Table(title=title, form=form, points=points, columns=columns))
+        found.append(OperationTable(title=title, form=form, points=points, columns=columns))
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 _FOLDER = Path(__file__).parent / "templates" / "__pycache__"
 
 
-class Compiled:
+class TemplateCache:
     """What the template engine's cache of code asks of a store; it catches every error of one.
 
     `made_by` are the files that a template's code depends on besides its source: the engine and its options.

@@ -16,6 +16,7 @@ from allready.judging.majority import Split
 from allready.model import NODE_FACTS, FactMissing, NotApplicable, Report, fact_from_json
 from allready.model import facts as f
 from allready.model.fill import in_english, said
+from allready.report.matrix import MAX_NODES
 from allready.report.safe import plain
 from allready.report.words import t
 from allready.text.catalog import label_of, say_phrase
@@ -23,7 +24,6 @@ from allready.text.choices import say_choice
 from allready.text.reasons import say_missing
 
 MAX_CHARS = 240
-MAX_NODES = 64
 TRANSPOSE_ABOVE = 8
 
 
@@ -70,7 +70,7 @@ class Shown(Struct, frozen=True):
         return self.key in {"fact_unknown", "fact_not_set", "fact_none"}
 
 
-class Row(Struct, frozen=True):
+class FactRow(Struct, frozen=True):
     """One fact over all nodes."""
 
     group: str  # fact name as in NODE_FACTS
@@ -88,7 +88,7 @@ NOT_SET = Shown(key="fact_not_set")
 NONE = Shown(key="fact_none")
 
 
-def rows(facts: Mapping[int, Mapping[str, Any]], num_nodes: int = 0) -> list[Row]:
+def rows(facts: Mapping[int, Mapping[str, Any]], num_nodes: int = 0) -> list[FactRow]:
     """All rows, in the order of NODE_FACTS; a fact of the wrong shape becomes one "not known" cell.
 
     Args:
@@ -147,7 +147,7 @@ def nodes(report: Report, codes: Sequence[str]) -> dict[str, Any] | None:
     }
 
 
-def _shown(report: Report, different: Sequence[Row]) -> list[int]:
+def _shown(report: Report, different: Sequence[FactRow]) -> list[int]:
     """All nodes, or of very many those that differ most and those that findings name."""
     ranks = sorted(report.facts)
     if len(ranks) <= MAX_NODES:
@@ -156,11 +156,11 @@ def _shown(report: Report, different: Sequence[Row]) -> list[int]:
     return sorted(sorted(ranks, key=lambda n: (-weight[n], n))[:MAX_NODES], key=lambda n: (-weight[n], n))
 
 
-def _row(group: str, label: Shown, values: dict[int, Shown], num_nodes: int, *, own: bool) -> Row:
+def _row(group: str, label: Shown, values: dict[int, Shown], num_nodes: int, *, own: bool) -> FactRow:
     present = {n: v.value for n, v in values.items() if not v.missing}
     split = Split.by(present, num_members=num_nodes)
     same = len(split) <= 1 and len({v.why.why for v in values.values()}) <= 1 and len(present) in {0, len(values)}
-    return Row(group, label, values, own, frozenset() if own else frozenset(split.outliers()), same)
+    return FactRow(group, label, values, own, frozenset() if own else frozenset(split.outliers()), same)
 
 
 def typed(group: str, value: Any) -> Any:

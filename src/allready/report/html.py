@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from allready import units
 from allready.model import Report, ranges
-from allready.report.compiled import Compiled
+from allready.report.compiled import TemplateCache
 from allready.report.page import page
 from allready.report.safe import plain, shorten
 
@@ -49,7 +49,7 @@ def _template() -> "Template":
         undefined=StrictUndefined,
         loader=FunctionLoader(_file),
         finalize=_harmless,
-        bytecode_cache=MemcachedBytecodeCache(Compiled(compiler.__file__, __file__), prefix=""),
+        bytecode_cache=MemcachedBytecodeCache(TemplateCache(compiler.__file__, __file__), prefix=""),
     )
     environment.filters |= {
         "plain": lambda text, most: plain(text, most=most),

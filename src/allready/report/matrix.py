@@ -53,7 +53,7 @@ class Cell(Struct, frozen=True):
         return self.outcome not in {"ok", "not_run"}
 
 
-class Tally(Struct, frozen=True):
+class NodeTally(Struct, frozen=True):
     """How many directions from and to one node are in trouble, and how many were tried."""
 
     node_rank: int
@@ -73,7 +73,7 @@ class Matrix(Struct, frozen=True):
     num_cells: int
     num_bad: int
     rtt_s: tuple[float, float, float] | None  # lowest, median, highest
-    tallies: tuple["Tally", ...]  # the fewest nodes that every direction in trouble has as an end, the worst first
+    tallies: tuple["NodeTally", ...]  # the fewest nodes that every direction in trouble has as an end, the worst first
     letters: tuple[str, ...]  # outcomes that occur, from harmless to worst: what a legend must explain
 
 
@@ -135,10 +135,10 @@ def _worst(bad: Iterable[tuple[int, int]], cover: list[int]) -> tuple[int, ...]:
     return tuple(sorted([*cover, *rest][:MAX_DRAWN]))
 
 
-def _tally(node_rank: int, worst: dict[tuple[int, int], int]) -> Tally:
+def _tally(node_rank: int, worst: dict[tuple[int, int], int]) -> NodeTally:
     away = [rank for (src, _), rank in worst.items() if src == node_rank]
     back = [rank for (_, dst), rank in worst.items() if dst == node_rank]
-    return Tally(node_rank, sum(r >= _ERROR for r in away), len(away), sum(r >= _ERROR for r in back), len(back))
+    return NodeTally(node_rank, sum(r >= _ERROR for r in away), len(away), sum(r >= _ERROR for r in back), len(back))
 
 
 def _cells(reach: Reachability, wanted: set[tuple[int, int]]) -> dict[tuple[int, int], Cell]:

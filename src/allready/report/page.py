@@ -202,7 +202,7 @@ def _tiles(report: Report) -> list[dict[str, Any]]:
     ok, tried = words.paths_ok(report)
     if tried:
         share("tile_paths", ok, tried)
-    first = report.collectives.runs[0] if report.collectives and report.collectives.runs else None
+    first = report.collectives.first if report.collectives else None
     if first is not None:
         stages = [s for s in first.stages if s.outcome != "skipped"]
         share("tile_stages", sum(s.outcome == "ok" for s in stages), len(stages))

@@ -12,7 +12,7 @@ class Piece(Struct, frozen=True):
     style: str = ""
 
 
-class Line(Struct, frozen=True):
+class StyledLine(Struct, frozen=True):
     """One line, or on a narrow terminal several: `lead` stands before, the rest hangs behind it."""
 
     pieces: tuple[Piece, ...]
@@ -34,19 +34,19 @@ class Gap(Struct, frozen=True):
     """An empty line."""
 
 
-Block = Line | Grid | Gap
+Block = StyledLine | Grid | Gap
 
 
 Text = Piece | str
 """A piece, or its text alone where it has no style."""
 
 
-def line(*parts: Text, lead: str = "", style: str = "dim", indent: int = 0) -> Line:
+def line(*parts: Text, lead: str = "", style: str = "dim", indent: int = 0) -> StyledLine:
     """A line of these parts behind a lead in `style`."""
-    return Line(tuple(map(_piece, parts)), Piece(lead, style) if lead else None, indent)
+    return StyledLine(tuple(map(_piece, parts)), Piece(lead, style) if lead else None, indent)
 
 
-def dim(text: str, *, lead: str = "", indent: int = 2) -> Line:
+def dim(text: str, *, lead: str = "", indent: int = 2) -> StyledLine:
     """A line that matters less."""
     return line(Piece(text, "dim"), lead=lead, indent=indent)
 

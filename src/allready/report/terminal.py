@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from allready.model import Report
 from allready.report.blocks import compose
-from allready.report.pieces import Block, Gap, Grid, Line, Piece
+from allready.report.pieces import Block, Gap, Grid, Piece, StyledLine
 from allready.report.safe import encodable, pad, width
 from allready.report.words import t
 
@@ -80,7 +80,7 @@ def plain_lines(blocks: Iterable[Block], *, colon: str = ": ") -> Iterator[str]:
     for block in blocks:
         if isinstance(block, Gap):
             yield ""
-        elif isinstance(block, Line):
+        elif isinstance(block, StyledLine):
             text = "".join(piece.text for piece in block.pieces)
             lead = f"{block.lead.text}{colon}" if block.lead is not None else ""
             yield f"{' ' * block.indent}{lead}{text}".rstrip()
@@ -113,9 +113,9 @@ def _show_rich(blocks: Iterable[Block], stream: TextIO, *, coloured: bool) -> No
     if console.width > MAX_COLUMNS:
         console.width = MAX_COLUMNS
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    together: list[Line] = []
+    together: list[StyledLine] = []
     for block in blocks:
-        if together and not (isinstance(block, Line) and block.lead and block.indent == together[0].indent):
+        if together and not (isinstance(block, StyledLine) and block.lead and block.indent == together[0].indent):
             console.print(_rich_lines(together, encoding))
             together = []
         if isinstance(block, Gap):
@@ -130,7 +130,7 @@ def _show_rich(blocks: Iterable[Block], stream: TextIO, *, coloured: bool) -> No
         console.print(_rich_lines(together, encoding))
 
 
-def _rich_line(line: Line, encoding: str) -> "RenderableType":
+def _rich_line(line: StyledLine, encoding: str) -> "RenderableType":
     from rich.padding import Padding
 
     return Padding(_rich_text(line.pieces, encoding), (0, 0, 0, line.indent))
@@ -145,7 +145,7 @@ def _rich_text(pieces: Iterable[Piece], encoding: str) -> "Text":
     return text
 
 
-def _rich_lines(lines: Sequence[Line], encoding: str) -> "RenderableType":
+def _rich_lines(lines: Sequence[StyledLine], encoding: str) -> "RenderableType":
     """Lines whose leads stand in one column; a lead that repeats is left out."""
     from rich.padding import Padding
     from rich.table import Table

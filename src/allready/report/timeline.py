@@ -76,7 +76,7 @@ class Axis(Struct, frozen=True):
         return high_px + (time_s - high_s) / (next_s - high_s) * (next_px - high_px)
 
 
-class Lane(Struct):
+class TimelineRow(Struct):
     """One row of the drawing."""
 
     label: str
@@ -224,7 +224,7 @@ def _ticks(axis: Axis) -> list[dict[str, Any]]:
     return ticks
 
 
-def _lanes(report: Report, summary: RunSummary, drawn: Iterable[TimelineEvent]) -> tuple[list[Lane], int, int]:
+def _lanes(report: Report, summary: RunSummary, drawn: Iterable[TimelineEvent]) -> tuple[list[TimelineRow], int, int]:
     """Nodes with their ranks below them, then ranks that show the same together; how many ranks there are, and of how
     many there was room for a lane."""
     by_rank: dict[int, list[TimelineEvent]] = defaultdict(list)
@@ -247,19 +247,19 @@ def _lanes(report: Report, summary: RunSummary, drawn: Iterable[TimelineEvent]) 
     alone = [rank for rank in ranks if rank not in inside]
     shown = sorted(alone, key=lambda n: (n not in culprits, not any(m.role in {"root", "death"} for m in by_rank[n])))
     shown = shown[:MAX_LANES]
-    lanes: list[Lane] = []
+    lanes: list[TimelineRow] = []
     nodes = sorted({node_of.get(n) for n in shown} | set(by_node), key=lambda n: (n is None, n))
     for node in nodes[: MAX_LANES + 1]:
         if node is not None:
             label = shorten(plain(report.world.label(node), most=60), LABEL_COLUMNS - len("node "))
-            lanes.append(Lane(label, "node", events=by_node.get(node, [])))
+            lanes.append(TimelineRow(label, "node", events=by_node.get(node, [])))
         lanes += [
-            Lane(f"rank {n}", "rank", culprit=n in culprits, events=by_rank[n])
+            TimelineRow(f"rank {n}", "rank", culprit=n in culprits, events=by_rank[n])
             for n in sorted(n for n in shown if node_of.get(n) == node)
         ]
     lanes += [_folded_lane(group, by_rank) for group in folded[:MAX_LANES]]
     if loose:
-        lanes.append(Lane("rank ?", "loose", events=loose))
+        lanes.append(TimelineRow("rank ?", "loose", events=loose))
     return lanes, len(ranks), len(shown) + sum(map(len, folded[:MAX_LANES]))
 
 
@@ -273,14 +273,14 @@ def _equal(ranks: Iterable[int], by_rank: dict[int, list[TimelineEvent]], culpri
     return sorted((sorted(group) for group in equal.values() if len(group) > 1), key=lambda g: (-len(g), g))
 
 
-def _folded_lane(group: Sequence[int], by_rank: dict[int, list[TimelineEvent]]) -> Lane:
+def _folded_lane(group: Sequence[int], by_rank: dict[int, list[TimelineEvent]]) -> TimelineRow:
     whole = f"rank {ranges(group)} ({len(group)})"
     events = [event for rank in group for event in by_rank[rank]]
-    return Lane(shorten(whole, LABEL_COLUMNS), "fold", title=whole, events=sorted(events, key=_start))
+    return TimelineRow(shorten(whole, LABEL_COLUMNS), "fold", title=whole, events=sorted(events, key=_start))
 
 
 def _drawing(
-    lanes: Sequence[Lane], axis: Axis, inside: tuple[float, float]
+    lanes: Sequence[TimelineRow], axis: Axis, inside: tuple[float, float]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Bars of operations and marks of everything else; what would lie on an equal mark is left out."""
     bars: list[dict[str, Any]] = []

@@ -90,7 +90,7 @@ class Agreement:
         self._reporter: int | None = None
         self._group: Ranks = ()
         self._reported: dict[int, m.Fail] = {}
-        self._positions: dict[int, m.Position] = {}
+        self._positions: dict[int, m.FrozenPosition] = {}
         self._comparisons = Comparisons()
         self._number: int | None = None
         self._called: dict[int, CallArguments] = {}
@@ -125,7 +125,7 @@ class Agreement:
                 out = self._on_compare(rank, message, now_s)
             case m.Door() if message.epoch == self.epoch:
                 out = self._on_door(rank, message)
-            case m.Position() if message.epoch == self.epoch and self.phase is Phase.FREEZING:
+            case m.FrozenPosition() if message.epoch == self.epoch and self.phase is Phase.FREEZING:
                 self._positions[rank] = message
                 out = []
             case m.Tell():
@@ -222,7 +222,7 @@ class Agreement:
         match message:
             case m.Join():
                 self._joiners.add(rank, message, now_s)
-                return [(rank, m.Waiting()), *self._knock()]
+                return [(rank, m.JoinNoted()), *self._knock()]
             case m.Leave():
                 return self._lose(rank, MemberState.LEFT, now_s)
             case m.Heartbeat():
@@ -399,7 +399,7 @@ class Agreement:
         left = next((r for r in self._gone if r in of and self._comparisons.waiting(r, self.members) == group), None)
         if left is not None:
             return self._freeze(FailureCause.LEFT, left, now_s, group)
-        asked = m.Asked(epoch=self.epoch, number=message.number, group=group)
+        asked = m.CallQuery(epoch=self.epoch, number=message.number, group=group)
         out: Out = [(r, asked) for r in of if r != rank] if is_first else []
         while self.phase is Phase.RUNNING and (found := self._comparisons.next(group, len(of))) is not None:
             number, complete = found
@@ -492,7 +492,7 @@ class Agreement:
             is_making=position is not None and position.plain.is_making,
         )
 
-    def _call_of(self, rank: int, position: m.Position) -> CallPosition | None:
+    def _call_of(self, rank: int, position: m.FrozenPosition) -> CallPosition | None:
         """In the group that failed; None where the rank is not in it."""
         return _in_group(position, self._group) if not self._group or rank in self._group else None
 
@@ -536,7 +536,7 @@ class Agreement:
         return [(r, message) for r in self.members if r not in self._gone]
 
 
-def _in_group(position: m.Position, group: Ranks) -> CallPosition:
+def _in_group(position: m.FrozenPosition, group: Ranks) -> CallPosition:
     """A rank that does not name the group has not called in it yet."""
     if not group:
         return position.call

@@ -65,7 +65,7 @@ class HubAddress(Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
-class Hub:
+class AgreementHub:
     """Connections of ranks around one `Agreement`."""
 
     def __init__(self, plan: HubPlan) -> None:
@@ -150,7 +150,7 @@ class Hub:
             writer.close()
 
     def _greet(self, frame: tuple[str, object], writer: asyncio.StreamWriter) -> int | None:
-        hello = convert(frame[1], m.Hello)
+        hello = convert(frame[1], m.RankHello)
         is_ours = hmac.compare_digest(hello.secret.encode(), self._plan.secret.encode())
         if frame[0] != "Hello" or not is_ours or not 0 <= hello.rank < self._plan.num_ranks:
             return None
@@ -262,7 +262,7 @@ def main() -> None:
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
     os.close(null)
-    asyncio.run(Hub(plan).serve(listener))
+    asyncio.run(AgreementHub(plan).serve(listener))
 
 
 if __name__ == "__main__":

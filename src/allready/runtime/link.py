@@ -44,7 +44,7 @@ class HubLink:
     def __init__(
         self,
         addresses: list[tuple[str, int]],
-        hello: m.Hello,
+        hello: m.RankHello,
         *,
         take: Callable[[m.ToRank], m.FromRank | None],
         lost: Callable[[str], None],

@@ -6,7 +6,7 @@ from allready.runtime.messages import Ranks
 from allready.runtime.path import Path
 
 
-class Calls:
+class CallProgress:
     """How far this rank is in one group; `operations` that it has entered and not completed, the oldest first.
 
     `comparing`: calls that this rank has asked about and that are not known to fit; until then none of them counts, and
@@ -96,8 +96,8 @@ class Member:
     def __init__(self) -> None:
         self.epoch = 0
         self.is_open = False
-        self.world = Calls()
-        self.subgroups: dict[Ranks, Calls] = {}
+        self.world = CallProgress()
+        self.subgroups: dict[Ranks, CallProgress] = {}
         self.failure: RuntimeFailure | None = None
         self.formed: m.Formed | None = None
         self.refused: m.Refused | None = None
@@ -110,11 +110,11 @@ class Member:
         self.has_knocked = False
         """Whether a rank outside waits until this one lets it in."""
 
-    def of(self, group: Ranks) -> Calls:
+    def of(self, group: Ranks) -> CallProgress:
         """The calls of a group; empty: the default one."""
         if not group:
             return self.world
-        return self.subgroups.setdefault(group, Calls())
+        return self.subgroups.setdefault(group, CallProgress())
 
     def enter(self, operation: str, now_s: float, group: Ranks = (), *, waits: bool = True) -> bool:
         """Begin the next call, to `wait` for it at once or later; False: the epoch is over."""
@@ -196,17 +196,17 @@ class Member:
         self.excluded, self.is_joining = None, True
         return self.epoch
 
-    def position(self, now_s: float) -> m.Position:
+    def position(self, now_s: float) -> m.FrozenPosition:
         """How far this rank is."""
-        subgroups = [m.InGroup(group=g, call=c.position(now_s)) for g, c in sorted(self.subgroups.items())]
-        return m.Position(epoch=self.epoch, call=self.world.position(now_s), subgroups=tuple(subgroups))
+        subgroups = [m.SubgroupPosition(group=g, call=c.position(now_s)) for g, c in sorted(self.subgroups.items())]
+        return m.FrozenPosition(epoch=self.epoch, call=self.world.position(now_s), subgroups=tuple(subgroups))
 
     def take(self, message: m.ToRank, now_s: float) -> m.FromRank | None:
         """A message of the hub; what to answer."""
         match message:
             case m.Formed():
                 self._begin(message)
-            case m.Waiting():
+            case m.JoinNoted():
                 self.is_joining = False
             case m.Knock() if message.epoch == self.epoch:
                 self.has_knocked = True
@@ -222,7 +222,7 @@ class Member:
                 calls = self.of(message.group)
                 calls.passed = message.number
                 calls.complete()  # an agreed point is the last thing that a call does
-            case m.Asked() if message.epoch == self.epoch and self.is_open:
+            case m.CallQuery() if message.epoch == self.epoch and self.is_open:
                 return self._answer(message)
             case m.Fits() | m.Differ() if message.epoch == self.epoch:
                 self.of(message.group).compared(message)
@@ -233,7 +233,7 @@ class Member:
                 return self.position(now_s)
         return None
 
-    def _answer(self, message: m.Asked) -> m.Compare | None:
+    def _answer(self, message: m.CallQuery) -> m.Compare | None:
         """None: it says so by itself, or has."""
         number, calls = message.number, self.of(message.group)
         if calls.entered < number:
@@ -249,6 +249,6 @@ class Member:
         self.epoch = formed.epoch
         self.formed = formed
         self.is_open = True
-        self.world, self.subgroups = Calls(), {}
+        self.world, self.subgroups = CallProgress(), {}
         self.failure = self.refused = self.text_received = self.excluded = None
         self.has_knocked = self.is_joining = False

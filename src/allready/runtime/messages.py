@@ -25,7 +25,7 @@ def number_of(group: Ranks) -> int:
     return -group[-1] if group and group[-1] < 0 else 0
 
 
-class Hello(Struct, frozen=True, kw_only=True):
+class RankHello(Struct, frozen=True, kw_only=True):
     """First frame of a rank's connection; `again`: of a process that was started in the place of one that is gone."""
 
     rank: int
@@ -35,7 +35,7 @@ class Hello(Struct, frozen=True, kw_only=True):
 
 
 class Taken(Struct, frozen=True, kw_only=True):
-    """The hub's answer to a `Hello` of a rank for which this process speaks already."""
+    """The hub's answer to a `RankHello` of a rank for which this process speaks already."""
 
     process: RankProcess
 
@@ -108,8 +108,8 @@ class Fail(Struct, frozen=True, kw_only=True):
 
 
 class Compare(Struct, frozen=True, kw_only=True):
-    """What this rank calls as `number` of the group: asked for by `Asked`, or before it begins a call that it did not
-    `expect`.  No `called`: it has gone on since, and what it called was what all expected.
+    """What this rank calls as `number` of the group: asked for by `CallQuery`, or before it begins a call that it did
+    not `expect`.  No `called`: it has gone on since, and what it called was what all expected.
     """
 
     epoch: int
@@ -119,7 +119,7 @@ class Compare(Struct, frozen=True, kw_only=True):
     group: Ranks = ()
 
 
-class InGroup(Struct, frozen=True, kw_only=True):
+class SubgroupPosition(Struct, frozen=True, kw_only=True):
     """How far a rank came in a subgroup."""
 
     group: Ranks
@@ -148,12 +148,12 @@ class Plain(Struct, frozen=True, kw_only=True):
     is_making: bool = False
 
 
-class Position(Struct, frozen=True, kw_only=True):
+class FrozenPosition(Struct, frozen=True, kw_only=True):
     """The answer to `Freeze`: how far this rank came.  It completes no call of this epoch after it."""
 
     epoch: int
     call: CallPosition
-    subgroups: tuple[InGroup, ...] = ()
+    subgroups: tuple[SubgroupPosition, ...] = ()
     plain: Plain = Plain()
 
 
@@ -182,7 +182,7 @@ class Passed(Struct, frozen=True, kw_only=True):
     group: Ranks = ()
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class CallQuery(Struct, frozen=True, kw_only=True):
     """A rank has come to this call and did not expect it: say what you call there, at once or when you come to it."""
 
     epoch: int
@@ -206,7 +206,7 @@ class Differ(Struct, frozen=True, kw_only=True):
     group: Ranks = ()
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class JoinNoted(Struct, frozen=True, kw_only=True):
     """The answer to `Join`: the hub has it, and nothing that it sent before counts any more."""
 
 
@@ -255,14 +255,14 @@ class Excluded(Struct, frozen=True, kw_only=True):
     is_over: bool = False
 
 
-FromRank: TypeAlias = Heartbeat | Ready | Join | Door | Vote | Fail | Compare | Position | Tell | Leave
+FromRank: TypeAlias = Heartbeat | Ready | Join | Door | Vote | Fail | Compare | FrozenPosition | Tell | Leave
 ToRank: TypeAlias = (
-    Freeze | Passed | Asked | Fits | Differ | Failed | Formed | Refused | Excluded | Waiting | Knock | Tell
+    Freeze | Passed | CallQuery | Fits | Differ | Failed | Formed | Refused | Excluded | JoinNoted | Knock | Tell
 )
 FROM_RANK: dict[str, type[FromRank]] = {
-    t.__name__: t for t in (Heartbeat, Ready, Join, Door, Vote, Fail, Compare, Position, Tell, Leave)
+    t.__name__: t for t in (Heartbeat, Ready, Join, Door, Vote, Fail, Compare, FrozenPosition, Tell, Leave)
 }
 TO_RANK: dict[str, type[ToRank]] = {
     t.__name__: t
-    for t in (Freeze, Passed, Asked, Fits, Differ, Failed, Formed, Refused, Excluded, Waiting, Knock, Tell)
+    for t in (Freeze, Passed, CallQuery, Fits, Differ, Failed, Formed, Refused, Excluded, JoinNoted, Knock, Tell)
 }

@@ -12,7 +12,7 @@ from allready.runtime.messages import Ranks
 log = logging.getLogger(__name__)
 
 
-class Listener(Protocol):
+class CallListener(Protocol):
     """Takes what happens, in the thread that calls; must not wait and must not raise."""
 
     def called(self, operation: str, group: Ranks, took_s: float, error: BaseException | None) -> None:
@@ -31,11 +31,11 @@ class Listener(Protocol):
         """This rank leaves the job."""
 
 
-listeners: list[Listener] = []
+listeners: list[CallListener] = []
 """The recorders: one or none."""
 
 
-def listen(listener: Listener | None) -> None:
+def listen(listener: CallListener | None) -> None:
     """From now on tell this one; None: none."""
     listeners[:] = [] if listener is None else [listener]
 
@@ -81,7 +81,7 @@ def left() -> None:
         listeners.clear()
 
 
-def _guarded(tell: Callable[[Listener], None]) -> None:
+def _guarded(tell: Callable[[CallListener], None]) -> None:
     try:
         for listener in listeners:
             tell(listener)

@@ -183,7 +183,7 @@ class Session:
         """
         link = HubLink(
             addresses,
-            m.Hello(
+            m.RankHello(
                 rank=self.rank,
                 secret=secret,
                 again=again,
@@ -309,7 +309,7 @@ class Session:
 
     def _with_plain(self, answer: m.FromRank) -> m.FromRank:
         """A position, with what is known of plain collectives; before the connections end, which ends these too."""
-        if not isinstance(answer, m.Position):
+        if not isinstance(answer, m.FrozenPosition):
             return answer
         return replace(answer, plain=self.group.begun.sample(time.monotonic()))
 

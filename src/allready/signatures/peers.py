@@ -31,6 +31,11 @@ def has_lost_connection(words: str) -> bool:
     return compiled(f"(?i){_ENDED}").search(words) is not None
 
 
+def has_timed_out(words: str) -> bool:
+    """Whether the process waited for others until a timeout."""
+    return compiled("(?i)timed out|timeout").search(words) is not None
+
+
 def has_lost_or_missed_peer(words: str) -> bool:
     """Whether another process is gone or has given up, or was waited for until a timeout and may never have come."""
     return compiled(f"(?i){_LOST}|{_WAITED}").search(words) is not None

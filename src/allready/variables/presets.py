@@ -10,6 +10,7 @@ from msgspec import Struct
 from allready import units
 from allready.errors import UsageError
 from allready.model import RdmaPort
+from allready.names import BUFFER_SIZE_VARIABLES
 from allready.variables import table
 from allready.variables.here import Here
 from allready.variables.versions import Standing, found_of, is_before, nccl_backend, standing
@@ -122,8 +123,7 @@ def _recorder(maker: _Maker, here: Here, *, size: int, always: bool = False) -> 
         maker.note("no_torch")
         return
     if always or is_before(torch, (2, 9)):
-        names = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-        maker.set_first(names, size, "recorder", size=size)
+        maker.set_first(BUFFER_SIZE_VARIABLES, size, "recorder", size=size)
     if always or is_before(torch, (2, 5)):
         maker.set_first(("TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_NCCL_DUMP_ON_TIMEOUT"), 1, "dump")
 

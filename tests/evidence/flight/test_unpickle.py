@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.flight.machine import Machine, RefusedError
+from allready.evidence.flight.machine import PickleMachine, RefusedError
 from allready.evidence.flight.unpickle import dialect_end, load
 from allready.model.fill import in_english
 from tests.cases import cases
@@ -51,7 +51,7 @@ def test_both_ways_read_the_same(files: dict[str, bytes]) -> None:
     for data in files.values():
         expected = pickle.loads(data)  # our own recording
         assert load(data).value == expected
-        machine = Machine(data)
+        machine = PickleMachine(data)
         assert machine.run() == expected
         assert machine.problem is None
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allready.evidence.inputs import LIMITS, Limits, find, unpack
+from allready.evidence.inputs import LIMITS, InputLimits, find, unpack
 from allready.model import SourceRecord
 from allready.model.fill import in_english
 
@@ -26,7 +26,7 @@ class Contents:
         return self.problems.get(str(label)) or (record.problem if record else "") or ""
 
 
-def contents(*arguments: object, limits: Limits = LIMITS) -> Contents:
+def contents(*arguments: object, limits: InputLimits = LIMITS) -> Contents:
     found = Contents()
     for item in find([str(a) for a in arguments]):
         if isinstance(item, SourceRecord):

@@ -12,9 +12,10 @@ import pytest
 from allready.evidence.growth import Growth
 from allready.evidence.inputs import find
 from allready.evidence.inputs.envelopes import Opened, envelope_of
-from allready.evidence.lines.native import SWITCH, native
+from allready.evidence.lines.native import native
 from allready.evidence.readers import read_found
 from allready.evidence.reading import Reading
+from allready.names import NO_NATIVE_VARIABLE
 from tests.evidence.inputs.contents import contents
 from tests.recorded.archives import diagnosed, named, unpacked
 
@@ -455,7 +456,7 @@ def test_compiled_or_not_what_is_opened_is_the_same(
         return out, [envelope.moves.line_of(number) for number in range(1, 200)] if envelope.moves else []
 
     compiled = opened()
-    monkeypatch.setenv(SWITCH, "1")
+    monkeypatch.setenv(NO_NATIVE_VARIABLE, "1")
     assert native() is None
     assert opened() == compiled
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.inputs import Found, Limits, Source, find, unpack
+from allready.evidence.inputs import Found, InputLimits, Source, find, unpack
 from allready.evidence.inputs.tar import BLOCK
 from allready.model import SourceRecord
 from allready.model.fill import in_english
@@ -227,7 +227,7 @@ def test_a_method_of_zip_that_we_lack_is_told(tmp_path: Path) -> None:
     assert found.why(path) == ""
 
 
-TIGHT = Limits(free_bytes=1 << 20, total_bytes=1 << 30)
+TIGHT = InputLimits(free_bytes=1 << 20, total_bytes=1 << 30)
 
 
 def bomb(num_mib: int) -> bytes:
@@ -265,14 +265,14 @@ def test_a_bomb_inside_a_bomb_is_counted_against_the_file_on_disk(tmp_path: Path
 def test_the_total_is_limited_too(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(gzip.compress(os.urandom(3 << 20)))
-    found = contents(path, limits=Limits(total_bytes=1 << 20))
+    found = contents(path, limits=InputLimits(total_bytes=1 << 20))
     assert "the rest was not read" in found.why(path)
     assert len(found.data[str(path)]) <= 1 << 20
 
 
 def test_the_number_of_members_is_limited(tmp_path: Path) -> None:
     path = make_tar(tmp_path / "t", [(f"{i}", b"") for i in range(50)])
-    found = contents(path, limits=Limits(num_members=20))
+    found = contents(path, limits=InputLimits(num_members=20))
     assert len(found.data) == 20
     assert "more than 20 members" in found.why(path)
 
@@ -283,7 +283,7 @@ def test_logs_that_shrink_a_lot_are_no_bombs(tmp_path: Path) -> None:
     for packer, pack in PACKERS.items():
         path = tmp_path / packer
         path.write_bytes(pack(log))
-        found = contents(path, limits=Limits(free_bytes=1 << 20))
+        found = contents(path, limits=InputLimits(free_bytes=1 << 20))
         assert found.why(path) == "", (packer, len(log) / path.stat().st_size)
 
 
@@ -339,7 +339,7 @@ def test_no_bytes_end_in_a_crash(which: str, edits: list[tuple[int, bytes]], cut
         at %= len(data)
         data[at : at + len(patch)] = patch
     path.write_bytes(data[: cut % (len(data) + 1)] if cut % 3 == 0 else data)
-    contents(path, limits=Limits(total_bytes=1 << 24))
+    contents(path, limits=InputLimits(total_bytes=1 << 24))
 
 
 def one(path: Path) -> Found:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from allready.evidence.lines.line_buffer import HEX_NUMBER, without_numbers
-from allready.evidence.lines.model import LIMITS, Limits, Scanned
+from allready.evidence.lines.model import LIMITS, LineLimits, Scanned
 from allready.evidence.lines.scan import scan
 from allready.patterns import compiled_bytes
 
@@ -15,12 +15,12 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 CHUNK = 20_000
 """Small, so that most lines come in chunks in which their form is known."""
 
-TIGHT = Limits(
+TIGHT = LineLimits(
     head_lines=30, tail_lines=30, same_lines=7, uninformative_lines=3, marks=16, clip_bytes=400, line_bytes=4_000
 )
 
 
-def _both(data: bytes, limits: Limits = LIMITS) -> tuple[Scanned, Scanned]:
+def _both(data: bytes, limits: LineLimits = LIMITS) -> tuple[Scanned, Scanned]:
     one, other = (
         scan(io.BytesIO(data), limits=limits, chunk_bytes=max(CHUNK, 2 * limits.line_bytes), use_forms=use_forms)
         for use_forms in (True, False)
@@ -28,7 +28,7 @@ def _both(data: bytes, limits: Limits = LIMITS) -> tuple[Scanned, Scanned]:
     return one, other
 
 
-def _difference(data: bytes, limits: Limits = LIMITS) -> list[str]:
+def _difference(data: bytes, limits: LineLimits = LIMITS) -> list[str]:
     one, other = _both(data, limits)
     return [name for name in Scanned.__struct_fields__ if getattr(one, name) != getattr(other, name)]
 
@@ -63,7 +63,7 @@ def made_up(seed: int) -> bytes:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("limits", [LIMITS, TIGHT])
-def test_made_up_logs_give_the_same(limits: Limits) -> None:
+def test_made_up_logs_give_the_same(limits: LineLimits) -> None:
     assert [seed for seed in range(6) if _difference(made_up(seed), limits)] == []
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.evidence.lines import lane
-from allready.evidence.lines.model import Limits, Scanned
+from allready.evidence.lines.model import LineLimits, Scanned
 from allready.evidence.lines.scan import ScanMemory, scan
 from tests.cases import cases
 from tests.evidence.lines.test_scan import comparable, in_parts
 
 RECORDED = (Path(__file__).parents[2] / "fixtures" / "lines" / "two_meshes.log").read_bytes()
-SMALL = Limits(line_bytes=2048, clip_bytes=256)
+SMALL = LineLimits(line_bytes=2048, clip_bytes=256)
 OTHERS = (
     "Channel 00/02 : 0 1 2 3",
     "comm 0x55 rank 3 nranks 8 cudaDev 0 busId 60 - Init COMPLETE",
@@ -39,7 +39,7 @@ class Reader:
         self.memory = ScanMemory()
         self.fast = self.usual = 0
 
-    def scan(self, data: bytes, *, chunk: int = 1 << 20, limits: Limits = SMALL) -> Scanned:
+    def scan(self, data: bytes, *, chunk: int = 1 << 20, limits: LineLimits = SMALL) -> Scanned:
         return scan(io.BytesIO(data), source="log", chunk_bytes=chunk, limits=limits, memory=self.memory)
 
 
@@ -59,7 +59,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
     return found
 
 
-def usual(data: bytes, *, chunk: int = 1 << 20, limits: Limits = SMALL) -> Scanned:
+def usual(data: bytes, *, chunk: int = 1 << 20, limits: LineLimits = SMALL) -> Scanned:
     """Without the fast lane, by a reader that knows nothing."""
     return scan(io.BytesIO(data), source="log", chunk_bytes=chunk, limits=limits, use_lane=False)
 
@@ -244,8 +244,10 @@ def test_operations_with_something_in_front_are_operations(reader: Reader, front
     assert found.num_coll == 201
 
 
-@pytest.mark.parametrize("limits", [Limits(same_lines=2), Limits(streams=1), Limits(head_lines=2, tail_lines=2)])
-def test_limits_hold(reader: Reader, limits: Limits) -> None:
+@pytest.mark.parametrize(
+    "limits", [LineLimits(same_lines=2), LineLimits(streams=1), LineLimits(head_lines=2, tail_lines=2)]
+)
+def test_limits_hold(reader: Reader, limits: LineLimits) -> None:
     data = rank_log(1, comms=3, rounds=60, others=OTHERS[:1] * 9)
     alone = usual(data, limits=limits)
     reader.scan(rank_log(2, comms=3))
@@ -253,7 +255,7 @@ def test_limits_hold(reader: Reader, limits: Limits) -> None:
 
 
 def test_lines_that_were_kept_fast_count_where_later_ones_repeat_them(reader: Reader) -> None:
-    limits = Limits(line_bytes=2048, clip_bytes=256, same_lines=8)
+    limits = LineLimits(line_bytes=2048, clip_bytes=256, same_lines=8)
     head = rank_log(1).split(b"NCCL INFO ")[0] + b"NCCL INFO "
     data = rank_log(1, rounds=300, others=OTHERS[:1] * 5) + b"".join(
         head + b"Channel %02d/02 : 0 1 2 3\n" % n for n in range(40)

@@ -10,16 +10,16 @@ import pytest
 
 from allready.evidence.lines.line_buffer import clip, process_of
 from allready.evidence.lines.merge import merged
-from allready.evidence.lines.model import Limits, Scanned
+from allready.evidence.lines.model import LineLimits, Scanned
 from allready.evidence.lines.scan import scan
 from allready.model.fill import in_english
 from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
-SMALL = Limits(line_bytes=2048, clip_bytes=256, same_lines=5)
+SMALL = LineLimits(line_bytes=2048, clip_bytes=256, same_lines=5)
 
 
-def scanned(data: bytes, limits: Limits = SMALL, *, chunk: int = 1, **options: object) -> Scanned:
+def scanned(data: bytes, limits: LineLimits = SMALL, *, chunk: int = 1, **options: object) -> Scanned:
     return scan(
         io.BytesIO(data),
         limits=limits,
@@ -72,7 +72,7 @@ def test_repeats_are_the_same_in_parts(border: int) -> None:
 def test_of_too_many_different_lines_the_first_and_the_last_stay() -> None:
     words = [a + b + c for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
     data = "\n".join(f"Connection refused by {word}" for word in words).encode()
-    found = scanned(data, Limits(head_lines=10, tail_lines=20))
+    found = scanned(data, LineLimits(head_lines=10, tail_lines=20))
     assert [line.number for line in found.lines] == [*range(1, 11), *range(len(words) - 19, len(words) + 1)]
     assert (found.num_head, found.num_dropped) == (10, len(words) - 30)
 
@@ -81,7 +81,7 @@ def test_of_too_many_different_lines_the_first_and_the_last_stay() -> None:
 def test_the_first_and_the_last_are_the_same_in_parts(border: int) -> None:
     words = [a + b + c for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
     data = "\n".join(f"Connection refused by {word}" for word in words).encode()
-    limits = Limits(head_lines=10, tail_lines=20)
+    limits = LineLimits(head_lines=10, tail_lines=20)
     parts = [
         scanned(data, limits, first_byte=0, last_byte=border),
         scanned(data, limits, first_byte=border, last_byte=len(data)),

@@ -54,19 +54,19 @@ def lines_of(num: int, *, start: int = 0x3F0, head: str = "gpu01:4711:4711 [0]",
     ]
 
 
-def loop(texts: list[bytes]) -> loops.Loop:
+def loop(texts: list[bytes]) -> loops.LineLoop:
     parsed = [coll.parse(text[:-1]) for text in texts]
     found = loop_of(texts, [line for line in parsed if line is not None])
     assert found is not None
     return found
 
 
-def bound(known: loops.Loop, head: bytes, comm: bytes, num_digits: int) -> loops.BoundLoop:
+def bound(known: loops.LineLoop, head: bytes, comm: bytes, num_digits: int) -> loops.BoundLoop:
     sized = known.sized(len(head), len(comm), num_digits)
     return loops.BoundLoop(sized, sized.expected(head, [comm]), (None,), "")
 
 
-def matched(known: loops.Loop, texts: list[bytes], phase: int, comm: bytes = b"0x55aa") -> int:
+def matched(known: loops.LineLoop, texts: list[bytes], phase: int, comm: bytes = b"0x55aa") -> int:
     data = b"".join(texts)
     first = coll.parse(texts[0][:-1])
     assert first is not None
@@ -128,7 +128,7 @@ def test_lines_that_are_cut_are_not_known() -> None:
 def test_lines_with_something_in_front_or_of_two_heads_make_no_loop() -> None:
     rng = random.Random(0)
 
-    def of(*texts: bytes) -> loops.Loop | None:
+    def of(*texts: bytes) -> loops.LineLoop | None:
         parsed = [coll.parse(text[:-1]) for text in texts]
         return loop_of(texts, [line for line in parsed if line is not None])
 

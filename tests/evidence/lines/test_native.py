@@ -18,11 +18,12 @@ from allready.evidence.lines.forms import APART, MARKED, PLAIN, Forms
 from allready.evidence.lines.line_buffer import process_of, without_numbers
 from allready.evidence.lines.literals import Literals
 from allready.evidence.lines.marks import PADDING, Marker
-from allready.evidence.lines.model import LIMITS, Limits, Scanned
-from allready.evidence.lines.native import SWITCH, Native, native
-from allready.evidence.lines.residue import Reader
+from allready.evidence.lines.model import LIMITS, LineLimits, Scanned
+from allready.evidence.lines.native import Native, native
+from allready.evidence.lines.residue import ResidueReader
 from allready.evidence.lines.scan import scan
 from allready.evidence.lines.templates import Rows
+from allready.names import NO_NATIVE_VARIABLE
 from allready.signatures import table
 from tests.evidence.lines.logs import operation
 from tests.evidence.lines.test_forms import TIGHT, made_up
@@ -52,13 +53,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def engine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Native:
     monkeypatch.setattr(native_module, "LIBRARY", library)
-    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.delenv(NO_NATIVE_VARIABLE, raising=False)
     found = native()
     assert found is not None
     return found
 
 
-def _difference(data: bytes, limits: Limits = LIMITS, chunk_bytes: int = 1 << 16) -> list[str]:
+def _difference(data: bytes, limits: LineLimits = LIMITS, chunk_bytes: int = 1 << 16) -> list[str]:
     one, other = (
         scan(
             io.BytesIO(data),
@@ -190,7 +191,7 @@ _SEGMENTS = [
 
 def _kinds_of(texts: list[bytes], engine: Native | None) -> list[int]:
     """What the forms of lines are, once they were seen."""
-    reader = Reader(Marker(), None, LIMITS.clip_bytes, engine)
+    reader = ResidueReader(Marker(), None, LIMITS.clip_bytes, engine)
     known = Forms(reader.anchors, reader.blocks, engine)
     data = b"".join(text + b"\n" for text in texts)
     rows = Rows(bytearray(data + b"\n" * 4_096))
@@ -294,9 +295,9 @@ def test_newlines_and_groups(engine: Native) -> None:
 
 def test_it_is_not_needed(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_module, "LIBRARY", library)
-    monkeypatch.setenv(SWITCH, "1")
+    monkeypatch.setenv(NO_NATIVE_VARIABLE, "1")
     assert native() is None
-    monkeypatch.delenv(SWITCH)
+    monkeypatch.delenv(NO_NATIVE_VARIABLE)
     assert native() is not None
     broken, older = tmp_path / "broken.lib", tmp_path / "older.lib"
     broken.write_bytes(b"no library")
@@ -316,7 +317,7 @@ def test_why_it_was_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"CC": "false"}, "false ended with exit code 1"),
     ):
         with monkeypatch.context() as patch:
-            patch.delenv(SWITCH, raising=False)
+            patch.delenv(NO_NATIVE_VARIABLE, raising=False)
             for name, value in environ.items():
                 patch.setenv(name, value)
             assert words in compiled(ROOT / SOURCE, target), environ

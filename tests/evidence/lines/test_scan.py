@@ -8,16 +8,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.lines.merge import merged
-from allready.evidence.lines.model import Limits, Scanned, split_ranges
+from allready.evidence.lines.model import LineLimits, Scanned, split_ranges
 from allready.evidence.lines.scan import ScanMemory, scan
 from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
 RECORDED = sorted((Path(__file__).parents[2] / "fixtures" / "lines").glob("*.log"))
-SMALL = Limits(uninformative_lines=2_000, line_bytes=2048, clip_bytes=256)  # the smallest chunk is then 4,608 bytes
+SMALL = LineLimits(uninformative_lines=2_000, line_bytes=2048, clip_bytes=256)  # the smallest chunk is then 4,608 bytes
 
 
-def scanned(data: bytes, *, chunk: int = 1 << 20, limits: Limits = SMALL, **options: object) -> Scanned:
+def scanned(data: bytes, *, chunk: int = 1 << 20, limits: LineLimits = SMALL, **options: object) -> Scanned:
     return scan(
         io.BytesIO(data),
         chunk_bytes=chunk,
@@ -28,7 +28,12 @@ def scanned(data: bytes, *, chunk: int = 1 << 20, limits: Limits = SMALL, **opti
 
 
 def in_parts(
-    data: bytes, borders: list[int], *, chunk: int = 1 << 20, limits: Limits = SMALL, memory: ScanMemory | None = None
+    data: bytes,
+    borders: list[int],
+    *,
+    chunk: int = 1 << 20,
+    limits: LineLimits = SMALL,
+    memory: ScanMemory | None = None,
 ) -> Scanned:
     cuts = [0, *sorted(min(b, len(data)) for b in borders), len(data)]
     parts = [
@@ -157,7 +162,7 @@ def test_every_operation_may_have_another_size(templates: int) -> None:
         for _ in range(3000)
     ]
     data = "\n".join(lines).encode()
-    limits = Limits(line_bytes=2048, clip_bytes=256, templates=templates)
+    limits = LineLimits(line_bytes=2048, clip_bytes=256, templates=templates)
     for chunk in (1, 30_000, 1 << 20):
         reference.check(scanned(data, chunk=chunk, limits=limits), data)
     reference.check(in_parts(data, [100_000, 250_001], chunk=20_000, limits=limits), data)

@@ -6,7 +6,7 @@ import pytest
 from allready.errors import UsageError
 from allready.evidence.lines import streams as streams_module
 from allready.evidence.lines.merge import merged
-from allready.evidence.lines.model import Limits, Scanned
+from allready.evidence.lines.model import LineLimits, Scanned
 from allready.evidence.lines.scan import scan
 from allready.evidence.lines.streams import thinned_step, unpacked
 from allready.evidence.reading import BLOCK
@@ -93,7 +93,7 @@ def test_many_marks_are_thinned_evenly_and_alike_in_parts() -> None:
     for i in range(300):
         lines += [f"step {i}", coll()]
     data = "\n".join(lines).encode()
-    limits = Limits(marks=50)
+    limits = LineLimits(marks=50)
     whole = scan(io.BytesIO(data), limits=limits, anchors=())
     assert whole.streams[0].marks == {i: i for i in range(0, 300, 8)}
     half = len(data) // 2
@@ -146,7 +146,7 @@ def test_too_many_shapes_are_counted_by_name(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_too_many_streams_are_counted_and_said() -> None:
     lines = [coll(comm=f"0x{i:x}") for i in range(1, 21)]
-    found = scanned(lines, limits=Limits(streams=5))
+    found = scanned(lines, limits=LineLimits(streams=5))
     assert (len(found.streams), found.num_coll, found.num_coll_apart) == (5, 20, 15)
     assert any("15 operations" in in_english(problem) for problem in found.problems)
 
@@ -154,7 +154,7 @@ def test_too_many_streams_are_counted_and_said() -> None:
 def test_forgetting_templates_changes_nothing() -> None:
     lines = [coll(pid=pid, count=count) for pid in range(1, 40) for count in range(1, 20)]
     data = "\n".join(lines).encode()
-    limits = Limits(line_bytes=2048, clip_bytes=256, templates=10)
+    limits = LineLimits(line_bytes=2048, clip_bytes=256, templates=10)
     reference.check(scan(io.BytesIO(data), limits=limits, anchors=reference.ANCHORS, chunk_bytes=1), data)
 
 

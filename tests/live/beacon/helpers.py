@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from allready.launch.plan import argv_of
-from allready.launch.request import Command
+from allready.launch.request import RankCommand
 from allready.live.beacon import names
 from allready.live.beacon.state import CellState
 from allready.live.environment import WRAPPER, beacon_environment, rank_environment
@@ -22,7 +22,7 @@ PATIENCE_S = 100.0
 
 def rank_command(target: str, arguments: Sequence[str] = ()) -> list[str]:
     """The command line of a rank that runs a script with a beacon."""
-    command = Command(target=target, arguments=tuple(arguments))
+    command = RankCommand(target=target, arguments=tuple(arguments))
     return list(argv_of(command, 0, wrapper=(WRAPPER,), environ=os.environ))
 
 

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from allready.evidence.flight import given
 from allready.evidence.flight.reader import read_dump
-from allready.live.beacon import arguments as module
 from allready.live.beacon.arguments import MAX_CALLS, MAX_MEMBERS, MAX_SPLITS, MODULE, Arguments
 from allready.live.beacon.group_hooks import HOOK_ID
 from tests.live.beacon.helpers import plain, wrapped
@@ -288,10 +286,6 @@ def test_of_too_many_splits_the_newest_are_told(monkeypatch: pytest.MonkeyPatch)
     group.size = lambda: MAX_MEMBERS + 1
     made.all_to_all([*parts, parts[0]], [*parts, parts[0]])
     assert noted.noted() == told
-
-
-def test_readers_know_the_key() -> None:
-    assert (module.KEY, module.TAKEN) == (given.KEY, given.TAKEN)
 
 
 def test_a_dump_stays_a_pickle_for_others() -> None:

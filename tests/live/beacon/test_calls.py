@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from allready.live.beacon.calls import Calls, callee, may_be_compiled
+from allready.live.beacon.calls import BlockingCalls, callee, may_be_compiled
 
 
 class Handle:
@@ -28,7 +28,7 @@ class Handle:
 def kind(call: Callable[[Any], object], *, is_jax_job: bool = False) -> str:
     handle = Handle()
     call(handle)
-    return Calls().blocking(handle.seen, is_jax_job=is_jax_job)
+    return BlockingCalls().blocking(handle.seen, is_jax_job=is_jax_job)
 
 
 def test_a_wait_right_in_the_users_code_is_read_from_its_source() -> None:
@@ -83,4 +83,4 @@ def test_source_that_is_not_there_says_nothing(source: str) -> None:
     code = compile(source, "/nowhere/x.py", "exec")
     exec(code, {"handle": handle})
     assert callee(code, 4) == ""
-    assert Calls().blocking(handle.seen, is_jax_job=False) == ""
+    assert BlockingCalls().blocking(handle.seen, is_jax_job=False) == ""

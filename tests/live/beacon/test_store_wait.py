@@ -5,7 +5,7 @@ import sys
 import weakref
 from typing import Any
 
-from allready.live.beacon.store_wait import awaited_key, awaits_handle
+from allready.live.beacon.store_wait import awaited_key, waits_on_work
 from tests.cases import cases
 
 Store = type("Store", (), {"__module__": "torch._C._distributed_c10d"})
@@ -97,7 +97,7 @@ class Work:
 
     def wait(self) -> None:
         """A call into C in torch."""
-        Work.found = awaits_handle(sys._getframe(1))
+        Work.found = waits_on_work(sys._getframe(1))
 
 
 class Future:

@@ -7,7 +7,8 @@ import pytest
 
 from allready.lab import Lab
 from allready.lab.faults import LinkDown, MtuBlackHole, PortDropped
-from allready.live.node.path_mtu import PORT, PathSizes, path_sizes, unanswered
+from allready.live.node.path_mtu import PathSizes, path_sizes, unanswered
+from allready.live.node.reach import UNUSED_PORT
 from allready.model import PathSize, SocketRow
 from tests.clock import Stopwatch
 from tests.live.node.nodes import until
@@ -42,7 +43,7 @@ def test_a_black_hole_is_found_and_its_size(lab2: Lab) -> None:
     assert began.s < 5
     with lab2.apply(MtuBlackHole(node=1, limit_bytes=1410)):
         assert ask() == {other: {"passed_bytes": 1400, "lost_bytes": 1450}}
-    with lab2.apply(PortDropped(node=1, port=PORT, protocol="udp")):
+    with lab2.apply(PortDropped(node=1, port=UNUSED_PORT, protocol="udp")):
         assert ask() == {}  # a firewall: nothing is known
     with lab2.apply(LinkDown(node=1)):
         assert ask() == {}

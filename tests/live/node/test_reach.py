@@ -8,7 +8,7 @@ import pytest
 
 from allready.lab import Lab
 from allready.lab.faults import LinkDown, PortDropped
-from allready.live.node.reach import PORT, Reach, answers, others
+from allready.live.node.reach import UNUSED_PORT, Reach, answers, others
 from allready.model.live import SocketRow
 from tests.live.node.nodes import until
 
@@ -38,7 +38,7 @@ def test_a_host_answers_until_its_link_is_down(lab2: Lab) -> None:
     with lab2.apply(LinkDown(node=1)):
         assert ask() == {other: False, absent: False}
     until(ask, lambda found: found[other])
-    with lab2.apply(PortDropped(node=1, port=PORT)):
+    with lab2.apply(PortDropped(node=1, port=UNUSED_PORT)):
         assert ask()[other] is False  # a firewall looks the same: that is why it must have answered before
 
 

@@ -10,9 +10,10 @@ import pytest
 from tools.build_native import SOURCES, compiled
 
 from allready.model.operations import OPERATIONS
+from allready.names import NO_NATIVE_VARIABLE
 from allready.preflight.collectives import nccl_calls
 from allready.preflight.collectives.gpu_driver import NOT_READY, DriverError, GpuDriver
-from allready.preflight.collectives.nccl_calls import SWITCH, NcclCall, NcclStream, bound
+from allready.preflight.collectives.nccl_calls import NcclCall, NcclStream, bound
 from allready.preflight.collectives.nccl_library import SIGNATURES, TYPES, NcclError, NcclLibrary, OwnCommunicator
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 
@@ -96,9 +97,9 @@ class Exchange:
 def way(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """How calls are repeated; compiled from this source, whatever is installed."""
     if request.param == "interpreted":
-        monkeypatch.setenv(SWITCH, "1")
+        monkeypatch.setenv(NO_NATIVE_VARIABLE, "1")
         return "_Interpreted"
-    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.delenv(NO_NATIVE_VARIABLE, raising=False)
     library = tmp_path / "nccl_calls.lib"
     if reason := compiled(ROOT / SOURCES[1], library):
         pytest.skip(f"cannot be compiled here: {reason}")
@@ -274,7 +275,7 @@ class Scripted:
             raise NcclError(str(code))
 
 
-def _bound(scripted: Scripted, *names: str, num_parts: int, driver: Driver | None = None) -> nccl_calls.Calls:
+def _bound(scripted: Scripted, *names: str, num_parts: int, driver: Driver | None = None) -> nccl_calls.BoundOperation:
     communicator = OwnCommunicator(library=scripted, handle=5)  # type: ignore[arg-type]
     calls = [NcclCall(name=n, given=4096, out=8192, count=1, numbers=(1,) if n == "ncclSend" else ()) for n in names]
     place = NcclStream(communicator, (driver or Driver(scripted.seen)).made, STREAM)

@@ -113,7 +113,7 @@ def offering(report: wire.EndpointReport, then: Part | None = None) -> Part:
 
 
 async def test_a_closed_port_is_refused() -> None:
-    offer = wire.Offer(interface="lo", address="127.0.0.2", data_ports=(free_port("127.0.0.2"),))
+    offer = wire.AddressOffer(interface="lo", address="127.0.0.2", data_ports=(free_port("127.0.0.2"),))
     reach, _ = await run_stage(QUICK, [honest(facts("127.0.0.1")), offering(wire.EndpointReport(offers=(offer,)))])
     [path] = paths_of(reach, 0, 1)
     assert (path.outcome, path.detail) == ("refused", "Connection refused (TCP reset)")
@@ -130,7 +130,7 @@ async def test_somebody_else_behind_the_port_is_an_error_and_not_ok() -> None:
     server = await asyncio.start_server(shout, "127.0.0.2", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        offer = wire.Offer(interface="lo", address="127.0.0.2", data_ports=(port,))
+        offer = wire.AddressOffer(interface="lo", address="127.0.0.2", data_ports=(port,))
         reach, _ = await run_stage(QUICK, [honest(facts("127.0.0.1")), offering(wire.EndpointReport(offers=(offer,)))])
     [path] = paths_of(reach, 0, 1)
     assert (path.outcome, path.detail) == ("error", "connected, then: something else than this check answers there")
@@ -138,7 +138,7 @@ async def test_somebody_else_behind_the_port_is_an_error_and_not_ok() -> None:
 
 async def test_a_process_that_takes_the_bytes_and_does_not_answer_is_not_a_stuck_path() -> None:
     with socket.create_server(("127.0.0.2", 0)) as mute:
-        offer = wire.Offer(interface="lo", address="127.0.0.2", data_ports=(mute.getsockname()[1],))
+        offer = wire.AddressOffer(interface="lo", address="127.0.0.2", data_ports=(mute.getsockname()[1],))
         reach, _ = await run_stage(QUICK, [honest(facts("127.0.0.1")), offering(wire.EndpointReport(offers=(offer,)))])
     [path] = paths_of(reach, 0, 1)
     assert path.outcome == "error"
@@ -291,7 +291,7 @@ async def test_the_total_limit_ends_probing_and_says_so() -> None:
         for sock in waiting:
             sock.setblocking(False)
             sock.connect_ex(full.getsockname())
-        offer = wire.Offer(interface="lo", address="127.0.0.9", data_ports=(full.getsockname()[1],))
+        offer = wire.AddressOffer(interface="lo", address="127.0.0.9", data_ports=(full.getsockname()[1],))
         hole = offering(wire.EndpointReport(offers=(offer,)))
         request = replace(QUICK, connect_s=2.0, limit_s=3.9)
         reach, _ = await run_stage(request, [honest(facts("127.0.0.1")), hole, hole, hole])

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.model import Confidence, FaultClass, Position
-from allready.rules.hang.completed_elsewhere import completed_elsewhere
+from allready.rules.hang.entered import completed_elsewhere
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.runs import ask, at, group, operation
 

@@ -9,7 +9,10 @@ from tests.rules.runs import ask, at, death, event, group
 
 ORDER = event("elastic.death_signal", text="WARNING: torch.x:Received 15 death signal, shutting down workers")
 CANCELLED = event(
-    "launcher.slurm_cancelled", role=Role.TEARDOWN, text="*** STEP 6053.0 ON n1 CANCELLED AT 2024-04-23T12:18:08 ***"
+    "launcher.slurm_cancelled",
+    role=Role.TEARDOWN,
+    text="*** STEP 6053.0 ON n1 CANCELLED AT 2024-04-23T12:18:08 ***",
+    values={"what": "STEP", "job": "6053.0", "node": "n1", "time": "2024-04-23T12:18:08"},
 )
 
 
@@ -168,3 +171,15 @@ def test_a_launcher_that_got_the_order_behind_the_last_step_ended_the_run() -> N
     assert _told([*steps, *("waiting for the others" for _ in range(60)), *order]) is None  # it may have hung
     ended = "subprocess.CalledProcessError: Command 'x' died with <Signals.SIGTERM: 15>."
     assert _told([*steps, *order[:2], ended]) != "DTH006"  # a process of it failed first
+
+
+def test_what_makes_a_line_an_order_is_a_value_of_its_signature_and_no_word_of_the_line() -> None:
+    got = event(
+        "launcher.launcher_stops_others", text="it got it", values={"receiver": "Main process", "signal": "SIGTERM"}
+    )
+    assert ask("DTH006", events=(got,)).hits
+    for values in ({"signal": "SIGTERM"}, {"receiver": "Main process", "signal": "SIGUSR1"}):
+        other = event("launcher.launcher_stops_others", text="Main process received SIGTERM", values=values)
+        assert ask("DTH006", events=(other,)).state == "clear"
+    aborted = event("launcher.slurm_cancelled", role=Role.TEARDOWN, text="CANCELLED AT", values={"seconds": "32"})
+    assert ask("DTH006", events=(aborted,)).state == "clear"

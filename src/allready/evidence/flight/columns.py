@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from allready.evidence.flight.generations import Generations
-from allready.evidence.flight.given import Given, given_to
+from allready.evidence.flight.given import BIG, Given, given_to
 from allready.evidence.flight.names import dtype_name, operation_name
 from allready.evidence.reading import FlightRing, FlightShape
 from allready.model import CallSite
@@ -23,7 +23,6 @@ MAX_TENSORS = 2_000_000  # tensors of all entries together whose sizes are read
 MAX_DIMS = 32
 MAX_FRAMES = 64
 MAX_TEXT = 500
-_BIG = 1 << 53
 _NUMBER = r"-?[0-9]{1,15}\Z"
 
 STATES = {"scheduled": 0, "started": 1, "completed": 2}
@@ -111,10 +110,10 @@ class _Tables:
             return None
         if len(value) == 1 and type(value[0]) is list and len(value[0]) == 1:  # most operations have one flat tensor
             size = value[0][0]
-            return ((size,),) if type(size) is int and 0 <= size < _BIG else None
+            return ((size,),) if type(size) is int and 0 <= size < BIG else None
         try:
             for dims in value:
-                if type(dims) is not list or len(dims) > MAX_DIMS or (dims and not 0 <= min(dims) <= max(dims) < _BIG):
+                if type(dims) is not list or len(dims) > MAX_DIMS or (dims and not 0 <= min(dims) <= max(dims) < BIG):
                     return None
             return tuple([tuple(dims) for dims in value])
         except TypeError:
@@ -164,11 +163,11 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
         seq = entry.get("collective_seq_id")
         if type(seq) is not int:
             seq = number(entry.get("seq_id") if seq is None else seq)
-        if type(name) is not str or seq is None or not -1 <= seq < _BIG:
+        if type(name) is not str or seq is None or not -1 <= seq < BIG:
             columns.num_unreadable += 1
             continue
         p2p = entry.get("p2p_seq_id", 0)
-        if type(p2p) is not int or not 0 <= p2p < _BIG:
+        if type(p2p) is not int or not 0 <= p2p < BIG:
             p2p = 0
         is_p2p = _is_p2p(entry, name)
         group = _group_of(entry, columns, groups)
@@ -192,7 +191,7 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
         code, num_in, num_out = tables.shape(entry, name[:MAX_TEXT], is_p2p)
         site = tables.stack(entry.get("frames"))
         op = entry.get("op_id") if name.startswith("gloo:") else 0
-        if type(op) is not int or not 0 <= op < _BIG:
+        if type(op) is not int or not 0 <= op < BIG:
             op = 0
         group.append((seq, p2p if is_p2p else 0, code, num_in, num_out, site, state, created, started, completed, op))
     _close(columns, groups)
@@ -246,7 +245,7 @@ def num_elements(sizes: tuple[tuple[int, ...], ...] | None) -> int:
     if sizes is None:
         return -1
     total = sum(map(math.prod, sizes))
-    return total if total < _BIG else -1
+    return total if total < BIG else -1
 
 
 def _group_of(entry: Mapping[str, Any], columns: Columns, groups: dict[str, list[_Row]]) -> list[_Row] | None:
@@ -283,8 +282,8 @@ def _state(value: Any, started: int, completed: int) -> int:
 def number(value: Any) -> int | None:
     """A whole number, also as text; None for anything else."""
     if type(value) is int:
-        return value if abs(value) < _BIG else None
-    if type(value) is float and abs(value) < _BIG:
+        return value if abs(value) < BIG else None
+    if type(value) is float and abs(value) < BIG:
         return int(value)
     if type(value) is str and compiled(_NUMBER).match(value):
         return int(value)
@@ -328,7 +327,7 @@ def _shape(
         out_sizes=outs,
         in_dtypes=tuple(map(dtype_name, in_dtypes)),
         out_dtypes=tuple(map(dtype_name, out_dtypes)),
-        timeout_s=timeout_ms / 1000 if timeout_ms and 0 < timeout_ms < _BIG else None,
+        timeout_s=timeout_ms / 1000 if timeout_ms and 0 < timeout_ms < BIG else None,
         root=given.root if given is not None else None,
         splits=splits,
     )
@@ -338,7 +337,7 @@ def _frame(frame: Mapping[str, Any]) -> CallSite:
     file, line, function = frame.get("filename"), frame.get("line"), frame.get("name")
     return CallSite(
         (file if type(file) is str else "?")[:MAX_TEXT],
-        line if type(line) is int and abs(line) < _BIG else None,
+        line if type(line) is int and abs(line) < BIG else None,
         function[:MAX_TEXT] if type(function) is str else "",
     )
 

@@ -7,15 +7,9 @@ from msgspec import Struct
 
 from allready.evidence.flight.names import is_hooked
 
-KEY = "arguments"
-"""Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""
-TAKEN = "taken_ns"
-"""Beside the entries of a JSON dump."""
-MEMBERS = "members"
-"""Where `KEY` is: group -> its global ranks in the group's order."""
 MAX_ROWS = 100_000
 MAX_SPLITS = 2_000_000  # numbers in all splits of one dump
-_BIG = 1 << 53
+BIG = 1 << 53
 
 Splits = tuple[tuple[int, ...], tuple[int, ...]]  # elements for each member of the group, elements from each member
 
@@ -69,6 +63,6 @@ def number_of(profiling_name: Any, seq: Any, op_id: Any) -> Any:
 
 
 def _counts(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list | tuple) or not all(type(n) is int and 0 <= n < _BIG for n in value):
+    if not isinstance(value, list | tuple) or not all(type(n) is int and 0 <= n < BIG for n in value):
         return ()
     return tuple(value)

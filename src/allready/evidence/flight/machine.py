@@ -46,7 +46,7 @@ class _Mark:
 _MARK = _Mark()
 
 
-class Machine:
+class PickleMachine:
     """Runs one pickle.
 
     After `run`: `at` is where the pickle ended, `problem` says why not all of it could be read, `is_cut` that the data

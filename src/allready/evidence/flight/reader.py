@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from allready.evidence.flight.columns import Columns, columns_of, number, time_ns
-from allready.evidence.flight.given import KEY, MEMBERS, TAKEN, given_of
+from allready.evidence.flight.columns import MAX_GROUPS, Columns, columns_of, number, time_ns
+from allready.evidence.flight.given import given_of
+from allready.evidence.flight.groups import MAX_MEMBERSHIPS
 from allready.evidence.flight.machine import RefusedError
 from allready.evidence.flight.names import BACKENDS_WITH_STATES, is_hooked, rank_in_name
 from allready.evidence.flight.unpickle import load
@@ -20,14 +21,13 @@ from allready.model import Origin, SourceRecord
 from allready.model.events import troubled
 from allready.model.fill import phrase_of, said
 from allready.model.finding import Phrase
+from allready.names import ARGUMENTS, GROUP_COUNTS, MEMBERS, TAKEN
 from allready.patterns import compiled
 
 MAX_DUMPS = 4_096  # of one file
 MAX_JSON_BYTES = 12 << 20
 MAX_JSON_CONTAINERS = 1_000_000
 MAX_MEMBERS = 1 << 17  # of one group
-MAX_MEMBERSHIPS = 1 << 20  # of all groups of one dump together
-MAX_GROUPS = 4_096
 MAX_TEXT = 200
 KIND = "flight recorder"
 
@@ -38,7 +38,6 @@ _RANK_KEY = r"(?i)(?:rank[_\- ]?)?(\d{1,7})\Z"
 _RANK_BEFORE = r"(?i)\brank[ :=_\-]{0,3}(\d{1,7})\b"
 _PICKLE_STARTS = {b"\x80", b"(", b"}", b"]", b"c", b"\x8c", b"X"}
 _PADDING = (b"\n", b"\r", b" ", b"\0")
-_STATUS = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
 
 
 class _Part(Struct, frozen=True, kw_only=True):
@@ -151,7 +150,7 @@ def _with_arguments(parts: Iterator[_Part]) -> Iterator[_Part]:
     held: _Part | None = None
     for part in parts:
         value = part.value
-        if held is not None and isinstance(value, dict) and value and set(value) <= {KEY, MEMBERS}:
+        if held is not None and isinstance(value, dict) and value and set(value) <= {ARGUMENTS, MEMBERS}:
             if isinstance(held.value, dict):
                 held = replace(held, value=held.value | value)
             continue
@@ -291,7 +290,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
     if not _is_dump_value(value):
         return None, 0
     entries = value.get("entries")
-    columns = columns_of(entries if isinstance(entries, list) else [], given_of(value.get(KEY)))
+    columns = columns_of(entries if isinstance(entries, list) else [], given_of(value.get(ARGUMENTS)))
     groups = _groups(value.get("pg_config"))
     for name, label in columns.labels.items():
         if name not in groups:
@@ -398,7 +397,7 @@ def _status(
         group_id = number(key)
         if group_id is None or not isinstance(value, dict):
             continue
-        enqueued, started, completed = (number(value.get(k)) for k in _STATUS)
+        enqueued, started, completed = (number(value.get(k)) for k in GROUP_COUNTS)
         recorded[group_id] = (_reached(enqueued, first), _reached(started, first), _reached(completed, first))
     names = dict(columns.ids)
     names.update({i: n for i, n in _by_order(recorded, groups).items() if i not in names and n not in names.values()})

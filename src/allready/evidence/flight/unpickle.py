@@ -3,7 +3,7 @@
 Torch's recorder writes a small dialect of protocol 2.  One regular expression walks over a whole file of that dialect
 in milliseconds and proves that it holds containers, numbers and strings only, that no length lies and that no memo
 number is absurd; then the C unpickler may have it.  Whatever is not that dialect (another protocol, a file that was
-cut, a hostile one) goes to `Machine`, which is slower and has bounds on everything.
+cut, a hostile one) goes to `PickleMachine`, which is slower and has bounds on everything.
 """
 
 import pickle
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from allready.evidence.flight.machine import Machine, RefusedError
+from allready.evidence.flight.machine import PickleMachine, RefusedError
 from allready.model.finding import Phrase
 from allready.patterns import compiled_bytes
 
@@ -60,7 +60,7 @@ def load(data: bytes, start: int = 0) -> Loaded:
             return Loaded(value=_DataUnpickler(_Bytes(data, start, end)).load(), end=end)
         except _PICKLE_ERRORS:
             pass  # the machine tells what is wrong and where
-    machine = Machine(data, start)
+    machine = PickleMachine(data, start)
     value = machine.run()
     return Loaded(value=value, end=machine.at, problem=machine.problem, is_cut=machine.is_cut)
 

@@ -5,8 +5,8 @@ after the other, without ever writing to the disk.  What cannot or must not be r
 """
 
 from allready.evidence.inputs.find import STDIN, Found, find, waits_for_ever
-from allready.evidence.inputs.limits import LIMITS, Limits
+from allready.evidence.inputs.limits import LIMITS, InputLimits
 from allready.evidence.inputs.source import Source
 from allready.evidence.inputs.unpack import open_plain, unpack
 
-__all__ = ["LIMITS", "STDIN", "Found", "Limits", "Source", "find", "open_plain", "unpack", "waits_for_ever"]
+__all__ = ["LIMITS", "STDIN", "Found", "InputLimits", "Source", "find", "open_plain", "unpack", "waits_for_ever"]

@@ -21,7 +21,7 @@ _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _MAX_XZ_MEMORY = 256 << 20  # xz -9 needs 65 MiB; a header may ask for 4 GiB
 
 
-class Feed(Protocol):
+class ByteFeed(Protocol):
     """Bytes in order: `read(n)` gives at most n, at least one until the end."""
 
     def read(self, most: int, /) -> bytes: ...
@@ -117,7 +117,7 @@ class Inflate:
     `read` raises DamagedError where the data ends early or makes no sense, and TooMuchError from the budget.
     """
 
-    def __init__(self, feed: Feed, codec: str, budget: Budget, *, single: bool = False) -> None:
+    def __init__(self, feed: ByteFeed, codec: str, budget: Budget, *, single: bool = False) -> None:
         self._feed = feed
         self._codec = codec
         self._budget = budget
@@ -196,7 +196,7 @@ def is_utf_16(head: bytes) -> bool:
 class Recoded:
     """Text in UTF-16, with its mark, as UTF-8 without one; what makes no sense becomes U+FFFD."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: ByteFeed) -> None:
         self._feed = feed
         self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
         self._left = b""

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from allready.evidence import sniff
 from allready.evidence.inputs.backwards import Backwards, is_backwards, is_newest_first
-from allready.evidence.inputs.codecs import CHUNK, Feed
+from allready.evidence.inputs.codecs import CHUNK, ByteFeed
 from allready.evidence.inputs.intake import Guarded, Intake
 from allready.evidence.inputs.moves import Moves, Places
 from allready.patterns import compiled, compiled_bytes
@@ -509,7 +509,7 @@ class _Colours:
 class Opened:
     """A feed of lines in envelopes, as a feed of the lines."""
 
-    def __init__(self, feed: Feed, envelope: Envelope) -> None:
+    def __init__(self, feed: ByteFeed, envelope: Envelope) -> None:
         self._feed = feed
         self._envelope = envelope
         self._most = _MAX_DOCUMENT_BYTES if isinstance(envelope, _OneLine) else _MAX_LINE_BYTES
@@ -593,7 +593,7 @@ def opened_text(text: bytes) -> bytes:
 
 def opened_part(file: io.FileIO, start: int, stop: int, envelopes: Sequence[Envelope]) -> BinaryIO:
     """The lines of a file whose first bytes lie in [start, stop), out of what is around them."""
-    feed: Feed = _Span(file, start, stop)
+    feed: ByteFeed = _Span(file, start, stop)
     for envelope in envelopes:
         feed = Opened(feed, envelope)
     return io.BufferedReader(Guarded(Intake(feed)), CHUNK)

@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Callable
 
-from allready.evidence.inputs.codecs import CHUNK, Feed
+from allready.evidence.inputs.codecs import CHUNK, ByteFeed
 from allready.evidence.inputs.limits import Budget, DamagedError, TooMuchError
 from allready.model.fill import phrase_of, said
 from allready.model.finding import Phrase
@@ -17,7 +17,7 @@ CUT = "it ends in the middle of a member: it was cut"
 class Intake:
     """A feed that can be peeked into and skipped."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: ByteFeed) -> None:
         self._feed = feed
         self._ahead = b""
         self.position = 0

@@ -16,7 +16,7 @@ class DamagedError(StatedError):
     """Compressed data or an archive ends early or makes no sense from here on."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class InputLimits(Struct, frozen=True, kw_only=True):
     """Generous for logs: the recorded NCCL logs shrink 32 (gzip) to 79 times (xz); a log whose lines differ in one
     counter only shrinks 55 and 1,076 times, one line repeated 257 times with gzip.
     """
@@ -29,13 +29,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     num_layers: int = 2  # an archive, and what is packed inside it
 
 
-LIMITS = Limits()
+LIMITS = InputLimits()
 
 
 class Budget:
     """What one file on disk has unfolded into so far, over all its layers."""
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, limits: InputLimits = LIMITS) -> None:
         self.limits = limits
         self.num_in = 0
         self.num_out = 0

@@ -24,7 +24,7 @@ _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SPARSE, _SOLARIS = b"L", b"K", b"x",
 _FILES = (b"0", b"\0", b"7", b"")
 
 
-class Member(Struct, frozen=True, kw_only=True):
+class ArchiveMember(Struct, frozen=True, kw_only=True):
     """One member of an archive.  `content` is None where `why_not` says why there is nothing to read."""
 
     name: str
@@ -41,7 +41,7 @@ def is_tar(head: bytes) -> bool:
     return _header(head[:BLOCK]) is not None
 
 
-def members(intake: Intake, budget: Budget) -> Iterator[Member]:
+def members(intake: Intake, budget: Budget) -> Iterator[ArchiveMember]:
     """Every member that has a name, in order; each is gone when the next one is asked for."""
     name: str | None = None
     size: int | None = None
@@ -68,12 +68,12 @@ def members(intake: Intake, budget: Budget) -> Iterator[Member]:
             more = block[482] if header.type == _SPARSE else 0
             while more:  # GNU's old sparse header goes on in further blocks
                 more = intake.read_exactly(BLOCK)[504]
-            yield Member(name=name, size_bytes=size, why_not=said("stored as a sparse file: unpack it first"))
+            yield ArchiveMember(name=name, size_bytes=size, why_not=said("stored as a sparse file: unpack it first"))
             intake.skip(size)
             _pad(intake, size)
         elif header.type in _FILES and not name.endswith("/"):
             content = Part(intake, size)
-            yield Member(name=name, size_bytes=size, mtime_s=float(header.mtime), content=content)
+            yield ArchiveMember(name=name, size_bytes=size, mtime_s=float(header.mtime), content=content)
             content.finish()
             _pad(intake, size)
         # Links, folders, devices and pipes have no content, whatever their header says of a size.

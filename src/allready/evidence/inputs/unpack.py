@@ -11,7 +11,7 @@ from allready.evidence.inputs.codecs import Inflate, Recoded, codec_of, is_utf_1
 from allready.evidence.inputs.envelopes import opened
 from allready.evidence.inputs.find import STDIN, Found
 from allready.evidence.inputs.intake import FileFeed, Guarded, Intake
-from allready.evidence.inputs.limits import LIMITS, Budget, DamagedError, Limits, TooMuchError
+from allready.evidence.inputs.limits import LIMITS, Budget, DamagedError, InputLimits, TooMuchError
 from allready.evidence.inputs.source import HEAD_BYTES, Source
 from allready.model import SourceRecord
 from allready.model.events import troubled
@@ -20,7 +20,7 @@ from allready.model.finding import Phrase
 
 
 def unpack(
-    found: Found, *, limits: Limits = LIMITS, took: Callable[[int], None] = lambda _: None
+    found: Found, *, limits: InputLimits = LIMITS, took: Callable[[int], None] = lambda _: None
 ) -> Iterator[Source | SourceRecord]:
     """Everything to read in one file, in its order.  A record stands for what cannot be read, and for each archive.
 
@@ -150,7 +150,7 @@ class _Walk:
             yield _leaf(intake, head, label, size, mtime_s, plain)
 
     def _members(
-        self, members: Iterator[tar.Member], intake: Intake, label: str, size: int | None, layer: int
+        self, members: Iterator[tar.ArchiveMember], intake: Intake, label: str, size: int | None, layer: int
     ) -> Iterator[Source | SourceRecord]:
         problem = None
         try:

@@ -7,10 +7,10 @@ never held in memory.
 import struct
 from collections.abc import Iterator
 
-from allready.evidence.inputs.codecs import CHUNK, Feed, Inflate
+from allready.evidence.inputs.codecs import CHUNK, ByteFeed, Inflate
 from allready.evidence.inputs.intake import CUT, Intake, Part
 from allready.evidence.inputs.limits import Budget, DamagedError
-from allready.evidence.inputs.tar import Member
+from allready.evidence.inputs.tar import ArchiveMember
 from allready.model.fill import said
 
 LOCAL = b"PK\x03\x04"
@@ -81,7 +81,7 @@ class _Packed(Part):
     def __init__(self, intake: Intake, codec: str, budget: Budget, size: int | None) -> None:
         super().__init__(intake, size or 0)
         self._inner: Part | None = None if size is None else Part(intake, size)
-        feed: Feed = intake if self._inner is None else self._inner
+        feed: ByteFeed = intake if self._inner is None else self._inner
         self._inflate = Inflate(feed, codec, budget, single=True)
 
     def read(self, most: int) -> bytes:
@@ -96,7 +96,7 @@ class _Packed(Part):
         self._intake.unread(self._inflate.unused)
 
 
-def members(intake: Intake, budget: Budget) -> Iterator[Member]:
+def members(intake: Intake, budget: Budget) -> Iterator[ArchiveMember]:
     """Every file in the archive, in order; each is gone when the next one is asked for."""
     is_open_ended = False
     while True:
@@ -124,7 +124,7 @@ def members(intake: Intake, budget: Budget) -> Iterator[Member]:
             form = "packed with method {method} of zip, which is not known here: unpack it first"
             why_not = said(form, method=method)
         if why_not is not None:
-            yield Member(name=name, size_bytes=size, why_not=why_not)
+            yield ArchiveMember(name=name, size_bytes=size, why_not=why_not)
             part: Part = _Until(intake) if is_open_ended else Part(intake, packed)
             part.finish()
             continue
@@ -132,7 +132,9 @@ def members(intake: Intake, budget: Budget) -> Iterator[Member]:
             part = _Until(intake) if is_open_ended else Part(intake, packed)
         else:
             part = _Packed(intake, _METHODS[method], budget, None if is_open_ended else packed)
-        yield Member(name=name, size_bytes=None if is_open_ended else size, mtime_s=_time_of(date, time), content=part)
+        yield ArchiveMember(
+            name=name, size_bytes=None if is_open_ended else size, mtime_s=_time_of(date, time), content=part
+        )
         part.finish()
 
 

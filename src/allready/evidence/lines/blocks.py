@@ -5,8 +5,8 @@ from msgspec import Struct
 
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import Lines
-from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.model import Limits, RawLine
+from allready.evidence.lines.model import LineLimits, RawLine
+from allready.evidence.lines.native import Ints
 
 
 class _Block(Struct, eq=False):
@@ -18,7 +18,7 @@ class _Block(Struct, eq=False):
 class KeptBlocks:
     """All blocks of one log; operations are left out of them."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LineLimits) -> None:
         self.num_cut = 0
         self._limits = limits
         self._open: list[_Block] = []

@@ -5,10 +5,9 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.marks import PADDING
-from allready.evidence.lines.native import Native
-from allready.evidence.lines.templates import Flags, Floats, Rows
+from allready.evidence.lines.native import Floats, Ints, Native
+from allready.evidence.lines.templates import Flags, Rows
 
 _PADDING = b"\n" * PADDING
 UNKNOWN = -(2**31)

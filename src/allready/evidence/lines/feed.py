@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
     is_open: bool
 
 
-class Feed:
+class ChunkFeed:
     """Chunks of `stream`, whose next byte is number `offset`.
 
     `size`: of the buffer; `first`: what is read of it for the first chunk.  A line that is longer than the buffer comes

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.line_buffer import DIGITS, HEX_NUMBER, process_of, without_numbers
-from allready.evidence.lines.literals import Ints, distinct
+from allready.evidence.lines.literals import distinct
 from allready.evidence.lines.marks import WORDS
-from allready.evidence.lines.native import HashTable, Native
+from allready.evidence.lines.native import HashTable, Ints, Native
 from allready.patterns import compiled_bytes
 
 PLAIN, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
@@ -25,7 +25,7 @@ PLAIN, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
 MAX_NATIVE_BYTES = 8_192
 """A longer line, or segment, has no form in the compiled scanner."""
 
-_NCCL = b"NCCL "
+NCCL_WORD = b"NCCL "
 _MAX_FORMS = 30_000
 _MAX_FORM_BYTES = 1_024
 _MAX_PROCESSES = 20_000
@@ -136,7 +136,7 @@ class Forms:
             places = finder(data + b"\0" * 64, len(data))
             kinds[distinct(np.searchsorted(starts, places, "right") - 1)] |= kind
         for at, form in enumerate(some):
-            if _NCCL in form:
+            if NCCL_WORD in form:
                 kinds[at] |= KEPT | NCCL
             if coll.MARKER[:5] in form:
                 kinds[at] |= APART

@@ -15,11 +15,12 @@ from allready.evidence.lines import coll
 from allready.evidence.lines.anchors import BLOCK_ANCHORS
 from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.coll import CollLine
+from allready.evidence.lines.forms import NCCL_WORD
 from allready.evidence.lines.line_buffer import process_of
-from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.loops import BoundLoop, Loop, LoopMatch, SizedLoop, is_plain, loop_of, segments_of
+from allready.evidence.lines.loops import BoundLoop, LineLoop, LoopMatch, SizedLoop, is_plain, loop_of, segments_of
 from allready.evidence.lines.marks import PADDING, WORDS, Marker
-from allready.evidence.lines.model import Limits, RawLine
+from allready.evidence.lines.model import LineLimits, RawLine
+from allready.evidence.lines.native import Ints
 from allready.evidence.lines.templates import Rows
 
 MAX_LOOPS = 8  # that a `LoopMemory` keeps
@@ -34,7 +35,6 @@ _MIN_LINES = 8  # of a segment that is no loop
 _MAX_ALIKE = 4  # single operations that others are compared with
 _LESSON_STEP = 64  # after many lessons in vain only one chunk of so many is learnt from
 _MAX_FAILED = 8  # chunks in a row that were planned in vain; after that every fourth is tried
-_NCCL = b"NCCL "
 _VARIABLE = bytes(range(coll.VARIABLE_LOW, coll.VARIABLE_HIGH + 1))
 _BLOCKS = tuple(anchor.encode() for anchor in BLOCK_ANCHORS)
 
@@ -43,7 +43,7 @@ class LoopMemory:
     """The loops that were learnt from all logs of a reader, the latest at the end."""
 
     def __init__(self) -> None:
-        self.loops: dict[bytes, Loop] = {}
+        self.loops: dict[bytes, LineLoop] = {}
         self.num_failed = 0  # chunks in a row that could not be planned
         self.num_lessons = 0  # in a row that were of no use
 
@@ -57,7 +57,7 @@ class LoopMemory:
         self.num_lessons += 1
         return not self.num_lessons & (self.num_lessons - 1) or not self.num_lessons % _LESSON_STEP
 
-    def add(self, loop: Loop) -> bool:
+    def add(self, loop: LineLoop) -> bool:
         """Remember a loop; False where it is known, or is a part of a known one that begins at another line."""
         if any(loop.key in other.key * 2 for other in self.loops.values() if len(other) >= len(loop)):
             return False
@@ -119,14 +119,14 @@ class ChunkPlan(Struct):
 class Lane:
     """Plans the chunks of one log."""
 
-    def __init__(self, marker: Marker, limits: Limits, memory: LoopMemory, *, is_on: bool = True) -> None:
+    def __init__(self, marker: Marker, limits: LineLimits, memory: LoopMemory, *, is_on: bool = True) -> None:
         self._marker, self._limits, self._memory = marker, limits, memory
         # A user's marker may be in any line; and operations must not be too long to be examined whole.
         self._is_open = is_on and not marker.is_own and coll.MAX_BYTES <= limits.line_bytes >= limits.clip_bytes
-        self._bound: dict[tuple[Loop, bytes], BoundLoop] = {}
+        self._bound: dict[tuple[LineLoop, bytes], BoundLoop] = {}
         self._head, self._comm_size = b"", 0  # of the operation before
         self._parsed: tuple[bytes, CollLine | None] = b"", None
-        self._before: Loop | None = None  # of the run before
+        self._before: LineLoop | None = None  # of the run before
         self._next = 0  # the line of it that would have come next
         self._singles: list[tuple[bytes, CollLine]] = []  # operations outside of loops, the last ones
 
@@ -195,7 +195,7 @@ class Lane:
         for number, text in enumerate(texts, start=plan.base + plan.num_lines + 1):
             if text:
                 if not text.startswith(head):
-                    head = text[: text.find(_NCCL) + len(_NCCL)]
+                    head = text[: text.find(NCCL_WORD) + len(NCCL_WORD)]
                     found = process_of(head)
                     if found is None or not plan.is_of(found[0]):
                         return False

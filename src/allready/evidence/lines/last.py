@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import Struct
 
 from allready.evidence.lines.chunk import APART, Lines
-from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.model import Limits, RawLine, Repeat
+from allready.evidence.lines.model import LineLimits, RawLine, Repeat
+from allready.evidence.lines.native import Ints
 from allready.evidence.lines.streams import Builder
 
 _MOST_WAITING_BYTES = 4 << 20
@@ -30,7 +30,7 @@ class LastLines:
     What a chunk gives waits as bytes: where many processes write into one log, the next chunk has later lines of most.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LineLimits) -> None:
         self._found: dict[str, RawLine] = {}
         self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0

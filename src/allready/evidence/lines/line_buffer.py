@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from allready.evidence.lines.coll import HOST_BYTES
-from allready.evidence.lines.model import Limits, RawLine, Repeat
-from allready.evidence.lines.templates import DIGIT, HEX, Ints
+from allready.evidence.lines.model import LineLimits, RawLine, Repeat
+from allready.evidence.lines.native import Ints
+from allready.evidence.lines.templates import DIGIT, HEX
 from allready.patterns import compiled_bytes
 
 _BYTES_BEFORE = 512
@@ -119,7 +120,7 @@ class LineBlock:
 class LineBuffer:
     """The interesting lines of a log."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LineLimits) -> None:
         self.repeats: list[Repeat] = []
         self.num_dropped = 0
         self._limits = limits

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from allready.evidence.lines.native import Native
+from allready.evidence.lines.native import Ints, Native
 
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
 
 _BITS = 18
@@ -25,7 +24,7 @@ _WEIGHTS = bytes(len(_COMMON) - _COMMON.index(byte) if byte in _COMMON else 0 fo
 SHORTEST = 4
 _FEW = 16
 _FEW_WORDS = 8
-_NOTHING: Ints = np.empty(0, np.int64)
+NOTHING: Ints = np.empty(0, np.int64)
 
 
 class Literals:
@@ -77,7 +76,7 @@ class Literals:
                         places += good
                         indexes += [index] * len(good)
         if not places:
-            return _NOTHING, _NOTHING
+            return NOTHING, NOTHING
         found, which = np.array(places, np.int64), np.array(indexes, np.int64)
         order = np.lexsort((which, found))
         found, which = found[order], which[order]

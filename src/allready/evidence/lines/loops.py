@@ -4,7 +4,7 @@ The usual way looks at every line.  Here the bytes of many iterations are compar
 them but the fields that may differ (`coll.CollLine.variable`).  Nothing is recognised that `coll.parse` would not parse
 to the same operations.
 
-A loop becomes definite in three steps: a `Loop` leaves open which process writes it and how long its fields are; a
+A loop becomes definite in three steps: a `LineLoop` leaves open which process writes it and how long its fields are; a
 `SizedLoop` has their lengths, so it knows where each line begins; a `BoundLoop` is that of one process, byte for byte.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from allready.evidence.lines.coll import VARIABLE_LOW, CollLine
-from allready.evidence.lines.literals import Ints
+from allready.evidence.lines.native import Ints
 from allready.evidence.lines.templates import Bytes
 from allready.evidence.reading import OpShape
 
@@ -121,7 +121,7 @@ def _parts(text: bytes, line: CollLine) -> _Parts:
     return _Parts(*(bytes(form[a:b]) for a, b in ((line.head, counter), (counter, after), (after, start), (end, None))))
 
 
-class Loop:
+class LineLoop:
     """Operation lines of one process that follow each other, of any process and at any value of its counter.
 
     Left open are the head of the lines, the communicators, and how many digits the counter has where all lines have
@@ -181,7 +181,7 @@ class SizedLoop:
     `ends`: where one ends, behind the last one it goes on with the first; `newlines`: where its newline stands.
     """
 
-    def __init__(self, loop: Loop, head_size: int, comm_size: int, texts: Sequence[bytes]) -> None:
+    def __init__(self, loop: LineLoop, head_size: int, comm_size: int, texts: Sequence[bytes]) -> None:
         self.loop = loop
         self.head_size, self.comm_size = head_size, comm_size
         self.sizes = tuple(map(len, texts)) * 2
@@ -215,7 +215,7 @@ class BoundLoop(Struct, eq=False):
     process: str
 
     @property
-    def loop(self) -> Loop:
+    def loop(self) -> LineLoop:
         """The loop that it is."""
         return self.sized.loop
 
@@ -265,7 +265,7 @@ def _open_comm(number: int, size: int) -> bytes:
     return (_COMM + bytes((number + 3,)) * (size - 1))[:size]
 
 
-def loop_of(texts: Sequence[bytes], lines: Sequence[CollLine]) -> Loop | None:
+def loop_of(texts: Sequence[bytes], lines: Sequence[CollLine]) -> LineLoop | None:
     """The loop of these lines, newlines included; None where they are too long, or not of one process each of whose
     lines begins alike."""
     kinds = {(text[: line.head], line.comm_at[1] - line.comm_at[0]) for text, line in zip(texts, lines, strict=True)}
@@ -273,7 +273,7 @@ def loop_of(texts: Sequence[bytes], lines: Sequence[CollLine]) -> Loop | None:
         return None
     numbers: dict[str, int] = {}
     comms = [numbers.setdefault(line.comm, len(numbers)) for line in lines]
-    return Loop(texts, lines, comms) if len(numbers) <= _MAX_COMMS else None
+    return LineLoop(texts, lines, comms) if len(numbers) <= _MAX_COMMS else None
 
 
 def is_plain(text: bytes, line: CollLine) -> bool:

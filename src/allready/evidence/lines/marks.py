@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from allready.errors import UsageError
-from allready.evidence.lines.literals import Ints, places_of
-from allready.evidence.lines.native import HashTable, Native
+from allready.evidence.lines.literals import places_of
+from allready.evidence.lines.native import HashTable, Ints, Native
 from allready.patterns import compiled_bytes
 
 WORDS = (b"step", b"iter")  # every usual marker has one of these, in any case

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.lines.line_buffer import LineBuffer, process_of
-from allready.evidence.lines.model import LIMITS, RESTART, IterationMarks, Limits, Mark, RawLine, Scanned
+from allready.evidence.lines.model import LIMITS, RESTART, IterationMarks, LineLimits, Mark, RawLine, Scanned
 from allready.evidence.lines.streams import applies, packed, shape_code, thin_times, thinned_marks, unpacked
 from allready.evidence.reading import OpShape, OpStream
 
@@ -15,7 +15,7 @@ Key = tuple[str | None, int | None, str]
 _SUMS = [name for name in Scanned.__struct_fields__ if name.startswith("num_") and name != "num_head"]
 
 
-def merged(parts: Sequence[Scanned], limits: Limits = LIMITS) -> Scanned:
+def merged(parts: Sequence[Scanned], limits: LineLimits = LIMITS) -> Scanned:
     """The whole from neighbouring parts of one file, in order: as if it had been scanned at once.
 
     Nothing in the parts is changed.
@@ -110,7 +110,7 @@ class _One(Struct):
 
 
 class _Streams:
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LineLimits) -> None:
         self._limits = limits
         self._all: dict[Key, _One] = {}
         self._marks: dict[tuple[int, str | None], Mark] = {}

@@ -11,7 +11,7 @@ from allready.evidence.reading import OpStream
 from allready.model.finding import Phrase
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class LineLimits(Struct, frozen=True, kw_only=True):
     """How much of a log is kept.  The counts are exact whatever the limits are.
 
     head_lines, tail_lines: interesting lines kept from the beginning and from the end, each within `kept_bytes`.
@@ -42,7 +42,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     edge_bytes: int = 65_536
 
 
-LIMITS = Limits()
+LIMITS = LineLimits()
 
 
 class RawLine(Struct, kw_only=True):
@@ -106,7 +106,7 @@ class Scanned(Struct, kw_only=True):
 
     `num_coll`, `num_blank` and `num_rest` lines are operations, empty or of no interest; of the others `lines` are
     those that were kept (the first and the last of them), in order; `num_dropped` were left out besides the `repeats`.
-    A line longer than `Limits.line_bytes` may be there more than once (its pieces).
+    A line longer than `LineLimits.line_bytes` may be there more than once (its pieces).
     `streams`: operations by process and communicator; `stream_tags`: who the prefix says wrote them, in that order.
     `last_lines`: "host:pid" -> its last line, operations included.
     `num_coll_apart`: operations that are in no stream because there were too many streams.

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from allready.names import NO_NATIVE_VARIABLE
+
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Shorts = npt.NDArray[np.uint32]
@@ -22,7 +24,6 @@ Array = npt.NDArray[Any]
 
 LIBRARY = Path(__file__).with_name("native.lib")
 VERSION = 4
-SWITCH = "ALLREADY_NO_NATIVE"
 _MOST_SEGMENTS = 4_096
 """New ones between carriage returns that one call tells."""
 
@@ -64,7 +65,7 @@ def _loaded(path: str) -> ctypes.CDLL | None:
 
 def native() -> "Native | None":
     """For one log; None where it was not built or is switched off."""
-    library = None if os.environ.get(SWITCH) else _loaded(str(LIBRARY))
+    library = None if os.environ.get(NO_NATIVE_VARIABLE) else _loaded(str(LIBRARY))
     return None if library is None else Native(library)
 
 

@@ -7,10 +7,9 @@ from allready.evidence import prefix
 from allready.evidence.clock import Clock
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
-from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.native import HashTable
+from allready.evidence.lines.native import HashTable, Ints, Words
 from allready.evidence.lines.streams import Streams
-from allready.evidence.lines.templates import PENDING, Templates, Words, dates, decimals, geometry
+from allready.evidence.lines.templates import PENDING, Templates, dates, decimals, geometry
 from allready.evidence.reading import OpShape
 from allready.model import Origin
 

@@ -11,9 +11,9 @@ from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.forms import MAX_NATIVE_BYTES, Forms
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LINE_BYTES, LineBlock, LineBuffer
-from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.model import Limits, RawLine
-from allready.evidence.lines.native import Native
+from allready.evidence.lines.literals import NOTHING
+from allready.evidence.lines.model import LineLimits, RawLine
+from allready.evidence.lines.native import Ints, Native
 
 _FEW, _FEW_BYTES = 256, 65_536
 """Fewer lines in a chunk, with fewer bytes, are not worth it."""
@@ -22,16 +22,14 @@ _FEW, _FEW_BYTES = 256, 65_536
 _MAX_PAIRS = 1 << 23
 """Of a process and a form, in a table: more are looked up one by one."""
 
-_NOTHING: Ints = np.empty(0, np.int64)
-
 
 class Sorted(Struct):
     """The lines of a chunk by their forms, as indexes: those for the usual way, those of interest,
     and those that may say an iteration; `kept`: what is to be put among the lines that the usual way keeps."""
 
     usual: Ints
-    marked: Ints = _NOTHING
-    interesting: Ints = _NOTHING
+    marked: Ints = NOTHING
+    interesting: Ints = NOTHING
     kept_at: Sequence[int] = ()
     kept: LineBlock | None = None
 
@@ -40,7 +38,7 @@ class QuickLines:
     """For one log."""
 
     def __init__(
-        self, known: Forms, keeper: LineBuffer, last: LastLines, limits: Limits, native: Native | None = None
+        self, known: Forms, keeper: LineBuffer, last: LastLines, limits: LineLimits, native: Native | None = None
     ) -> None:
         self._forms, self._keeper, self._last, self._limits, self._native = known, keeper, last, limits, native
         self._indexes = np.empty((0, 0), np.int32)  # by process and form

@@ -7,13 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from allready.evidence.lines.anchors import BLOCK_ANCHORS, LINE_ANCHORS
+from allready.evidence.lines.forms import NCCL_WORD
 from allready.evidence.lines.line_buffer import clip
-from allready.evidence.lines.literals import Ints, Literals, distinct, places_of
+from allready.evidence.lines.literals import Literals, distinct, places_of
 from allready.evidence.lines.marks import Marker, Marks
-from allready.evidence.lines.native import Native
+from allready.evidence.lines.native import Ints, Native
 from allready.signatures import table
-
-_NCCL = b"NCCL "
 
 
 class ResidueHit(NamedTuple):
@@ -30,7 +29,7 @@ class ResidueHit(NamedTuple):
     is_marked: bool
 
 
-class Reader:
+class ResidueReader:
     """Finds the literals of the signatures and of the readers of blocks, and iteration markers."""
 
     def __init__(self, marker: Marker, anchors: Sequence[str] | None, clip_bytes: int, native: Native | None) -> None:
@@ -61,9 +60,9 @@ class Reader:
     ) -> tuple[list[ResidueHit], Marks]:
         """Everything in the lines that begin at `starts`.  `before`: leave out what begins there or behind."""
         marks = self.marker.find(data, length, starts)
-        found = places_of(data, length, (_NCCL[:4],))
+        found = places_of(data, length, (NCCL_WORD[:4],))
         if len(found):
-            found = found[np.frombuffer(data, np.uint8)[found + 4] == _NCCL[4]]
+            found = found[np.frombuffer(data, np.uint8)[found + 4] == NCCL_WORD[4]]
         # A line with NCCL's word is kept for that; of the other literals only those that begin a block matter there.
         is_nccl_only = len(distinct(np.searchsorted(starts, found, "right"))) == len(starts)
         literals = self._blocks if is_nccl_only else self._literals
@@ -72,7 +71,7 @@ class Reader:
         is_nccl = np.concatenate((np.ones(len(found), np.bool_), np.zeros(len(places), np.bool_)))
         is_block = np.concatenate((np.zeros(len(found), np.bool_), which < len(BLOCK_ANCHORS)))
         places = np.concatenate((found, places))
-        sizes = np.concatenate((np.full(len(found), len(_NCCL)), sizes))
+        sizes = np.concatenate((np.full(len(found), len(NCCL_WORD)), sizes))
         if before is not None:
             marks = Marks(*(column[marks.places < before] for column in marks))
             good = places < before

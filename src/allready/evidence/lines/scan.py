@@ -15,19 +15,19 @@ import numpy as np
 from allready.evidence.lines.blocks import KeptBlocks
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
 from allready.evidence.lines.coll import MARKER, MAX_BYTES, without_clocks
-from allready.evidence.lines.feed import CHUNK, Chunk, Feed
+from allready.evidence.lines.feed import CHUNK, Chunk, ChunkFeed
 from allready.evidence.lines.forms import Forms
 from allready.evidence.lines.lane import Lane, LoopMemory
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of, without_numbers
-from allready.evidence.lines.literals import Ints, distinct, places_of
+from allready.evidence.lines.literals import distinct, places_of
 from allready.evidence.lines.marks import PADDING, Marker
-from allready.evidence.lines.model import LIMITS, RESTART, Limits, Mark, RawLine, Scanned
-from allready.evidence.lines.native import Native, native
+from allready.evidence.lines.model import LIMITS, RESTART, LineLimits, Mark, RawLine, Scanned
+from allready.evidence.lines.native import Ints, Native, native
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.planned import PlannedOperations
 from allready.evidence.lines.quick import QuickLines, Sorted
-from allready.evidence.lines.residue import Reader, ResidueHit
+from allready.evidence.lines.residue import ResidueHit, ResidueReader
 from allready.evidence.lines.streams import Streams
 from allready.evidence.lines.templates import Rows, Templates, Workspace, geometry
 from allready.model.fill import said
@@ -74,7 +74,7 @@ def scan(
     last_byte: int | None = None,
     iteration_marker: str | None = None,
     on_bytes: Callable[[int], None] | None = None,
-    limits: Limits = LIMITS,
+    limits: LineLimits = LIMITS,
     anchors: Sequence[str] | None = None,
     chunk_bytes: int = CHUNK,
     memory: ScanMemory | None = None,
@@ -97,13 +97,13 @@ def scan(
         UsageError: `iteration_marker` is not a regular expression with a group.
     """
     compiled = native() if use_native else None
-    reader = Reader(Marker(iteration_marker), anchors, limits.clip_bytes, compiled)
+    reader = ResidueReader(Marker(iteration_marker), anchors, limits.clip_bytes, compiled)
     start = max(0, first_byte - 1)
     if first_byte:
         stream.seek(start)
     memory = memory or ScanMemory()
     lane = Lane(reader.marker, limits, memory.loops, is_on=use_lane)
-    feed = Feed(
+    feed = ChunkFeed(
         stream,
         start,
         size=chunk_bytes,
@@ -124,12 +124,12 @@ class _Scan:
 
     def __init__(
         self,
-        feed: Feed,
-        reader: Reader,
+        feed: ChunkFeed,
+        reader: ResidueReader,
         lane: Lane,
         memory: ScanMemory,
         source: str,
-        limits: Limits,
+        limits: LineLimits,
         last_byte: int | None,
         use_forms: bool,
         compiled: Native | None,

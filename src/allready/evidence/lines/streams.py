@@ -9,8 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.lines.coll import CollLine
-from allready.evidence.lines.model import Limits, Mark
-from allready.evidence.lines.templates import Codes, Floats, Ints
+from allready.evidence.lines.model import LineLimits, Mark
+from allready.evidence.lines.native import Floats, Ints
+from allready.evidence.lines.templates import Codes
 from allready.evidence.reading import BLOCK, OpShape, OpStream
 from allready.model import Origin
 
@@ -83,7 +84,7 @@ class Builder(Struct):
 class Streams:
     """All streams of one log."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LineLimits) -> None:
         self.builders: list[Builder] = []
         self._limits = limits
         self._by_key: dict[tuple[str, int, str], int] = {}

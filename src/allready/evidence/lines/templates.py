@@ -18,13 +18,10 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from allready.evidence.lines.coll import MAX_BYTES
-from allready.evidence.lines.native import HashTable, LayoutPlace, Native
+from allready.evidence.lines.native import Floats, HashTable, Ints, LayoutPlace, Native, Words
 
 Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.uint16]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 MAX_LAYOUTS = 24  # of one length; more are forgotten, the least used first

@@ -22,7 +22,7 @@ _MAY_COUNT = r"(?i)(?:step|iter|update|round)[a-z\])'\"]{0,8}\s?[\s:=#]"
 _MIN_COUNTS = 3
 
 
-class Steps(NamedTuple):
+class AnnouncedSteps(NamedTuple):
     """How far a count came.  `at`: the place of its last line; `is_full`: no further line of it was to come."""
 
     at: int
@@ -31,7 +31,7 @@ class Steps(NamedTuple):
     is_full: bool
 
 
-def steps(lines: Sequence[str], head: str) -> Steps | None:
+def steps(lines: Sequence[str], head: str) -> AnnouncedSteps | None:
     """The count of the last lines whose end the beginning announces; None where no single number is announced."""
     first: dict[str, int] = {}
     for text in head.splitlines():
@@ -57,7 +57,7 @@ def counted(lines: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
     return seen
 
 
-def _steps(course: Sequence[tuple[int, int]], first: int, total: int) -> Steps | None:
+def _steps(course: Sequence[tuple[int, int]], first: int, total: int) -> AnnouncedSteps | None:
     """What one count says; None where it is not one that goes up to this total."""
     numbers = sorted({done for _, done in course} | {first})
     last_at, last = course[-1]
@@ -65,7 +65,7 @@ def _steps(course: Sequence[tuple[int, int]], first: int, total: int) -> Steps |
         return None
     stride = last - numbers[-2]
     num = total if first else total - 1  # from 0 the last of 20 is 19
-    return Steps(last_at, last, total, is_full=last >= num or last + stride > num)
+    return AnnouncedSteps(last_at, last, total, is_full=last >= num or last + stride > num)
 
 
 def _totals(head: str) -> dict[str, set[int]]:

@@ -77,7 +77,6 @@ _COUNTING_NOTHING = (wording.member_done, wording.of_the_best, wording.is_final,
 _ANNOUNCES = r"\w\s?(?:\.\.\.|…)\s*$"
 """What is counted begins with such a line: `Step 5/5: building the tree...`."""
 
-_DIGITS = r"\d+"
 _NUMBERS = r"(?<![\d.])\d{2,12}(?![\d.]*\d)"
 _FILE_NUMBERS = r"[A-Za-z]\w{0,60}?[_-](\d{2,12})\.\w{1,8}\b"
 
@@ -757,7 +756,7 @@ def _writer(text: str) -> str | None:
 
 
 def _shape(text: str) -> str:
-    return compiled(_DIGITS).sub("0", text)[:60]
+    return last_line.without_numbers(text)[:60]
 
 
 def _is_noise(text: str) -> bool:

@@ -1,11 +1,11 @@
 """What several lines say of one process's end, put together into one `Death`."""
 
-import signal
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from allready.model import CallSite, Death, Origin
+from allready.model.process import known_signal
 
 _KINDS = ("exit", "signal", "abort", "exception", "oom")
 """A kind explains those before it in this list: an exception explains exit code 1."""
@@ -36,14 +36,6 @@ _WINDOWS_FAULTS = {
 """NTSTATUS, in Windows' own words."""
 _NEAR_LINES = 200
 _MAX_CANDIDATES = 64
-
-
-def signal_name(number: int) -> str | None:
-    """`SIGKILL` for 9."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return None
 
 
 def windows_fault(code: int) -> str | None:
@@ -95,7 +87,7 @@ class DeathDraft(Struct, kw_only=True):
     def set_exit(self, code: int) -> None:
         """Exit code as a launcher prints it: negative for a signal, a shell's 128 + signal too; Windows' of a crash."""
         number = -code if code < 0 else code - 128 if 128 < code < 160 else 0
-        self.signal = (signal_name(number) if number else None) or windows_fault(code) or self.signal
+        self.signal = (known_signal(number) if number else None) or windows_fault(code) or self.signal
         self.exit_code = code
         if self.kind == "exit" and self.signal is not None:
             self.kind = "abort" if self.signal == "SIGABRT" else "signal"

@@ -11,10 +11,10 @@ from allready.evidence.log.context import LogContext
 from allready.evidence.log.events import Collector, Finder, SignatureMatch, values_of
 from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode, decode_all
 from allready.model import Event, Origin, Role
-from allready.patterns import compiled
+from allready.patterns import compiled, has_one
 from allready.signatures import Signature
+from allready.signatures.names import RENDEZVOUS, STALLED
 
-RENDEZVOUS = "elastic.rendezvous_complete"
 _STACK = "Stack trace of the failed collective"
 _STACK_FRAME = r"\s*#\d{1,4} (.{1,300}?) from (.{1,500}):(\d{1,9})\s*$"
 _WATCHDOG = (
@@ -70,7 +70,7 @@ class _Extraction:
         self._add_repeats()
         if self._last_stall and _went_on(log, self._last_stall):
             for place, event in enumerate(self.collector):
-                if event.signature == horovod.STALLED:
+                if event.signature == STALLED:
                     self.collector.change(place, role=Role.HARMLESS)
 
     def _in_two(self, line: Line) -> SignatureMatch | None:
@@ -130,7 +130,7 @@ class _Extraction:
         event = _event(log, at, origin, found, stack)
         line.is_understood = True
         place = self.collector.add(event)
-        if event.signature == horovod.STALLED:
+        if event.signature == STALLED:
             self._last_stall = line.number
         if place is not None and compiled(_WATCHDOG).search(line.rest):
             before = self._watchdogs.get(_key(origin))
@@ -246,7 +246,7 @@ def _event(
             front = line.text.partition(match[0])[0]
             role = signature.role_of(line.rest, values, front, has_progress=_is_overcome(log, at))
     stall = None
-    if signature_id == horovod.STALLED and not values.get("ranks"):
+    if signature_id == STALLED and not values.get("ranks"):
         stall = horovod.report(log.lines, at)
         values |= {"ranks": horovod.missing_in(stall)} if stall.missing else {}
     return Event(
@@ -282,7 +282,7 @@ def _extra(log: LogContext, at: int, stack: list[str]) -> tuple[tuple[str, ...],
         values = {} if block.root.site is None else {"site": str(block.root.site)}
         last_error = next((f.last_error for f in block.failures if f.last_error), None)
         return tuple(block.lines), _with_error(values, last_error)
-    if not _has_more(log.lines[at].rest):
+    if not has_one(_HAS_MORE, log.lines[at].rest):
         return tuple(stack), {}
     extra = tuple(_more(log, at))
     last_error = next((extra[i + 1] for i, text in enumerate(extra[:-1]) if text.startswith("Last error:")), None)
@@ -299,13 +299,6 @@ def _is_overcome(log: LogContext, at: int) -> bool:
     if block is not None and block.is_deadly:
         return False
     return sum(mark.number > log.lines[at].number for mark in log.scanned.marks) > 1
-
-
-def _has_more(text: str) -> bool:
-    for mark in _HAS_MORE:  # noqa: SIM110 - a third of the time of any(), and it is asked for every event
-        if mark in text:
-            return True
-    return False
 
 
 def _named_below(log: LogContext, at: int, signature: Signature) -> dict[str, str]:

@@ -12,7 +12,6 @@ from allready.evidence.log.line import Line
 from allready.model import TensorRanks, TensorStall
 from allready.patterns import compiled
 
-STALLED = "launcher.horovod_stalled"
 MAX_LINES = 400  # so much may stand behind the last report of a job that did not go on
 _MAX_BELOW = 256
 _MAX_TENSORS = 24

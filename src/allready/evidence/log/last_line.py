@@ -10,7 +10,6 @@ _ENDS_A_LINE = (
 )
 _BRACKETS = ("(", ")"), ("[", "]"), ("{", "}")
 _CLOSES = tuple(")]}")
-_DIGITS = r"\d+"
 _PROMPT = r"(?:[\w~)\]/:] ?[$#]|[A-Za-z~)\]/:] ?[>%]|^[$#>%]) ?$"
 """A shell's, behind a program that ended on a terminal; neither `97%` nor a bar of `=>` or `##`."""
 
@@ -30,10 +29,15 @@ def is_whole(lines: Sequence[str], tail: bytes) -> bool:
         return True
     if last.endswith(_CLOSES) and all(last.count(a) == last.count(b) for a, b in _BRACKETS):
         return True
-    form = compiled(_DIGITS).sub("0", last)
-    return not last[-1].isalnum() and any(compiled(_DIGITS).sub("0", text) == form for text in lines[:-1])
+    form = without_numbers(last)
+    return not last[-1].isalnum() and any(without_numbers(text) == form for text in lines[:-1])
 
 
 def is_open(last: str, tail: bytes) -> bool:
     """Whether the last line itself shows that more was to come: a bar's state, a bracket that is not closed."""
     return tail.endswith(b"\r") or any(last.count(a) > last.count(b) for a, b in _BRACKETS)
+
+
+def without_numbers(text: str) -> str:
+    """The same for lines that differ in their numbers alone."""
+    return compiled(r"\d+").sub("0", text)

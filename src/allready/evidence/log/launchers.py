@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from allready.evidence.log import tracebacks
 from allready.evidence.log.closing_words import tests
-from allready.evidence.log.deaths import HYDRA, DeathDraft, signal_name
+from allready.evidence.log.deaths import HYDRA, DeathDraft
 from allready.evidence.log.line import Line
+from allready.model.process import known_signal
 
 MAX_TASKS = 4096
 MAX_DIGITS = 7
@@ -274,7 +275,7 @@ def _received(here: _Here) -> Iterable[DeathDraft]:
     """A handler of signals speaks in the process that got one: Open MPI's, UCX's, glog's, absl's; it ends there."""
     match = re.search(_OPAL, here.text)
     if match is not None:
-        name = signal_name(int(match["number"] or match["ucx_number"]))
+        name = known_signal(int(match["number"] or match["ucx_number"]))
         if name is None or name in _ORDERS:
             return
         text = here.joined(3)

@@ -9,7 +9,7 @@ from allready.evidence.log.fronts import without_front
 from allready.evidence.log.trouble import is_bad
 from allready.patterns import compiled
 
-_TIMES = 5
+MIN_REPEATS = 5
 """A line that stands so often, with other numbers, is of a loop."""
 
 _MIN_LINES = 50
@@ -55,8 +55,8 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
     texts = [text for text in map(plain, lines) if compiled(LETTERS).search(text) is not None]
     shapes = [form(text) for text in texts]
     times = Counter(shapes)
-    last = next((at for at in range(len(shapes) - 1, -1, -1) if times[shapes[at]] >= _TIMES), None)
-    if last is None or sum(number for number in times.values() if number >= _TIMES) < _MIN_LINES:
+    last = next((at for at in range(len(shapes) - 1, -1, -1) if times[shapes[at]] >= MIN_REPEATS), None)
+    if last is None or sum(number for number in times.values() if number >= MIN_REPEATS) < _MIN_LINES:
         return None
     behind = texts[last + 1 :]
     is_logged = is_noise(texts[last])  # the program itself writes as libraries do
@@ -82,7 +82,7 @@ def training_lines(lines: Sequence[str]) -> list[int]:
     """The places of the lines of a training that came again and again."""
     forms = {at: form(text) for at, text in enumerate(map(plain, lines)) if compiled(_TRAINS).search(text) is not None}
     times = Counter(forms.values())
-    return [at for at, one in forms.items() if times[one] >= _TIMES]
+    return [at for at, one in forms.items() if times[one] >= MIN_REPEATS]
 
 
 def plain(line: str) -> str:

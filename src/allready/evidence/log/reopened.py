@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 from allready.evidence.log.fronts import without_front
+from allready.evidence.log.last_line import without_numbers
 from allready.evidence.log.progress import counts
 from allready.patterns import compiled
 
@@ -14,7 +15,6 @@ _MIN_SHAPE = 12
 _NEAR_LINES = 6
 _MAX_FOUND = 256
 
-_DIGITS = r"\d+"
 _WORD = r"(?!(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b)\b[A-Za-z]{3}|[^\x00-\x7f─-╿]{2}"
 """More than a rule that a logger drew."""
 
@@ -27,7 +27,7 @@ def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int,
     """
     numbered = list(enumerate(head, start=1))
     numbered += [(number, text) for number, text in enumerate(last, start=first_of_last) if number > len(head)]
-    shapes = [(number, compiled(_DIGITS).sub("0", text).strip()[:120]) for number, text in numbered if text.strip()]
+    shapes = [(number, without_numbers(text).strip()[:120]) for number, text in numbered if text.strip()]
     opening: list[str] = []
     for _, shape in shapes[:_MAX_OPENING]:
         if shape.startswith("Traceback"):

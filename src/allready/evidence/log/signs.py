@@ -14,15 +14,12 @@ from typing import NamedTuple
 from allready.evidence.log import closing_words as wording
 from allready.evidence.log import languages
 from allready.evidence.log.fronts import without_front
-from allready.evidence.log.left_loop import LETTERS, form, plain
+from allready.evidence.log.left_loop import LETTERS, MIN_REPEATS, form, plain
 from allready.evidence.log.results import num_measures
 from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad
 from allready.model import SignKind
 from allready.patterns import compiled
-
-_TIMES = 5
-"""A line that stands so often, with other numbers, is of a loop."""
 
 _MAX_CODA = 80
 """Lines behind the last one of a loop: more is another work."""
@@ -204,7 +201,7 @@ def _behind_loop(own: Sequence[tuple[int, str]], forms: Sequence[str]) -> int:
         (
             i + 1
             for i, (one, (_, words)) in enumerate(zip(forms, own, strict=True))
-            if runs[one] >= _TIMES or times[one] >= _MANY or wording.goes_on(words)
+            if runs[one] >= MIN_REPEATS or times[one] >= _MANY or wording.goes_on(words)
         ),
         default=0,
     )

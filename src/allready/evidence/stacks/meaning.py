@@ -160,7 +160,7 @@ def _kernel_hold(threads: Sequence[ThreadStack]) -> Activity | None:
     return None
 
 
-class Meaning(NamedTuple):
+class FrameMeaning(NamedTuple):
     """One row of `meanings.toml`: what a frame says its thread is doing.  Its expressions are compiled when needed."""
 
     kind: str
@@ -169,15 +169,15 @@ class Meaning(NamedTuple):
 
 
 @functools.cache
-def load() -> Mapping[str, Sequence[Meaning]]:
+def load() -> Mapping[str, Sequence[FrameMeaning]]:
     """The rows of both tables, "python" and "native"."""
     text = Path(__file__).with_name("meanings.toml").read_text(encoding="utf-8")
     return {table: [_row(entry) for entry in entries] for table, entries in tomllib.loads(text).items()}
 
 
-def _row(entry: Mapping[str, Any]) -> Meaning:
+def _row(entry: Mapping[str, Any]) -> FrameMeaning:
     functions = "|".join(entry.get("functions", (".*",)))
-    return Meaning(entry["kind"], "|".join(entry.get("files", ("",))), rf"(?:{functions})")
+    return FrameMeaning(entry["kind"], "|".join(entry.get("files", ("",))), rf"(?:{functions})")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from allready.lab.network import LabView, Op
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class PacketFilter:
     """nft rules in one node's `prerouting` hook: before routing, after the wire, so the sender never knows.
 
     `matches`: what is dropped.  `before`: whole rules that stand before that, `sets`: the sets that they refer to.
@@ -38,7 +38,7 @@ class Tmpfs:
     size_bytes: int
 
 
-Effect = Filter | Links | Tmpfs | HostsEdit
+Effect = PacketFilter | Links | Tmpfs | HostsEdit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from allready.lab.faults.base import Effect, Fault, Filter
+from allready.lab.faults.base import Effect, Fault, PacketFilter
 from allready.lab.network import LabView
 
 _MAX_PORT = 65535
@@ -25,7 +25,7 @@ class PortDropped(Fault):
     def effects(self, lab: LabView) -> tuple[Effect, ...]:
         rule = f"{self.protocol} dport {self.port}"
         sources = ("",) if self.source is None else lab.sources(self.source)
-        return (Filter(self.node, tuple(f"{source} {rule}".strip() for source in sources)),)
+        return (PacketFilter(self.node, tuple(f"{source} {rule}".strip() for source in sources)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class DataPortsDropped(Fault):
     def effects(self, lab: LabView) -> tuple[Effect, ...]:  # noqa: ARG002 - the interface
         ports = ", ".join(str(port) for port in sorted(set(self.keep)))
         others = f"tcp dport != {{ {ports} }} " if ports else ""
-        return (Filter(self.node, (f"{others}tcp flags & (syn | ack) == syn",)),)
+        return (PacketFilter(self.node, (f"{others}tcp flags & (syn | ack) == syn",)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class OneWayDrop(Fault):
         return "source and target are the same node" if self.source == self.target else None
 
     def effects(self, lab: LabView) -> tuple[Effect, ...]:
-        return (Filter(self.target, lab.sources(self.source)),)
+        return (PacketFilter(self.target, lab.sources(self.source)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class MtuBlackHole(Fault):
         peers = [n for n in range(lab.num_nodes) if n != self.node] if self.peer is None else [self.peer]
         inward = (long,) if self.peer is None else tuple(f"{source} {long}" for source in lab.sources(self.peer))
         outward = tuple(f"{source} {long}" for source in lab.sources(self.node))
-        return (Filter(self.node, inward), *(Filter(peer, outward) for peer in peers))
+        return (PacketFilter(self.node, inward), *(PacketFilter(peer, outward) for peer in peers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,10 +102,10 @@ class RandomLoss(Fault):
         chance = f"numgen random mod 100000 < {round(self.percent * 1000)}"
         found: list[Effect] = []
         if self.direction != "out":
-            found.append(Filter(self.node, (chance,)))
+            found.append(PacketFilter(self.node, (chance,)))
         if self.direction != "in":
             rules = tuple(f"{source} {chance}" for source in lab.sources(self.node))
-            found += [Filter(peer, rules) for peer in range(lab.num_nodes) if peer != self.node]
+            found += [PacketFilter(peer, rules) for peer in range(lab.num_nodes) if peer != self.node]
         return tuple(found)
 
 
@@ -128,12 +128,12 @@ class IdleForgotten(Fault):
         source = lab.sources(self.node)[0]
         return (self._one(self.node, ""), *(self._one(peer, source) for peer in peers))
 
-    def _one(self, node: int, source: str) -> Filter:
+    def _one(self, node: int, source: str) -> PacketFilter:
         """Seen from one side: what comes in there, from `source` or from anywhere."""
         known = "ip saddr . tcp sport . tcp dport"
         kind = "ipv4_addr . inet_service . inet_service"
         seen = f"update @known {{ {known} }}"
-        return Filter(
+        return PacketFilter(
             node,
             (f"{source} ip protocol tcp".strip(),),
             before=(

@@ -21,7 +21,7 @@ class NodeCommand(Struct, frozen=True, kw_only=True):
     label: str = ""  # before its lines on the terminal
 
 
-class Layout(Struct, frozen=True, kw_only=True):
+class LabLayout(Struct, frozen=True, kw_only=True):
     """How many nodes and ranks, and where rank 0 listens."""
 
     num_nodes: int
@@ -58,7 +58,7 @@ def launcher_words(command: Sequence[str]) -> int | None:
     return at + 3 if module == ["allready"] and then == ["run"] else None
 
 
-def node_commands(command: Sequence[str], layout: Layout) -> list[NodeCommand]:
+def node_commands(command: Sequence[str], layout: LabLayout) -> list[NodeCommand]:
     """What every node runs.  Flags that the user gave stay as they are, and ours come before them."""
     words = list(command)
     if not words:
@@ -93,7 +93,7 @@ def node_commands(command: Sequence[str], layout: Layout) -> list[NodeCommand]:
     return found
 
 
-def _flags(given: Sequence[str], node: int, layout: Layout) -> list[str]:
+def _flags(given: Sequence[str], node: int, layout: LabLayout) -> list[str]:
     values = {
         "nnodes": layout.num_nodes,
         "node-rank": node,

@@ -21,7 +21,7 @@ Output = Callable[[NodeCommand], int | IO[Any]]
 """Where a command's standard output and standard error go."""
 
 
-class Job:
+class LabJob:
     """Use as a context manager; inside, call `poll` often: it also starts the nodes that are to come late."""
 
     def __init__(

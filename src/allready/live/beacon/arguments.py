@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     Noted = tuple[str, int, str, int | None, tuple[int, ...] | None, tuple[int, ...] | None]
 
 MODULE = "torch.distributed.distributed_c10d"
-KEY = "arguments"
-"""In `ring.json`, and of the second pickle in `dump.pickle`: rows of group, number, operation, root (a global rank),
-elements for each member, elements from each member."""
-TAKEN = "taken_ns"
-"""In `ring.json`: when it was read, by the clock that the entries' times are of."""
-MEMBERS = "members"
-"""Beside them: group -> its global ranks in the group's order."""
 MAX_CALLS = 512
 MAX_SPLITS = 8192
 """Numbers in all splits together that are kept, of the newest calls."""

@@ -29,7 +29,7 @@ _MAX_LINES = 50
 _MAX_SOURCE_BYTES = 4 << 20
 
 
-class Calls:
+class BlockingCalls:
     """Remembers the last place, for a thread stands long where it stands."""
 
     def __init__(self) -> None:

@@ -10,11 +10,12 @@ import time
 from _thread import get_ident
 
 from allready.live.beacon import names
-from allready.live.beacon.arguments import KEY, MAX_MEMBERS, MEMBERS, MODULE, TAKEN, Arguments
+from allready.live.beacon.arguments import MAX_MEMBERS, MODULE, Arguments
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed
 from allready.live.beacon.rhythm import BeaconRhythm
-from allready.live.beacon.sources import Source, backends_in_use, files_of, find_sources
+from allready.live.beacon.sources import TorchRecorder, backends_in_use, files_of, find_sources
+from allready.names import ARGUMENTS, MEMBERS, TAKEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class FlightRecorders:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._arguments = Arguments()
-        self._sources: list[Source] | None = None
+        self._sources: list[TorchRecorder] | None = None
         self.problems: list[str] = []
         self.ring_s: float | None = None
         self.has_groups = False
@@ -139,7 +140,7 @@ class FlightRecorders:
         self.has_groups = number > 0
         return self.has_groups
 
-    def _sample(self, source: Source, now_s: float, found: dict[str, GroupCounters]) -> None:
+    def _sample(self, source: TorchRecorder, now_s: float, found: dict[str, GroupCounters]) -> None:
         newest: dict[str, int] = {}
         status, living = source.status(), _living()
         last = max(map(_order, status), default=0)
@@ -180,7 +181,7 @@ class FlightRecorders:
         """Write the rings whole or not at all, and learn the groups' names from them."""
         began_s, began, began_wall_s = time.thread_time(), time.monotonic(), time.time()
         moves, doubts = self._moves, self._doubts
-        used: list[tuple[Source, bytes, float]] = []
+        used: list[tuple[TorchRecorder, bytes, float]] = []
         for source in self._sources or ():
             if source.is_broken:
                 continue
@@ -323,7 +324,7 @@ def _pickled(calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]") -
 
 
 def _notes(calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]") -> "dict[str, object]":
-    return {**({KEY: calls} if calls else {}), **({MEMBERS: members} if members else {})}
+    return {**({ARGUMENTS: calls} if calls else {}), **({MEMBERS: members} if members else {})}
 
 
 def _settle(groups: "Mapping[str, GroupCounters]", ring: bytes) -> None:

@@ -9,6 +9,7 @@ counts otherwise.
 import sys
 
 from allready.live.beacon import names
+from allready.names import GROUP_COUNTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,14 +22,13 @@ if TYPE_CHECKING:
 
 GLOO = "gloo"
 _LARGEST_COUNT = 1 << 60
-_STATUS = "last_enqueued_collective", "last_started_collective", "last_completed_collective"
 _NAMES_OF = {"nccl": ("nccl2",)}
 """torch's name of a backend -> what the backend calls itself, by which its recorder is asked, where that is another."""
 _HAVE_NO_OTHER = {GLOO, "nccl-legacy", "xccl", "fake", "undefined"}
 """Backends without a recorder that a hook writes."""
 
 
-class Source:
+class TorchRecorder:
     """One of torch's recorders.
 
     `is_hooked`: written by a hook, which numbers operations of all kinds from 0 in its status.  `notes_late`: Gloo's
@@ -92,7 +92,7 @@ class Source:
         return found
 
 
-def find_sources(known: "Iterable[Source]", backends: "Iterable[str]") -> list[Source]:
+def find_sources(known: "Iterable[TorchRecorder]", backends: "Iterable[str]") -> list[TorchRecorder]:
     """The recorders of this process: those of the GPUs first, Gloo's last.
 
     Args:
@@ -105,17 +105,17 @@ def find_sources(known: "Iterable[Source]", backends: "Iterable[str]") -> list[S
     found = []
     legacy = getattr(module, "_dump_nccl_trace_json", None), getattr(module, "_dump_nccl_trace", None)
     if any(legacy):
-        found.append(before.get("nccl") or Source(*legacy, "nccl", is_named=False))
+        found.append(before.get("nccl") or TorchRecorder(*legacy, "nccl", is_named=False))
     others = getattr(module, "_dump_fr_trace_json", None), getattr(module, "_dump_fr_trace", None)
     if any(others):
         is_named = any(source.is_hooked for source in before.values()) or _takes_a_name(*others)
         wanted = _wanted(backends) if is_named else []
-        found += [before.get(name) or Source(*others, name, is_named=True) for name in wanted]
-        found.append(before.get(GLOO) or Source(*others, GLOO, is_named=is_named))
+        found += [before.get(name) or TorchRecorder(*others, name, is_named=True) for name in wanted]
+        found.append(before.get(GLOO) or TorchRecorder(*others, GLOO, is_named=is_named))
     return found[-len(names.RINGS) :]
 
 
-def files_of(used: "Iterable[Source]") -> "dict[str, int]":
+def files_of(used: "Iterable[TorchRecorder]") -> "dict[str, int]":
     """Backend -> which of `names.RINGS` is that of its recorder: the first of those in use has the first."""
     places: dict[str, int] = {}
     for at, source in enumerate(used):
@@ -148,7 +148,7 @@ def _counts(entry: object, first: int) -> "Counts | None":
     if not isinstance(entry, dict):
         return None
     counts = []
-    for key in _STATUS:
+    for key in GROUP_COUNTS:
         try:
             number = int(entry.get(key, -1))
         except (TypeError, ValueError):

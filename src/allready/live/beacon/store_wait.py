@@ -34,7 +34,7 @@ def awaited_key(frame: "FrameType | None") -> "tuple[str, str] | None":
     return (key, _set_at(key, frame.f_code.co_filename, frame)) if key else None
 
 
-def awaits_handle(frame: "FrameType | None") -> bool:
+def waits_on_work(frame: "FrameType | None") -> bool:
     """Whether the call in which this frame stands waits for a handle of torch's: then other ranks have to come."""
     import ast
 

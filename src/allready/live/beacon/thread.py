@@ -12,7 +12,7 @@ import sys
 import time
 
 from allready.live.beacon import names
-from allready.live.beacon.calls import Calls
+from allready.live.beacon.calls import BlockingCalls
 from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
 from allready.live.beacon.faults import FaultFiles, append, dump
 from allready.live.beacon.group import GroupCounters
@@ -179,7 +179,7 @@ class Beacon:
         self._own_folder = own + "/"
         self._frames = Frames(self._own_folder)
         self._heartbeats, self._fetches = _Worker(), _Worker()
-        self._calls = Calls()
+        self._calls = BlockingCalls()
         self._forks = _thread.RLock()
         self._num_forking = 0
         self._pid = os.getpid()
@@ -200,7 +200,7 @@ class Beacon:
         self._joins_as: tuple[int, int] | None = None
         self._joins_at: tuple[str, int, bool] | None = None
         self._awaits: tuple[str, str] | None = None
-        self._awaits_handle = False
+        self._waits_on_work = False
         self._awaits_id = 0  # of the stack that was searched for both
         self._given = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
         self._waits_otherwise = False
@@ -411,7 +411,7 @@ class Beacon:
                 # The CPU spins while it waits for a GPU.
                 is_waiting = is_pending and (blocking == "gpu" or (blocking == "torch" and main_share < IDLE_SHARE))
                 # Sends and receives are in no record of Gloo.
-                is_waiting = is_waiting or (self._awaits_handle and main_share < IDLE_SHARE)
+                is_waiting = is_waiting or (self._waits_on_work and main_share < IDLE_SHARE)
             phase = "communicating" if is_waiting else phase
         self._write(phase, sight.site, groups)
 
@@ -432,15 +432,15 @@ class Beacon:
     def _look_for_key(self, sight: Sight, now_s: float) -> None:
         """Once for each place at which the script stands: what it waits for, if it waits in a store or for a handle."""
         if self._awaits_id != sight.stack_id:
-            self._awaits, self._awaits_handle, self._awaits_id = None, False, 0
+            self._awaits, self._waits_on_work, self._awaits_id = None, False, 0
         if sight.call is None or self._awaits_id or now_s - self._since_s < KEY_S:
             return
         self._awaits_id = sight.stack_id
-        from allready.live.beacon.store_wait import awaited_key, awaits_handle  # no start needs it
+        from allready.live.beacon.store_wait import awaited_key, waits_on_work  # no start needs it
 
         with Unsearched():
             frame = sys._current_frames().get(self._main)  # noqa: SLF001 - as above
-            self._awaits, self._awaits_handle = awaited_key(frame), awaits_handle(frame)
+            self._awaits, self._waits_on_work = awaited_key(frame), waits_on_work(frame)
 
     def _ask(self, ring: int, dump: int) -> None:
         """Have the other thread fetch what is wanted, or what is due by itself."""

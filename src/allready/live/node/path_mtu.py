@@ -15,11 +15,10 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 
 from allready.facts.tasks import Task
-from allready.live.node.reach import MAX_ADDRESSES, others
+from allready.live.node.reach import MAX_ADDRESSES, UNUSED_PORT, others
 from allready.messaging.sockets import udp_overhead_bytes, udp_socket
 from allready.model.live import PathSize, SocketRow
 
-PORT = 1
 SHORT_BYTES = 128
 STEPS_BYTES = (8900, 4000, 1500, 1450, 1400, 1280)
 """Sizes at which tunnels and networks end; of IP packets, like all sizes here."""
@@ -166,7 +165,7 @@ def _opened(host: _Host) -> socket.socket:
     sock = udp_socket(host.remote)
     try:
         sock.bind((host.local, 0))  # the way that the connection takes
-        sock.connect((host.remote, PORT))
+        sock.connect((host.remote, UNUSED_PORT))
     except OSError:
         sock.close()
         raise

@@ -16,7 +16,7 @@ from allready.errors import DeadlineExceeded
 from allready.facts.tasks import Task
 from allready.model.live import SocketRow
 
-PORT = 1
+UNUSED_PORT = 1
 TRY_S = 0.35
 NUM_TRIES = 2
 """One packet may be lost on a good path."""
@@ -76,7 +76,7 @@ class Reach:
             self._answered |= {address for address, ok in found.items() if ok}
 
 
-def answers(wanted: Mapping[str, str], *, port: int = PORT) -> dict[str, bool]:
+def answers(wanted: Mapping[str, str], *, port: int = UNUSED_PORT) -> dict[str, bool]:
     """Remote address -> whether it answered within two tries of 0.35 s."""
     found = dict.fromkeys(wanted, False)
     for _ in range(NUM_TRIES):

@@ -43,7 +43,7 @@ SPY_S = 3.0
 MAX_SPIES = 2
 
 
-class Asked(Struct, kw_only=True):
+class StackRequest(Struct, kw_only=True):
     """A process that was asked for its stack.
 
     `start_bytes`: where its file ended before.  `request`: that of its beacon, None for one that was sent the signal.
@@ -96,9 +96,9 @@ class StackFile(Struct):
     pid: int | None = None
     cell: BeaconCellReader | None = None
     waiting: deque[int] = field(default_factory=deque)
-    asked: dict[int, Asked] = {}
+    asked: dict[int, StackRequest] = {}
     refused: dict[int, str] = {}
-    _now: Asked | None = None
+    _now: StackRequest | None = None
 
     def ask_rank(self, pid: int, kinds: Sequence[str]) -> int | None:
         """Ask a rank's beacon for stacks and these records; see elsewhere for its stacks where there is no cell.
@@ -155,9 +155,9 @@ class StackFile(Struct):
             return True
         return False
 
-    def _question(self, pid: int) -> Asked:
+    def _question(self, pid: int) -> StackRequest:
         size = size_of(self.path)
-        return Asked(pid=pid, path=self.path, start_bytes=size, size_bytes=size, asked_s=time.monotonic())
+        return StackRequest(pid=pid, path=self.path, start_bytes=size, size_bytes=size, asked_s=time.monotonic())
 
     def _read(self, pid: int) -> bool:
         """Its stacks from its memory; whether there were any."""
@@ -201,7 +201,7 @@ class StackFile(Struct):
             return False
         return True
 
-    def _poll_beacon(self, asked: Asked, request: int) -> None:
+    def _poll_beacon(self, asked: StackRequest, request: int) -> None:
         """Take its answer; look elsewhere once it is known that the beacon does not run."""
         assert self.cell is not None
         if self.cell.is_answered(request, "stacks"):

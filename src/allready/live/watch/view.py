@@ -7,12 +7,11 @@ from typing import Protocol, Self
 
 from allready.errors import AllreadyError
 from allready.live.node.tails import modified_s
-from allready.live.watch.attach import Attachment, NotAnsweringError, is_alive
+from allready.live.watch.attach import OTHERS_S, Attachment, NotAnsweringError, is_alive
 from allready.live.watch.bundle import bundle, bundle_name
 from allready.live.watch.choose import choose
 from allready.live.watch.state import Remark, WatchedJob, WatchState
 
-OTHERS_S = 3.0
 EVIDENCE_S = 5.0
 """Agents need up to 1.5 s for their evidence, and write it after that."""
 EVIDENCE_POLL_S = 0.1

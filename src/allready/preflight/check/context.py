@@ -11,7 +11,7 @@ from allready.facts.collect import collect
 from allready.facts.host import Host
 from allready.messaging.channel import Narrator
 from allready.messaging.token import Token
-from allready.messaging.wire import Hello
+from allready.messaging.wire import NodeHello
 from allready.model import LaunchFacts, NodeFacts, Report
 from allready.model.fill import said
 from allready.preflight.check.report_series import ReportSeries
@@ -33,7 +33,7 @@ class CheckContext(Struct, frozen=True, kw_only=True):
     `token` is shared by the job's nodes, if the user gave one."""
 
     request: CheckRequest
-    hello: Hello
+    hello: NodeHello
     own_facts: asyncio.Future[NodeFacts]
     host: Host
     report_series: ReportSeries

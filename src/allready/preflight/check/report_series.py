@@ -154,7 +154,7 @@ def _without_traffic(collectives: Collectives | None) -> Collectives | None:
 
 def _sizes_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
     """The sizes of the sweep that did not fit into its time; a slow network is no fault by itself."""
-    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    run = collectives.first if collectives is not None else None
     if run is None or not run.sizes_left:
         return ()
     ends = dict.fromkeys((run.sizes_left[0], run.sizes_left[-1]))
@@ -169,7 +169,7 @@ def _sizes_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
 
 def _pairs_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
     """The pairs of `bench pairs` that did not fit into its time, or that a sample of many nodes leaves out."""
-    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    run = collectives.first if collectives is not None else None
     if run is None or run.bad is not None:
         return ()
     done = len({(p.rail, *sorted((p.sender, p.receiver))) for p in run.pairs})
@@ -180,7 +180,7 @@ def _pairs_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
 
 def _bisect_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
     """That a bisection ended before it had its answer, or had too few members."""
-    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    run = collectives.first if collectives is not None else None
     if run is None or not any(s.name == "bisect" and s.outcome == "ok" for s in run.stages):
         return ()
     if not run.groups:
@@ -196,7 +196,7 @@ def _bisect_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
 
 def _not_compared(collectives: Collectives | None) -> tuple[NotChecked, ...]:
     """That a baseline has none of the operations, types and sizes of this run."""
-    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    run = collectives.first if collectives is not None else None
     if collectives is None or run is None or not collectives.baseline or not run.points:
         return ()
     from allready.rules.bench.slower_than_baseline import slower_than_baseline
@@ -215,7 +215,7 @@ def _no_expectation(fleet: Fleet, findings: Sequence[Finding]) -> tuple[NotCheck
     """That it is not published what this hardware should give, where a benchmark measured it."""
     from allready.rules.bench.expected import busbw_expected  # no check of one machine alone needs it
 
-    run = fleet.collectives.runs[0] if fleet.collectives is not None and fleet.collectives.runs else None
+    run = fleet.collectives.first if fleet.collectives is not None else None
     is_measured = run is not None and any(p.spread is not None and p.operation == "all_reduce" for p in run.points)
     if run is None or not is_measured or any(f.code == busbw_expected.code for f in findings):
         return ()

@@ -246,7 +246,7 @@ class _Part:
         if event in {"gone", "error"}:  # node 0 judges by where the ranks are now, not by where they were
             self._positions_wanted = True
 
-    def _take_line(self, rank: int, line: wire.RankLine) -> None:
+    def _take_line(self, rank: int, line: wire.ProgressLine) -> None:
         if line.event == "port":
             self._port = line.number
             self._urgent.set()

@@ -5,8 +5,8 @@ from typing import Any
 
 from allready.model import Phrase
 from allready.model.fill import said
-from allready.model.operations import OPERATIONS, Operation
-from allready.preflight.collectives.nccl_calls import Calls
+from allready.model.operations import OPERATIONS, OperationSpec
+from allready.preflight.collectives.nccl_calls import BoundOperation
 from allready.preflight.collectives.operations import WRONG, Weights
 
 AXIS = "all"
@@ -69,7 +69,7 @@ class JaxOperation:
     """One operation at one size; what it gives is new memory each time, as in a JAX program."""
 
     def __init__(self, name: str, devices: JaxDevices, rank: int, dtype: str) -> None:
-        self.operation: Operation = OPERATIONS[name]
+        self.operation: OperationSpec = OPERATIONS[name]
         self._devices = devices
         self._dtype = devices.jax.numpy.dtype(dtype)
         self._weights = Weights(rank, devices.count, dtype)
@@ -128,7 +128,7 @@ class JaxOperation:
         for _ in range(count):
             self._run(self._input).block_until_ready()
 
-    def by_host(self) -> Calls | None:
+    def by_host(self) -> BoundOperation | None:
         """None: by the GPU's events, or all of them one by one."""
         return None
 

@@ -36,7 +36,7 @@ _CONFIRMING = 2  # rounds that a bisection usually has after its pairs
 _PASSES_SHARE = 0.5  # of the time of `pairs`, for measuring all of them again where rates differ
 _SMALL_REPEATS = 7
 _POLL_S = 0.005
-_SPIN_S = 1e-3  # a few bytes between two GPUs take less than waking up does
+SPIN_S = 1e-3  # a few bytes between two GPUs take less than waking up does
 _CONNECT_S = 3.0  # Gloo tries several times for so long each
 _SYNC_S = 9 * PAIR_S
 _READY_S = 600.0  # long after node 0 has named the rank that is still in an earlier stage
@@ -199,7 +199,7 @@ class Meetings:
     def _suspects(self, key: str, rail: Rail) -> Sequence[Sequence[tuple[int, int]]]:
         points = [p for m in rail.members for p in convert(json.loads(self._store.get(f"{key}/{m}")), list[PairPoint])]
         slow = suspects(read_matrix(points), [(p.sender, p.receiver) for p in points if p.gb_per_s is not None])
-        failed = {(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in points if p.num_failed}
+        failed = {p.ends for p in points if p.num_failed}
         return disjoint_rounds((*sorted(failed), *(pair for pair in slow if pair not in failed)), max_rounds=MAX_AGAIN)
 
     def bisect(self) -> int:
@@ -436,7 +436,7 @@ class Meetings:
             if took_s > PAIR_S:
                 group.abort()
                 raise MeetingError(f"not completed after {PAIR_S:.0f} s")
-            if took_s > _SPIN_S:
+            if took_s > SPIN_S:
                 time.sleep(2e-5)
         work.wait()
         self._torch.cuda.current_stream(self._device).synchronize()

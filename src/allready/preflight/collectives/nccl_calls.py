@@ -16,12 +16,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from msgspec import Struct
 
+from allready.names import NO_NATIVE_VARIABLE
 from allready.preflight.collectives.gpu_driver import GpuDriver
 from allready.preflight.collectives.nccl_library import OwnCommunicator
 
 LIBRARY = Path(__file__).with_name("nccl_calls.lib")
 VERSION = 2
-SWITCH = "ALLREADY_NO_NATIVE"
 _LAUNCH = "launch"  # of a graph, by the driver
 _AT, _WORD = ctypes.c_void_p, ctypes.c_int64
 _SHAPES = {
@@ -53,7 +53,7 @@ class NcclStream(NamedTuple):
     stream: int
 
 
-class Calls(Protocol):
+class BoundOperation(Protocol):
     """An operation that is bound to its buffers."""
 
     def repeat(self, count: int) -> None:
@@ -72,7 +72,7 @@ class Calls(Protocol):
             NcclError, DriverError: a call failed, or something in the background.
         """
 
-    def captured(self, count: int) -> contextlib.AbstractContextManager["Calls"]:
+    def captured(self, count: int) -> contextlib.AbstractContextManager["BoundOperation"]:
         """So many, from the first part on, as one graph: to `repeat` or to time it is to launch it."""
 
 
@@ -117,9 +117,9 @@ def _loaded(path: str) -> Any:
     return library
 
 
-def bound(place: NcclStream, calls: Sequence[NcclCall], num_parts: int, step_bytes: int) -> Calls:
+def bound(place: NcclStream, calls: Sequence[NcclCall], num_parts: int, step_bytes: int) -> BoundOperation:
     """An operation that is these calls, by turns on `num_parts` parts that are `step_bytes` apart."""
-    library = None if os.environ.get(SWITCH) else _loaded(str(LIBRARY))
+    library = None if os.environ.get(NO_NATIVE_VARIABLE) else _loaded(str(LIBRARY))
     kind = _Interpreted if library is None else functools.partial(_Compiled, library)
     return kind(place, calls, num_parts, step_bytes)
 
@@ -132,12 +132,12 @@ class _Bound(abc.ABC):
         self._first: _Bound = self  # what is waited for before others are timed
 
     def repeat(self, count: int) -> None:
-        """See `Calls`."""
+        """See `BoundOperation`."""
         self._check(self._start(count))
 
     @contextlib.contextmanager
     def captured(self, count: int) -> Iterator[Self]:
-        """See `Calls`."""
+        """See `BoundOperation`."""
         place = self._place
         self._restart()
         with place.driver.captured(place.stream, lambda: self.repeat(count)) as graph:
@@ -161,7 +161,7 @@ class _Bound(abc.ABC):
 
     @abc.abstractmethod
     def timed(self, count: int) -> float:
-        """See `Calls`."""
+        """See `BoundOperation`."""
 
     @abc.abstractmethod
     def _start(self, count: int) -> int:
@@ -197,7 +197,7 @@ class _Compiled(_Bound):
         self._waiting = _Waiting(addresses["query"], addresses["ncclCommGetAsyncError"], stream, communicator.handle)
 
     def timed(self, count: int) -> float:
-        """See `Calls`."""
+        """See `BoundOperation`."""
         took_ns, first = _WORD(0), self._first
         assert isinstance(first, _Compiled)
         given = ctypes.byref(first._work), ctypes.byref(self._work), count, ctypes.byref(self._waiting)  # noqa: SLF001
@@ -224,7 +224,7 @@ class _Interpreted(_Bound):
         self._num_done = 0
 
     def timed(self, count: int) -> float:
-        """See `Calls`."""
+        """See `BoundOperation`."""
         self._first._restart()  # noqa: SLF001 - of the same class
         self._wait()
         self._first.repeat(1)

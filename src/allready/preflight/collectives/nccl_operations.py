@@ -7,11 +7,10 @@ read from the GPU's cache again and again.
 from collections.abc import Callable
 from typing import Any
 
-from allready.preflight.collectives.nccl_calls import Calls, NcclCall, NcclStream, bound
+from allready.preflight.collectives.nccl_calls import BoundOperation, NcclCall, NcclStream, bound
 from allready.preflight.collectives.nccl_library import SUM, TYPES
-from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
+from allready.preflight.collectives.operations import ROOT, Buffers, Pattern, RankOperation
 
-_ROOT = 0
 _MAX_PARTS = 1024
 ONLY_OUT_OF_PLACE = frozenset({"all_to_all", "sendrecv"})
 """Operations that NCCL cannot do in place."""
@@ -33,7 +32,7 @@ class NcclOperation(RankOperation):
     ) -> None:
         super().__init__(name, None, None, pattern, rank, world_size, buffers, in_place=in_place)
         self._place = place
-        self._calls: Calls | None = None
+        self._calls: BoundOperation | None = None
 
     def bind(self, size_bytes: int) -> Callable[[], Any]:
         """Choose the buffers of this size; returns what starts the operation, each time on the next part of them."""
@@ -49,7 +48,7 @@ class NcclOperation(RankOperation):
         """Start it so often."""
         self.by_host().repeat(count)
 
-    def by_host(self) -> Calls:
+    def by_host(self) -> BoundOperation:
         """These calls; bind comes first."""
         assert self._calls is not None, "bind comes first"
         return self._calls
@@ -69,8 +68,8 @@ class NcclOperation(RankOperation):
             "all_reduce": (SUM,),
             "reduce_scatter": (SUM,),
             "all_gather": (),
-            "broadcast": (_ROOT,),
-            "reduce": (SUM, _ROOT),
+            "broadcast": (ROOT,),
+            "reduce": (SUM, ROOT),
         }.get(self.operation.name)
         if numbers is None:
             return self._exchange(given, out, count, dtype)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from allready.evidence.log.nccl import choice_of, diagnostic_of
-from allready.preflight.collectives.wire import RankLine
+from allready.preflight.collectives.wire import ProgressLine
 
 MAX_LINES = 1024
 _LONGEST_BYTES = 4096
@@ -18,7 +18,7 @@ class NcclWords:
         self._pending = b""
         self._seen: set[object] = set()
 
-    def feed(self, chunk: bytes) -> Iterator[RankLine]:
+    def feed(self, chunk: bytes) -> Iterator[ProgressLine]:
         """What is new in these bytes."""
         *lines, self._pending = (self._pending + chunk).split(b"\n")
         self._pending = self._pending[-_LONGEST_BYTES:]
@@ -30,4 +30,4 @@ class NcclWords:
             found = choice or diagnostic
             if found is not None and found not in self._seen and len(self._seen) < MAX_LINES:
                 self._seen.add(found)
-                yield RankLine(event="nccl", at=time.monotonic(), choice=choice, diagnostic=diagnostic)
+                yield ProgressLine(event="nccl", at=time.monotonic(), choice=choice, diagnostic=diagnostic)

@@ -5,11 +5,11 @@ from typing import Any
 
 from allready.model import Phrase
 from allready.model.fill import said
-from allready.model.operations import OPERATIONS, Operation
-from allready.preflight.collectives.nccl_calls import Calls
+from allready.model.operations import OPERATIONS, OperationSpec
+from allready.preflight.collectives.nccl_calls import BoundOperation
 
 _CHUNK = 2**20  # elements; bounds the memory of a check
-_ROOT = 0
+ROOT = 0
 WRONG = "{num} of {all} elements are wrong; first wrong element {at}: {got} instead of {expected}"
 _EXACT = {  # up to here every whole number is one of the type
     "float32": 2**24, "float64": 2**53, "float16": 2**11, "bfloat16": 2**8, "int8": 2**7 - 1, "uint8": 2**8 - 1,
@@ -123,7 +123,7 @@ class RankOperation:
         Args:
             in_place: whether one buffer is input and output; None: as the framework usually does it.
         """
-        self.operation: Operation = OPERATIONS[name]
+        self.operation: OperationSpec = OPERATIONS[name]
         self._dist, self._group, self._pattern, self._buffers = dist, group, pattern, buffers
         self._rank, self._world_size = rank, world_size
         self.in_place = self.operation.in_place if in_place is None else in_place
@@ -154,7 +154,7 @@ class RankOperation:
     def fill(self) -> None:
         """Values whose result is known; what must be received is wiped before."""
         self._out.zero_()
-        if self.operation.name != "broadcast" or self._rank == _ROOT:
+        if self.operation.name != "broadcast" or self._rank == ROOT:
             self._pattern.fill(self._in)
 
     def check(self) -> tuple[int, str | Phrase]:
@@ -164,9 +164,9 @@ class RankOperation:
             case "all_reduce":
                 return pattern.check(self._out)
             case "reduce":
-                return pattern.check(self._out) if rank == _ROOT else (0, "")
+                return pattern.check(self._out) if rank == ROOT else (0, "")
             case "broadcast":
-                return pattern.check(self._out, pattern.weights[_ROOT])
+                return pattern.check(self._out, pattern.weights[ROOT])
             case "reduce_scatter":
                 return pattern.check(self._out, first=rank * self._out.numel())
             case "sendrecv":
@@ -184,7 +184,7 @@ class RankOperation:
         if self.in_place:
             self._in.zero_()
 
-    def by_host(self) -> Calls | None:
+    def by_host(self) -> BoundOperation | None:
         """None: by the GPU's events, or all of them one by one."""
         return None
 
@@ -211,11 +211,11 @@ class RankOperation:
 
     def _broadcast(self) -> Callable[[], Any]:
         broadcast, out, group = self._dist.broadcast, self._out, self._group
-        return lambda: broadcast(out, src=_ROOT, group=group)
+        return lambda: broadcast(out, src=ROOT, group=group)
 
     def _reduce(self) -> Callable[[], Any]:
         reduce, out, group = self._dist.reduce, self._out, self._group
-        return lambda: reduce(out, dst=_ROOT, group=group)
+        return lambda: reduce(out, dst=ROOT, group=group)
 
     def _sendrecv(self) -> Callable[[], Any]:
         """To the next rank, from the one before, at once."""

@@ -21,7 +21,7 @@ from allready.model.operations import SWEEPS
 from allready.patterns import compiled
 from allready.preflight.collectives.nccl_words import NcclWords
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
-from allready.preflight.collectives.wire import POSITION, RankLine, RankOrders
+from allready.preflight.collectives.wire import POSITION, ProgressLine, RankOrders
 from allready.proc.cell import CellReader, anonymous_cell
 from allready.proc.cgroup import CgroupFiles, cgroup_files, num_oom_kills, read_mounts
 from allready.proc.exec_shim import shim_command
@@ -38,7 +38,7 @@ _ROOT = Path(__file__).parents[3]
 _SHM = r"(?m)(/dev/shm/(?:nccl|torch_|gloo)[^/\s]*)$"
 """Files of a communicator.  They stay behind when the process is killed before its communicator was complete."""
 _EXCEPTION = r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*|\s*what\(\):.*)$"
-_DECODER = msgspec.json.Decoder(RankLine)
+_DECODER = msgspec.json.Decoder(ProgressLine)
 
 
 class StartedRank:
@@ -48,7 +48,7 @@ class StartedRank:
     """
 
     def __init__(
-        self, *, rank: int, local_rank: int, on_line: Callable[[RankLine], None], on_end: Callable[[], None]
+        self, *, rank: int, local_rank: int, on_line: Callable[[ProgressLine], None], on_end: Callable[[], None]
     ) -> None:
         self.rank = rank
         self.local_rank = local_rank

@@ -30,20 +30,20 @@ Note = Callable[[str | Phrase], None]
 """Takes what is worth showing of a stage."""
 
 
-class WrongResultError(Exception):
+class _WordedError(Exception):
+    """`words`: what the report says of it."""
+
+    def __init__(self, words: str | Phrase) -> None:
+        super().__init__(in_english(words))
+        self.words = words
+
+
+class WrongResultError(_WordedError):
     """A collective gave a wrong result; `words` are about the first."""
 
-    def __init__(self, words: str | Phrase) -> None:
-        super().__init__(in_english(words))
-        self.words = words
 
-
-class StoreUnreachableError(ConnectionError):
+class StoreUnreachableError(_WordedError, ConnectionError):
     """A rank gets no connection to rank 0's store; `words` name the address and the kernel's reason."""
-
-    def __init__(self, words: str | Phrase) -> None:
-        super().__init__(in_english(words))
-        self.words = words
 
 
 class RankSide:

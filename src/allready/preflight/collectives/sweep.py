@@ -22,9 +22,10 @@ from msgspec.structs import asdict
 
 from allready.model import Phrase, spread_of
 from allready.model.fill import said
-from allready.model.operations import Operation
+from allready.model.operations import OperationSpec
 from allready.preflight.collectives.budget import SweepBudget
-from allready.preflight.collectives.nccl_calls import Calls
+from allready.preflight.collectives.meetings import SPIN_S
+from allready.preflight.collectives.nccl_calls import BoundOperation
 from allready.preflight.collectives.rank_side import RankSide
 from allready.preflight.collectives.wire import as_fields
 
@@ -35,9 +36,6 @@ _WARM_UP_S = 20e-3
 _MAX_WARM_UPS = 100
 _LEAD_IN = 2  # operations that bring the GPUs into step before single ones are timed
 _POLL_S = (20e-6, 1e-3)
-_SPIN_S = (
-    1e-3  # for operations that are shorter nothing sleeps before they are timed: waking up takes as long as they do
-)
 _ASK_EVERY_S = 0.2
 MAX_TIMES = 1000
 """Of more iterations only the spread is reported."""
@@ -47,7 +45,7 @@ _GRAPH_S, _REPLAYS = 1.0, 5  # the operations of one graph take no longer; so ma
 class Measured(Protocol):
     """One operation of a framework, at one size after the other."""
 
-    operation: Operation
+    operation: OperationSpec
 
     def bind(self, size_bytes: int) -> Callable[[], Any]:
         """Choose the buffers of this size; returns what starts the operation (and waits for it, without CUDA)."""
@@ -64,7 +62,7 @@ class Measured(Protocol):
     def repeat(self, count: int) -> None:
         """Start it so often, with as little as possible in between."""
 
-    def by_host(self) -> Calls | None:
+    def by_host(self) -> BoundOperation | None:
         """What times it by the host's clock, as nccl-tests does; None: the GPU's events do."""
 
     def failure(self) -> None:
@@ -285,7 +283,7 @@ class Sweep:
         repeat(1)
         begin.record()
         end.record()
-        self._wait(end, spins=one_s < _SPIN_S)
+        self._wait(end, spins=one_s < SPIN_S)
         repeat(warmup - 1)
         write(size_bytes, first, done)
         marks.append((first - 1, begin))
@@ -306,7 +304,7 @@ class Sweep:
             write(size_bytes, last, iteration)
         return float(begin.elapsed_time(end)) / 1e3 / iters
 
-    def _timed_by_host(self, timed: Calls, size_bytes: int, done: int, warmup: int, iters: int) -> float:
+    def _timed_by_host(self, timed: BoundOperation, size_bytes: int, done: int, warmup: int, iters: int) -> float:
         """As nccl-tests times them; too short for marks in between."""
         last = done + warmup + iters
         self._mark(size_bytes, done + 1, done)

@@ -16,7 +16,7 @@ from allready.judging.bandwidth import straggler
 from allready.judging.stages import Ending, RankRecord, RunRecord, causes, has_entered, operation_of
 from allready.model import BenchForm, BenchPoint, GroupPoint, NcclChoice, NcclDiagnostic, PairPoint, Phrase
 from allready.model.fill import in_english, said
-from allready.model.operations import OPERATIONS, OWN_STAGES, SWEEPS, Operation
+from allready.model.operations import OPERATIONS, OWN_STAGES, SWEEPS, OperationSpec
 from allready.preflight.collectives.spec import SEARCHES, RunSpec
 from allready.preflight.collectives.wire import Progress, RankEvent
 
@@ -30,7 +30,7 @@ _MAX_TIMES = 500_000
 _APART = OWN_STAGES | SEARCHES  # a pair that is blocked is a result of a search, and the others go on
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class StageWait(Struct, frozen=True, kw_only=True):
     """For a live line: who is waited for."""
 
     stage: str
@@ -117,7 +117,7 @@ class StageTracker:
             return self._operation_deadline_s(ending.stage, ending.size_bytes)
         return self._spec.deadline_s(self._stages[ending.stage])
 
-    def waiting(self, now: float) -> Waiting | None:
+    def waiting(self, now: float) -> StageWait | None:
         if self.current >= len(self._stages):
             return None
         stage = self.current
@@ -127,7 +127,7 @@ class StageTracker:
             operation = operation_of(self.ranks.values())
             size_bytes, iteration = operation[1:] if operation is not None else (None, None)
             late = tuple(r for r in late if not has_entered(self.ranks[r], operation)) or late
-        return Waiting(
+        return StageWait(
             stage=self._stages[stage],
             ranks=late,
             num_finished=self._finished_by[stage],
@@ -185,7 +185,7 @@ class StageTracker:
             )
         return tuple(rows)
 
-    def _choice_of(self, operation: Operation, size_bytes: int) -> NcclChoice | None:
+    def _choice_of(self, operation: OperationSpec, size_bytes: int) -> NcclChoice | None:
         """What NCCL said of an operation; where it named none, only if no other was measured."""
         own_bytes = size_bytes // len(self.ranks) if operation.is_split else size_bytes
         is_only = sum(stage in SWEEPS for stage in self._stages) == 1
@@ -199,7 +199,9 @@ class StageTracker:
             None,
         )
 
-    def _other_form(self, operation: Operation, size_bytes: int, by_rank: Mapping[int, RankEvent]) -> BenchForm | None:
+    def _other_form(
+        self, operation: OperationSpec, size_bytes: int, by_rank: Mapping[int, RankEvent]
+    ) -> BenchForm | None:
         """Of one size, where all ranks measured it."""
         events = list(by_rank.values())
         times = [e.other_time_s for e in events if e.other_time_s is not None]

@@ -90,11 +90,11 @@ class RunMessage(Struct, frozen=True, kw_only=True):
 
 
 def as_fields(words: str | Phrase) -> dict[str, Any]:
-    """The fields of a `RankLine` that have these words."""
+    """The fields of a `ProgressLine` that have these words."""
     return {"text": in_english(words), "said": words if isinstance(words, Phrase) else None}
 
 
-class RankLine(Struct, frozen=True, kw_only=True):
+class ProgressLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
     event: entered, finished, error, wrong, local, held, pair, group, point, left (the sizes from `size_bytes` on do not
@@ -131,10 +131,10 @@ class RankLine(Struct, frozen=True, kw_only=True):
         return self.said or self.text
 
 
-class RankEvent(RankLine, frozen=True, kw_only=True, omit_defaults=True):
+class RankEvent(ProgressLine, frozen=True, kw_only=True, omit_defaults=True):
     """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
 
-    event: those of `RankLine` but port, and: gone (the process ended), stopped, continued.
+    event: those of `ProgressLine` but port, and: gone (the process ended), stopped, continued.
     """
 
     rank: int

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from allready.facts.apart import Reader
+from allready.facts.apart import ReaderProcess
 from allready.facts.order import CollectedFacts
 from allready.judging.loading import load_for_facts
 from allready.model import (
@@ -38,7 +38,7 @@ ALONE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that facts alone cannot have."""
 
 
-def examine(reader: Reader, *, latest_s: float) -> CollectedFacts:
+def examine(reader: ReaderProcess, *, latest_s: float) -> CollectedFacts:
     """The facts of this machine, for which the reader was asked.
 
     Ranks are counted by the GPUs found, unless `launch.sources` says that a number was given.

@@ -42,7 +42,7 @@ class Endpoint:
 
     async def open(self, addresses: Sequence[tuple[str, str]]) -> wire.EndpointReport:
         """Listen on every (interface, address); what cannot be opened is left out and reported."""
-        offers: list[wire.Offer] = []
+        offers: list[wire.AddressOffer] = []
         busy: set[int] = set()
         trouble: list[Phrase] = []
         for interface, address in addresses:
@@ -55,7 +55,7 @@ class Endpoint:
                 continue
             in_range = self._listen_in_range(interface, address, busy)
             offers.append(
-                wire.Offer(
+                wire.AddressOffer(
                     interface=interface, address=address, data_ports=data, range_ports=in_range, datagram_port=datagram
                 )
             )

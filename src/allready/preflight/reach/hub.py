@@ -61,7 +61,9 @@ async def conduct(hub: HubSide, request: wire.ReachRequest, narrator: Narrator) 
         if has_partial_losses(gathered):  # of a filtered path another burst shows no more
             await hub.send(None, "reach.count", None)
             asked = gathered.results.keys() - gathered.lost.keys()
-            gathered.counted = await _gather(hub, asked, "reach.counted", wire.Counted, COUNTED_S, gathered, narrator)
+            gathered.counted = await _gather(
+                hub, asked, "reach.counted", wire.SentCounts, COUNTED_S, gathered, narrator
+            )
             await _collect(hub, gathered, narrator)
     finally:
         await hub.send(None, "reach.done", None)

@@ -18,12 +18,12 @@ class Gathered(Struct, kw_only=True):
 
     endpoints: dict[int, wire.EndpointReport] = {}
     results: dict[int, wire.Result] = {}
-    counted: dict[int, wire.Counted] = {}
+    counted: dict[int, wire.SentCounts] = {}
     arrived: dict[int, wire.Arrived] = {}
     silent: dict[int, str] = {}  # still connected, did not answer: why
     lost: dict[int, str] = {}  # the connection broke: why
 
-    def offer(self, node_rank: int, index: int) -> wire.Offer | None:
+    def offer(self, node_rank: int, index: int) -> wire.AddressOffer | None:
         """One address of a node; None: there is none such."""
         report = self.endpoints.get(node_rank)
         return report.offers[index] if report is not None and 0 <= index < len(report.offers) else None

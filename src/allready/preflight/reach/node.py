@@ -72,7 +72,7 @@ async def _probe_and_answer(
     node: NodeSide, opening: wire.Opening, endpoint: Endpoint, report: wire.EndpointReport, speaker: Narrator | None
 ) -> None:
     probing: asyncio.Future[wire.Result] | None = None
-    counting: asyncio.Future[wire.Counted] | None = None
+    counting: asyncio.Future[wire.SentCounts] | None = None
     probes: list[tuple[int, PartnerProbe]] = []
     in_flight_s, slot_s = IN_FLIGHT_S, LAST_BURST_S
     # The channel is read while probing goes on: the hub may end the stage early, or be gone.
@@ -124,7 +124,7 @@ async def _stop(task: asyncio.Future[Any]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _count(probes: Sequence[tuple[int, PartnerProbe]], slot_s: float) -> wire.Counted:
+async def _count(probes: Sequence[tuple[int, PartnerProbe]], slot_s: float) -> wire.SentCounts:
     """The last burst to every partner, each begun at the time of its round, until the time is over."""
 
     async def count(number: int, probe: PartnerProbe) -> None:
@@ -141,7 +141,7 @@ async def _count(probes: Sequence[tuple[int, PartnerProbe]], slot_s: float) -> w
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return wire.Counted(sent=tuple(row for _, probe in probes for row in probe.sent if row.bursts))
+    return wire.SentCounts(sent=tuple(row for _, probe in probes for row in probe.sent if row.bursts))
 
 
 async def _probe(

@@ -33,7 +33,12 @@ class PartnerProbe:
     """One node's probing of one partner.  Cancelled at any point it still has the rows of what was found."""
 
     def __init__(
-        self, opening: wire.Opening, own_rank: int, interface: str | None, partner: int, offers: Sequence[wire.Offer]
+        self,
+        opening: wire.Opening,
+        own_rank: int,
+        interface: str | None,
+        partner: int,
+        offers: Sequence[wire.AddressOffer],
     ) -> None:
         self._opening = opening
         self._own_rank = own_rank
@@ -127,7 +132,7 @@ class PartnerProbe:
         if self._opening.num_nodes <= MAX_NODES_LARGE_ON_ALL_PORTS:
             await _together(path.echo(size) for path in rest if path.offer_index not in stuck)
 
-    async def _burst(self, index: int, offer: wire.Offer, number: int, gap_s: float) -> None:
+    async def _burst(self, index: int, offer: wire.AddressOffer, number: int, gap_s: float) -> None:
         """Many small packets one by one: what does not arrive of them was lost at random, and not in a full queue."""
         row = next((r for r in self.sent if r.offer == index), None)
         if offer.datagram_port is None or row is None or len(row.bursts) != number:
@@ -145,7 +150,7 @@ class PartnerProbe:
                 await asyncio.sleep(gap_s)
         self.sent[self.sent.index(row)] = msgspec.structs.replace(row, bursts=(*row.bursts, num_sent))
 
-    async def _send_datagrams(self, index: int, offer: wire.Offer) -> None:
+    async def _send_datagrams(self, index: int, offer: wire.AddressOffer) -> None:
         if offer.datagram_port is None:
             return
         token = self._opening.token.encode("ascii")

@@ -65,7 +65,7 @@ class ProbedPath:
     """One path to one port of a peer.  `connect`, then `echo` size by size while alive; `close` at the end."""
 
     def __init__(
-        self, opening: wire.Opening, own_rank: int, dst: int, offer_index: int, offer: wire.Offer, port: int
+        self, opening: wire.Opening, own_rank: int, dst: int, offer_index: int, offer: wire.AddressOffer, port: int
     ) -> None:
         self._opening = opening
         self._own_rank = own_rank

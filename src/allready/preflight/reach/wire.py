@@ -91,7 +91,7 @@ class Opening(Probing, frozen=True, kw_only=True):
             raise ValueError("deadline out of range")
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class AddressOffer(msgspec.Struct, frozen=True, kw_only=True):
     """One address of a node and what is open there."""
 
     interface: str
@@ -104,7 +104,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
     """reach.endpoint: everything a node opened.  `why`: the reason if that is nothing."""
 
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[AddressOffer, ...] = ()
     busy_ports: tuple[int, ...] = ()  # of the port range: another process has them
     why: str = ""
     phrases: Mapping[str, tuple[Phrase, ...]] = {}  # what `why` says, as data
@@ -114,7 +114,7 @@ class ReachPlan(msgspec.Struct, frozen=True, kw_only=True):
     """reach.plan: one node's partners round by round, and what these opened."""
 
     partners: tuple[int | None, ...]
-    offers: dict[int, tuple[Offer, ...]]
+    offers: dict[int, tuple[AddressOffer, ...]]
     limit_s: float
     estimate_s: float
     num_pairs: int
@@ -157,7 +157,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     sent: tuple[SentRow, ...] = ()
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class SentCounts(msgspec.Struct, frozen=True, kw_only=True):
     """reach.counted: what a node sent in the last burst, to whom the others had gone."""
 
     sent: tuple[SentRow, ...] = ()

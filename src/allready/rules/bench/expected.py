@@ -71,7 +71,7 @@ def busbw_expected(
     ## When it is harmless
     Where other jobs share the network, or the machine is a part of a node (MIG, other GPUs in use).
     """
-    run = collectives.runs[0] if collectives.runs else None
+    run = collectives.first
     if run is None or run.backend != "nccl" or all(p.spread is None for p in run.points):
         return
     hardware = hardware_of(run, world, gpu, env=env, rdma=rdma, net=net, transport=transport)
@@ -160,7 +160,7 @@ def link_promised(
     ## When it is harmless
     Always: it is information.
     """
-    run = collectives.runs[0] if collectives.runs else None
+    run = collectives.first
     if run is None or run.backend != "nccl" or len(run.ranks) < 2:
         return
     hardware = hardware_of(run, world, gpu, env=env, rdma=rdma, net=net, transport=transport)
@@ -232,7 +232,7 @@ def nvlink_not_used(
     ## When it is harmless
     While something else uses the GPUs, or where P2P is off on purpose.
     """
-    run = collectives.runs[0] if collectives.runs else None
+    run = collectives.first
     if run is None or run.backend != "nccl" or world.num_nodes != 1 or len(run.ranks) < 2:
         return
     node, facts = next(iter(gpu.items()), (0, GpuFacts(gpus=())))

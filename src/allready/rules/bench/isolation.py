@@ -40,7 +40,7 @@ def bisect_found(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When other jobs use these links at the time: repeat it.
     """
-    run = collectives.runs[0] if collectives.runs else None
+    run = collectives.first
     if run is None or not run.groups:
         return
     rounds = in_rounds(run.groups)

@@ -55,7 +55,7 @@ def pair_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When other jobs use these links at the time: repeat it.
     """
-    run = collectives.runs[0] if collectives.runs else None
+    run = collectives.first
     if run is None or not run.pairs:
         return
     alone = {rank for ranks in slow_alone(run.copies_gb_per_s, run.held_share).values() for rank in ranks}
@@ -137,7 +137,7 @@ def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     As information, on machines with much other work: a member came too late to connect.
     """
-    run = collectives.runs[0] if collectives.runs else None
+    run = collectives.first
     if run is None:
         return
     yield from _in_groups(world, run.groups)
@@ -194,9 +194,8 @@ def _now_and_then(world: World, pairs: tuple[PairPoint, ...], failed: set[tuple[
     """The links that worked and failed."""
     of: dict[tuple[int, int], list[PairPoint]] = {}
     for p in pairs:
-        link = min(p.sender, p.receiver), max(p.sender, p.receiver)
-        if link not in failed:
-            of.setdefault(link, []).append(p)
+        if p.ends not in failed:
+            of.setdefault(p.ends, []).append(p)
     for link, both in of.items():
         if any(p.num_failed for p in both):
             yield _worked_too(world, pairs, link, both, pairs[0].rail)
@@ -230,7 +229,7 @@ def _directions(point: PairPoint | GroupPoint) -> int:
 
 
 def _hit_of_blocked(world: World, pairs: tuple[PairPoint, ...], failed: tuple[tuple[int, int], ...]) -> Hit:
-    good = {(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in pairs} - set(failed)
+    good = {p.ends for p in pairs} - set(failed)
     works = {rank for pair in good for rank in pair}
     cut_off = tuple(sorted({rank for pair in failed for rank in pair} - works)) if works else ()
     links = [pair for pair in failed if not set(pair) & set(cut_off)]

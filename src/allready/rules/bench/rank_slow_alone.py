@@ -50,7 +50,7 @@ def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When something else runs on that node for a moment: run it again.
     """
-    run = collectives.runs[0] if collectives.runs else None
+    run = collectives.first
     if run is None:
         return
     named: set[int] = set()

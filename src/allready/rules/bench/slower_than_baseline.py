@@ -34,7 +34,7 @@ def slower_than_baseline(collectives: Collectives) -> Iterator[Hit]:
     ## When it is harmless
     When the nodes, the number of ranks or the load differ from those of the baseline.
     """
-    run = collectives.runs[0] if collectives.runs else None
+    run = collectives.first
     if run is None:
         return
     before = {(p.operation, p.dtype, p.size_bytes): p for p in collectives.baseline if p.busbw_gb_per_s > 0}

@@ -30,10 +30,8 @@ def isolate_clears_transports(collectives: Collectives) -> Iterator[Hit]:
     ## When it is harmless
     Always; it is information.
     """
-    if not collectives.runs or (stage := collectives.runs[0].bad) is None:
-        return
-    tried = {v: run for run in collectives.runs[1:] if (v := variable_of(run)) is not None}
-    if not tried or any(passes(run, stage) for run in tried.values()):
+    stage, tried = _tried(collectives)
+    if stage is None or not tried or any(passes(run, stage) for run in tried.values()):
         return
     yield Hit(
         values={"stage": stage_label(stage), "tried": ", ".join(f"{v}=1" for v in tried)},
@@ -82,11 +80,9 @@ def isolate_names_transport(collectives: model.Collectives, world: model.World) 
     ## When it is harmless
     The variable is a means of searching, not a repair: left set, it costs bandwidth.
     """
-    if not collectives.runs or (stage := collectives.runs[0].bad) is None:
-        return
-    tried = {v: run for run in collectives.runs[1:] if (v := variable_of(run)) is not None}
-    passed = [v for v, run in tried.items() if passes(run, stage)]
-    if not passed:
+    stage, tried = _tried(collectives)
+    passed = [v for v, run in tried.items() if stage is not None and passes(run, stage)]
+    if stage is None or not passed:
         return
     by_chance = len(passed) == len(tried) > 1
     nodes = {world.node_of(r) for r in collectives.runs[0].ranks} - {None}
@@ -107,6 +103,12 @@ def isolate_names_transport(collectives: model.Collectives, world: model.World) 
             for run in tried.values()
         ),
     )
+
+
+def _tried(collectives: model.Collectives) -> tuple[model.StageResult | None, dict[str, model.CollectiveRun]]:
+    """The stage that stopped the plain run, and the runs with a transport switched off, by its variable."""
+    tried = {v: run for run in collectives.runs[1:] if (v := variable_of(run)) is not None}
+    return collectives.first.bad if collectives.first is not None else None, tried
 
 
 def passes(run: model.CollectiveRun, stage: model.StageResult) -> bool:

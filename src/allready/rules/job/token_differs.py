@@ -6,8 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import evidence_of, said, stated
 from allready.judging.values import MAX_EVIDENCE
-
-VARIABLE = "ALLREADY_TOKEN"
+from allready.names import TOKEN_VARIABLE
 
 
 @Rule(
@@ -61,7 +60,7 @@ def token_differs(case: Analysis) -> Iterator[model.Hit]:
         without = {model.TokenGap.MISSING: nodes, model.TokenGap.NOT_ASKED: (0,)}.get(gap, ())
         odd = without or (nodes if others else ())
         yield model.Hit(
-            culprits=model.Culprits(nodes=odd) if odd else model.Culprits(variables=(VARIABLE,)),
+            culprits=model.Culprits(nodes=odd) if odd else model.Culprits(variables=(TOKEN_VARIABLE,)),
             values={"nodes": case.world.labels(nodes), "without": case.world.labels(without) or None},
             confidence=model.Confidence.LIKELY if is_told_by_node_0 else model.Confidence.CERTAIN,
             evidence=tuple(by_node[n] for n in nodes)[:MAX_EVIDENCE],

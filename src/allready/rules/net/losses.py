@@ -316,6 +316,6 @@ def _moves_barely(paths: list[PathProbe]) -> PathProbe | None:
 
 def _is_sweep_slow(case: Analysis) -> bool:
     """Whether the collectives of the whole job were as slow, at every size that was measured."""
-    first = case.collectives.runs[0] if case.collectives is not None and case.collectives.runs else None
+    first = case.collectives.first if case.collectives is not None else None
     measured = [p.busbw_gb_per_s for p in (first.points if first else ()) if p.size_bytes >= SWEPT_BYTES]
     return bool(measured) and max(measured) < MIN_GB_PER_S

@@ -9,6 +9,7 @@ from allready.judging.causes import (
     is_caught_interrupt,
     is_handled_order,
     is_order,
+    is_received_order,
     is_sent_order,
 )
 from allready.judging.raised import MAX_BEHIND
@@ -28,9 +29,6 @@ from allready.model import (
     Situation,
     clock_time,
 )
-
-_OF_A_NODE = "Main process received"
-"""DeepSpeed's launcher, and torch's before torchrun: a person who watches a job that hangs stops it by torchrun's."""
 
 
 @Rule(
@@ -76,7 +74,9 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     When you ended the job yourself.
     """
     reported = [
-        _Order(e.origin, str(e.values.get("caught", e.text)), e.time_s, ender_of_event(e))
+        _Order(
+            e.origin, str(e.values.get("caught", e.text)), e.time_s, ender_of_event(e), is_received=is_received_order(e)
+        )
         for e in run.events
         if (is_order(e) or is_sent_order(e)) and not (_is_of_the_process(e) and _went_on(e, run))
     ]
@@ -126,7 +126,8 @@ def _sender(first: "_Order", reported: "list[_Order]", run: RunEvidence) -> Ende
     """Who ended it: the keyboard, where a process says so, whichever order its launcher tells of first."""
     if any(order.by is Ender.KEYBOARD for order in reported):
         return Ender.KEYBOARD
-    return Ender.AT_WORK if _OF_A_NODE in first.text and _was_counting(first.origin, run) else first.by
+    # A person who watches a job that hangs stops it by torchrun, which says another thing.
+    return Ender.AT_WORK if first.is_received and _was_counting(first.origin, run) else first.by
 
 
 def _was_counting(origin: Origin, run: RunEvidence) -> bool:
@@ -152,3 +153,4 @@ class _Order(NamedTuple):
     text: str
     time_s: float | None
     by: Ender
+    is_received: bool = False  # by a launcher, where no process of its had failed

@@ -106,7 +106,7 @@ def _has_other_error(run: RunEvidence) -> bool:
         e.role in {Role.ROOT, Role.RECORD}
         and (one := signatures.get(e.signature)) is not None
         and one.code is not None
-        and one.severity.weight >= Severity.ERROR.weight
+        and one.severity.is_fault
         for e in run.events
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
+from allready.names import BUFFER_SIZE_VARIABLES
 from allready.rules.variables._settings import Same, hit, remedy, versions
 from allready.variables import table
 from allready.variables.values import is_on, number
@@ -176,8 +177,6 @@ _NEEDS = {
 _SWITCHED = {"NCCL_P2P_LEVEL": "NCCL_P2P_DISABLE", "NCCL_P2P_READ_ENABLE": "NCCL_P2P_DISABLE"}
 """Variable -> the switch that takes its transport away."""
 _DUMPS = {"TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"}
-_BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""Sizes of the Flight Recorder: 0 before torch 2.9 unless one is set."""
 FIRST_WITH_BUFFER, FIRST_FR_NAME = (2, 9), (2, 8)
 
 
@@ -237,7 +236,7 @@ def _buffer(setting: Setting, settings: Settings, have: Mapping[str, str]) -> st
     """The size that a dump needs: where it is 0, or not set with a torch whose default is 0."""
     if setting.value is None or not is_on(table.load()[setting.name], setting.value):
         return ""
-    sizes = [(name, found) for name in _BUFFERS if (found := settings.last(name)) is not None]
+    sizes = [(name, found) for name in BUFFER_SIZE_VARIABLES if (found := settings.last(name)) is not None]
     if any(found.value is None for _, found in sizes):
         return ""
     if sizes:
@@ -246,4 +245,4 @@ def _buffer(setting: Setting, settings: Settings, have: Mapping[str, str]) -> st
     torch = found_of("torch", have)
     if not torch or not is_before(torch, FIRST_WITH_BUFFER):
         return ""
-    return f"{_BUFFERS[is_before(torch, FIRST_FR_NAME)]}=2000"
+    return f"{BUFFER_SIZE_VARIABLES[is_before(torch, FIRST_FR_NAME)]}=2000"

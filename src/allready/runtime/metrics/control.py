@@ -23,7 +23,7 @@ from allready.runtime.messages import Formed, Ranks
 from allready.runtime.metrics.alerts import MAX_WAITING, Hook, Teller
 from allready.runtime.metrics.courier import Courier
 from allready.runtime.metrics.event_file import MAX_BYTES, EventFile
-from allready.runtime.metrics.recorder import KEPT, Receiver, Recorder
+from allready.runtime.metrics.recorder import KEPT, CallRecorder, Receiver
 from allready.runtime.metrics.sinks import Sink
 from allready.runtime.session import current
 
@@ -31,7 +31,7 @@ STOP = timedelta(seconds=5)
 _PARTS = ("open", "write", "close")
 """Of a sink."""
 
-_active: list[Recorder] = []
+_active: list[CallRecorder] = []
 os.register_at_fork(after_in_child=_active.clear)  # its threads are the parent's
 
 
@@ -102,7 +102,7 @@ def start(
     for hook in alerts:
         teller = Teller(hook, begin, every_rank=alert_from_every_rank)
         receivers.append(Courier("alert", teller, wants=teller.wants, most=MAX_WAITING))
-    recorder = Recorder(begin, session.member, receivers, every_s=every_s)
+    recorder = CallRecorder(begin, session.member, receivers, every_s=every_s)
     _active[:] = [recorder]
     recorder.start()
     recording.listen(recorder)
@@ -133,7 +133,7 @@ def stop(timeout: Duration = STOP) -> None:
     _active.clear()
 
 
-def _recorder() -> Recorder:
+def _recorder() -> CallRecorder:
     if not _active:
         raise UsageError("call allready.metrics.start first")
     return _active[0]

@@ -49,7 +49,7 @@ class Latencies:
         )
 
 
-class Operation:
+class OperationTally:
     """The calls of one operation."""
 
     __slots__ = ("calls", "failures", "latencies", "timeouts")

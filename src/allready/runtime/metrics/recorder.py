@@ -23,7 +23,7 @@ from allready.model import (
 from allready.runtime.failures import CollectiveFailed, RecoveryRefused
 from allready.runtime.member import Member
 from allready.runtime.messages import Ranks
-from allready.runtime.metrics.counts import Operation, Waits
+from allready.runtime.metrics.counts import OperationTally, Waits
 
 KEPT = 1_000
 """Calls of each operation of which this rank knows how long it was in them."""
@@ -43,7 +43,7 @@ class Receiver(Protocol):
         """No more."""
 
 
-class Recorder:
+class CallRecorder:
     """Everything that one rank counts; a `recording.Listener`.
 
     Args:
@@ -59,7 +59,7 @@ class Recorder:
         self._receivers = receivers
         self._every_s = every_s
         self._lock = threading.Lock()
-        self._operations: dict[str, Operation] = {}
+        self._operations: dict[str, OperationTally] = {}
         self._waits: dict[str, Waits] = {}
         self._epoch = member.epoch
         self._last_failed = -1
@@ -81,7 +81,7 @@ class Recorder:
         with self._lock:
             found = self._operations.get(operation)
             if found is None:
-                found = self._operations[operation] = Operation()
+                found = self._operations[operation] = OperationTally()
             found.calls += 1
             found.latencies.add(took_s)
             if error is not None:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from allready.model.settings import MeetingPlan, Setting
 from allready.patterns import compiled
+from allready.variables.sources.loaders import MAX_PLANS
 from allready.variables.sources.parsed import MAX_VALUE_CHARS
 
 _NODES = (
@@ -25,7 +26,6 @@ _ADDRESS = (
 _PLACE = r"--(?:node|machine)[_-]rank[= ][ \t]{0,9}[\"']?(?:(?P<place>\d{1,5})\b|\$\{?(?P<name>\w{1,80}))"
 _VARIABLE = "MASTER_ADDR"
 _ONE_NODE = "--standalone"
-MAX_PLANS = 64
 
 
 class _Nodes(Struct, frozen=True):

@@ -14,7 +14,7 @@ from allready.variables.sources.loaders import plans_in
 from allready.variables.sources.meeting import meetings
 from allready.variables.sources.notebook import parse_notebook
 from allready.variables.sources.parsed import MAX_LINES, Parsed, read_environment
-from allready.variables.sources.python import parse_python
+from allready.variables.sources.python import MAX_WRITTEN, parse_python
 from allready.variables.sources.shell import parse_shell
 from allready.variables.sources.structured import parse_structured
 
@@ -64,7 +64,6 @@ _ONE_GPU = (
 """Options of Slurm by which each task sees one GPU."""
 _OF_JOBS = {SourceKind.SHELL, SourceKind.BATCH, SourceKind.CONFIG, SourceKind.KUBERNETES}
 """Kinds of file that start a job, or say how."""
-MAX_WRITTEN = 200
 _SETS_VARIABLES = (
     r".*\.(?:sh|bash|zsh|sbatch|slurm|py|env)|\.?nccl\.conf|environment|\.env(?:\..*)?|\.deepspeed_env"
     r"|\.(?:bashrc|bash_profile|profile|zshrc|zshenv)|bash\.bashrc|profile"

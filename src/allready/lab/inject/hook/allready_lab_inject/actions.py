@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .types import Fault, Steps
+from .types import Fault, StepEngine
 
-Action = Callable[[Steps, Fault, int], None]
+Action = Callable[[StepEngine, Fault, int], None]
 
 
 def _duration_s(fault: Fault) -> float:
@@ -23,29 +23,29 @@ def _duration_s(fault: Fault) -> float:
     return float(fault.get("duration_s", 0)) or math.inf
 
 
-def _record(engine: Steps, fault: Fault, rank: int, **details: Any) -> None:
+def _record(engine: StepEngine, fault: Fault, rank: int, **details: Any) -> None:
     engine.truth.record(fault, rank, engine.step, **details)
 
 
-def sigstop(engine: Steps, fault: Fault, rank: int) -> None:
+def sigstop(engine: StepEngine, fault: Fault, rank: int) -> None:
     """Stops this process; with `duration_s` the driver outside lets it go on."""
     _record(engine, fault, rank)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def kill(engine: Steps, fault: Fault, rank: int) -> None:
+def kill(engine: StepEngine, fault: Fault, rank: int) -> None:
     """A signal to this process, SIGKILL by default."""
     _record(engine, fault, rank)
     os.kill(os.getpid(), signal.Signals[f"SIG{fault.get('signal', 'KILL')}"])
 
 
-def exception(engine: Steps, fault: Fault, rank: int) -> None:
+def exception(engine: StepEngine, fault: Fault, rank: int) -> None:
     """An exception in the job's own code."""
     _record(engine, fault, rank)
     raise RuntimeError(str(fault.get("message", "injected by allready lab")))
 
 
-def leave(engine: Steps, fault: Fault, rank: int) -> None:
+def leave(engine: StepEngine, fault: Fault, rank: int) -> None:
     """The rank ends by itself: in order (atexit and all), or at once."""
     _record(engine, fault, rank)
     code = int(fault.get("code", 0))
@@ -54,19 +54,19 @@ def leave(engine: Steps, fault: Fault, rank: int) -> None:
     sys.exit(code)
 
 
-def abort(engine: Steps, fault: Fault, rank: int) -> None:
+def abort(engine: StepEngine, fault: Fault, rank: int) -> None:
     """SIGABRT, as from a failed check in C++."""
     _record(engine, fault, rank)
     os.abort()
 
 
-def segfault(engine: Steps, fault: Fault, rank: int) -> None:
+def segfault(engine: StepEngine, fault: Fault, rank: int) -> None:
     """A null pointer is read."""
     _record(engine, fault, rank)
     ctypes.string_at(0)
 
 
-def lock(engine: Steps, fault: Fault, rank: int) -> None:
+def lock(engine: StepEngine, fault: Fault, rank: int) -> None:
     """The main thread waits for a lock that another thread holds, and waits itself."""
     mutex, taken, over = threading.Lock(), threading.Event(), threading.Event()
     duration_s = _duration_s(fault)
@@ -87,7 +87,7 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-def gil(engine: Steps, fault: Fault, rank: int) -> None:
+def gil(engine: StepEngine, fault: Fault, rank: int) -> None:
     """Native code waits and keeps the interpreter's lock: no thread of this process runs Python."""
     library = ctypes.PyDLL(None)  # unlike CDLL, keeps the lock during a call
     mutex = ctypes.create_string_buffer(128)  # zeros are PTHREAD_MUTEX_INITIALIZER
@@ -100,7 +100,7 @@ def gil(engine: Steps, fault: Fault, rank: int) -> None:
     library.pthread_mutex_timedlock(mutex, ctypes.byref(_Timespec(int(end_s), int(end_s % 1 * 1e9))))
 
 
-def busy(engine: Steps, fault: Fault, rank: int) -> None:
+def busy(engine: StepEngine, fault: Fault, rank: int) -> None:
     """A long computation of this rank alone, as tokenising or building an index would be."""
     end = time.monotonic() + _duration_s(fault)
     _record(engine, fault, rank)
@@ -110,7 +110,7 @@ def busy(engine: Steps, fault: Fault, rank: int) -> None:
             value = (value * 31 + number) % 1_000_003
 
 
-def sleep(engine: Steps, fault: Fault, rank: int) -> None:
+def sleep(engine: StepEngine, fault: Fault, rank: int) -> None:
     """This rank alone waits, as for a slow server."""
     end = time.monotonic() + _duration_s(fault)
     _record(engine, fault, rank)
@@ -118,7 +118,7 @@ def sleep(engine: Steps, fault: Fault, rank: int) -> None:
         time.sleep(min(left_s, 3600))
 
 
-def save(engine: Steps, fault: Fault, rank: int) -> None:
+def save(engine: StepEngine, fault: Fault, rank: int) -> None:
     """Writes a file slowly, synchronously, as a checkpoint to a slow disk."""
     end = time.monotonic() + _duration_s(fault)
     _record(engine, fault, rank)
@@ -131,7 +131,7 @@ def save(engine: Steps, fault: Fault, rank: int) -> None:
             time.sleep(0.05)
 
 
-def read(engine: Steps, fault: Fault, rank: int) -> None:
+def read(engine: StepEngine, fault: Fault, rank: int) -> None:
     """Reads from a pipe that nothing writes to: as from a dead server, where reads can be interrupted."""
     path = Path(engine.truth_folder) / f"dead-storage.{rank}"
     os.mkfifo(path)
@@ -144,7 +144,7 @@ def read(engine: Steps, fault: Fault, rank: int) -> None:
         os.close(keep)
 
 
-def disk(engine: Steps, fault: Fault, rank: int) -> None:
+def disk(engine: StepEngine, fault: Fault, rank: int) -> None:
     """Uninterruptible sleep (state D), as on a dead NFS server: a child made by vfork waits before its exec.
 
     The kernel holds the parent of such a child in state D.  The child opens a pipe that nothing writes to.
@@ -164,7 +164,7 @@ def disk(engine: Steps, fault: Fault, rank: int) -> None:
         os.waitpid(pid.value, 0)
 
 
-def loader(engine: Steps, fault: Fault, rank: int) -> None:
+def loader(engine: StepEngine, fault: Fault, rank: int) -> None:
     """Kills or stops workers of this rank's DataLoader (its child processes of multiprocessing)."""
     pids = sorted(child.pid for child in multiprocessing.active_children() if child.pid)
     chosen = pids if fault.get("worker") in {None, "all"} else pids[int(fault["worker"]) :][:1]
@@ -196,7 +196,7 @@ def _new_cgroup(controller: str) -> tuple[Path, bool]:
     return made, unified
 
 
-def oom(engine: Steps, fault: Fault, rank: int) -> None:
+def oom(engine: StepEngine, fault: Fault, rank: int) -> None:
     """Uses more memory than its control group may have; the kernel kills it."""
     limit = int(fault.get("limit_bytes", 64 << 20))
     try:
@@ -223,7 +223,7 @@ def quota_percent(asked: float, cpu_s: float | None, period_s: float | None) -> 
     return min(asked, BITES * 100 * cpu_s / period_s) if cpu_s and period_s else asked
 
 
-def quota(engine: Steps, fault: Fault, rank: int) -> None:
+def quota(engine: StepEngine, fault: Fault, rank: int) -> None:
     """From now on the rank gets only so many percent of one CPU (its control group's quota).
 
     At most a third of what it used: on a busy machine a rank may get less than that percent anyway, and a quota that is
@@ -244,7 +244,7 @@ def quota(engine: Steps, fault: Fault, rank: int) -> None:
         engine.truth.give_up(fault, rank, engine.step, f"no CPU control group can be made here: {error}")
 
 
-def mark(engine: Steps, fault: Fault, rank: int) -> None:
+def mark(engine: StepEngine, fault: Fault, rank: int) -> None:
     """Nothing here: the driver outside acts on this word (pulses, a neighbour, the network)."""
     cpu = None
     if fault["kind"] == "neighbour":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .types import Fault, Steps
+from .types import Fault, StepEngine
 
 P2P = {"send", "recv", "isend", "irecv"}
 ROOTED = {"broadcast": ("src", "group_src"), "scatter": ("src", "group_src"), "reduce": ("dst", "group_dst"),
@@ -72,7 +72,7 @@ def nothing(call: HookedCall) -> HookedCall:
 class Rewriter:
     """Replaces calls; knows which fault waits for a second call (`swap`)."""
 
-    def __init__(self, engine: Steps) -> None:
+    def __init__(self, engine: StepEngine) -> None:
         self._engine = engine
         self._deferred: dict[int, HookedCall] = {}
         self._left: dict[int, int] = {}

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .types import Steps
+from .types import StepEngine
 
 _local = threading.local()
 
@@ -32,7 +32,7 @@ def world_size() -> int | None:
     return None if state is None or not getattr(state, "num_processes", None) else int(state.num_processes)
 
 
-def install(engine: Steps) -> None:
+def install(engine: StepEngine) -> None:
     """Wrap what `jax.jit` and `jax.pmap` return.  JAX has just been imported; its own functions stay as they are."""
     jax: Any = sys.modules["jax"]
     for name in ("jit", "pmap"):
@@ -41,7 +41,7 @@ def install(engine: Steps) -> None:
             setattr(jax, name, _wrapped(engine, make, is_pmap=name == "pmap"))
 
 
-def _wrapped(engine: Steps, make: Callable[..., Any], *, is_pmap: bool) -> Callable[..., Any]:
+def _wrapped(engine: StepEngine, make: Callable[..., Any], *, is_pmap: bool) -> Callable[..., Any]:
     @functools.wraps(make)
     def made(*args: Any, **kwargs: Any) -> Any:
         found = make(*args, **kwargs)
@@ -57,7 +57,7 @@ def _wrapped(engine: Steps, make: Callable[..., Any], *, is_pmap: bool) -> Calla
 class Compiled:
     """A compiled function that notifies the engine when it ran over several processes."""
 
-    def __init__(self, engine: Steps, inner: Any, *, on_all: bool) -> None:
+    def __init__(self, engine: StepEngine, inner: Any, *, on_all: bool) -> None:
         self._engine, self._inner, self._on_all = engine, inner, on_all
         self._last: Any = None
         self._spans = False

@@ -5,7 +5,7 @@ import random
 import time
 from typing import Any
 
-from .types import Steps
+from .types import StepEngine
 
 PACES = {"slow", "slow_loader", "rotate", "gc_pause"}
 
@@ -24,7 +24,7 @@ def pause(duration_s: float, how: str) -> None:
 class Pace:
     """What is done after each step."""
 
-    def __init__(self, engine: Steps) -> None:
+    def __init__(self, engine: StepEngine) -> None:
         self._engine = engine
         self._begun: dict[int, int] = {}
         self._base_s: dict[int, float] = {}

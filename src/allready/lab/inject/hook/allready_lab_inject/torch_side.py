@@ -7,7 +7,7 @@ from typing import Any
 
 from . import pace
 from .calls import HookedCall
-from .types import Steps
+from .types import StepEngine
 
 COLLECTIVES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter",
@@ -35,7 +35,7 @@ def _ask(name: str) -> int | None:
     return int(getattr(c10d, name)())
 
 
-def install(engine: Steps, *, wants_calls: bool) -> None:
+def install(engine: StepEngine, *, wants_calls: bool) -> None:
     """Count optimizer steps and, where a fault needs it, wrap the collectives.  torch has just been imported."""
     _count_optimizer_steps(engine)
     distributed: Any = importlib.import_module("torch.distributed")
@@ -57,7 +57,7 @@ def install(engine: Steps, *, wants_calls: bool) -> None:
         _slow_loader(engine)
 
 
-def _count_optimizer_steps(engine: Steps) -> None:
+def _count_optimizer_steps(engine: StepEngine) -> None:
     optimizer: Any = importlib.import_module("torch.optim.optimizer")
     made = optimizer.Optimizer.__init__
 
@@ -79,7 +79,7 @@ def _count_optimizer_steps(engine: Steps) -> None:
     optimizer.register_optimizer_step_post_hook(after)
 
 
-def _wrapped(engine: Steps, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapped(engine: StepEngine, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, with the faults that are due.
 
     The frame of the wrapper bears the file name of torch's own: what reports print as the place of a call is the
@@ -113,7 +113,7 @@ def _wrapped(engine: Steps, name: str, original: Callable[..., Any]) -> Callable
     return call
 
 
-def _change_ddp(engine: Steps) -> None:
+def _change_ddp(engine: StepEngine) -> None:
     """DistributedDataParallel reduces from C++: a skipped reduction is a forward pass without gradient sync."""
     ddp: Any = importlib.import_module("torch.nn.parallel.distributed").DistributedDataParallel
     forward = ddp.forward
@@ -139,7 +139,7 @@ def _change_ddp(engine: Steps) -> None:
     ddp.forward = changed
 
 
-def _slow_loader(engine: Steps) -> None:
+def _slow_loader(engine: StepEngine) -> None:
     loader: Any = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter  # noqa: SLF001
     fetch = loader.__next__
 

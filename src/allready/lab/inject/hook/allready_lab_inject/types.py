@@ -7,7 +7,7 @@ from .truth import Truth
 Fault = dict[str, Any]
 
 
-class Steps(Protocol):
+class StepEngine(Protocol):
     """Where one rank of the job stands, and what is to happen to it; `engine.Engine` implements it."""
 
     faults: list[Fault]

@@ -1,0 +1,34 @@
+"""How one thread ends the `poll` of another."""
+
+import os
+
+
+class Wakeup:
+    """Readable, as a file, once it was poked.  Without a file until `open`, and after `close`: a poke is lost then."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+
+    def open(self) -> None:
+        """Does nothing where it is open."""
+        if self._fd < 0:
+            self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def fileno(self) -> int:
+        """For `poll`."""
+        return self._fd
+
+    def poke(self) -> None:
+        """From any thread."""
+        if self._fd >= 0:
+            os.eventfd_write(self._fd, 1)
+
+    def settle(self) -> None:
+        """Once it was readable: all pokes until now are heard."""
+        os.eventfd_read(self._fd)
+
+    def close(self) -> None:
+        """Once nothing polls it any more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
