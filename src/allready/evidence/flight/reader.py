@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.flight.columns import Columns, columns_of, number, time_ns
-from allready.evidence.flight.given import KEY, MEMBERS, TAKEN, given_of
+from allready.evidence.flight.given import EXCHANGES, KEY, MEMBERS, TAKEN, exchanges_of, given_of
 from allready.evidence.flight.machine import RefusedError
 from allready.evidence.flight.names import BACKENDS_WITH_STATES, is_hooked, rank_in_name
 from allready.evidence.flight.unpickle import load
@@ -151,7 +151,7 @@ def _with_arguments(parts: Iterator[_Part]) -> Iterator[_Part]:
     held: _Part | None = None
     for part in parts:
         value = part.value
-        if held is not None and isinstance(value, dict) and value and set(value) <= {KEY, MEMBERS}:
+        if held is not None and isinstance(value, dict) and value and set(value) <= {KEY, MEMBERS, EXCHANGES}:
             if isinstance(held.value, dict):
                 held = replace(held, value=held.value | value)
             continue
@@ -322,6 +322,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
         completes_by_retirement=(
             columns.has_retired and not columns.has_states and backend not in BACKENDS_WITH_STATES
         ),
+        exchanges=exchanges_of(value.get(EXCHANGES)),
         problems=tuple(problems),
     )
     return dump, columns.num_unreadable

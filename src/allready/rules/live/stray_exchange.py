@@ -1,0 +1,111 @@
+from collections.abc import Iterator
+
+from allready.judging.analysis import Analysis
+from allready.judging.live_status import evidence_of, named, place_since_s, same_place_s
+from allready.judging.places import num_ranks
+from allready.judging.registry import Applies, Layer, Rule
+from allready.judging.stall import WAITING
+from allready.judging.stall_live import doing_of, stack_of
+from allready.judging.stated import stated
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    Severity,
+    StrayExchange,
+    StrayProof,
+    World,
+    clock_time,
+)
+from allready.model.live import newest_epoch
+
+STAYS_S = 2.0
+MAX_SHOWN = 4
+
+
+@Rule(
+    code="LIV019",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DESYNC_FLOW,
+    layer=Layer.DESYNC,
+    applies=Applies.LIVE,
+    explains=("LIV007",),
+    title="A rank left the pattern of its sends and receives",
+    message="{who} left the pattern of its sends and receives: [[{who:it/they} called {made} where {who:its/their} own "
+    "loop had {loop} until then|{who:it/they} called another operation where {who:its/their} own loop had {loop} until "
+    "then|{who:it/they} called {made} where the others make {theirs}|{who:it/they} called another operation where the "
+    "others make {theirs}|{who:it/they} made {num_made} calls of {missing}, and the others {num_usual} of theirs]][[; "
+    "{waiting} waited {waited} s]]",
+    remedy=RemedyStep(
+        explanation="every send needs its recv on the other rank, with the same tag and in the same order: look for a "
+        "branch, an early continue or a caught exception between [[{site}|these calls]] and the call before"
+    ),
+)
+def stray_exchange(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The sends and receives of every rank, which the beacon notes with peer, tag and line, once all ranks that run have
+    stood in a call that waits for others for 2 s, or have ended: who called another one than its own loop had until
+    then, while all others kept to theirs; in the first iterations, who names another peer or tag than all others at the
+    same line, or has another order of calls than the stages that make the same ones; at the end, who made one fewer
+    than all others.
+    ## Why it matters
+    A send that is left out stops another rank, often iterations later, and its timeout names the rank that waits.
+    ## Check by hand
+    Print rank, peer and tag before each send and recv, and compare the lines of the ranks that the message names.
+    ## When it is harmless
+    When another thread of a rank makes the missing half.
+    """
+    stray = case.run.stray
+    ranks = live.ranks()
+    if stray is None or stray.rank not in ranks or newest_epoch(live.statuses) > 1 or not _is_over(case, live, stray):
+        return
+    others = tuple(r for r, s in ranks.items() if r != stray.rank and not s.is_gone)
+    since = [t for r in others if (t := place_since_s(live, r)) is not None]
+    is_loop = stray.proof is StrayProof.LOOP
+    shown = stray.made or stray.usual
+    yield Hit(
+        culprits=Culprits(ranks=(stray.rank,)),
+        confidence=Confidence.LIKELY,
+        values={
+            "who": named(live, world, (stray.rank,)),
+            "made": stray.made,
+            "loop": stray.usual if is_loop else None,
+            "theirs": stray.usual if stray.proof is StrayProof.RANKS else None,
+            "missing": stray.usual,
+            "num_made": stray.num_made,
+            "num_usual": stray.num_usual,
+            "site": shown.site if shown is not None else None,
+            "waiting": num_ranks(others) if others else None,
+            "waited": f"{live.now_s - max(since):.0f}" if since else None,
+        },
+        evidence=tuple(
+            stated(f"rank {rank}", "rank {rank} waits: {phase} at {site}", rank=rank, phase=s.phase, site=s.site)
+            for rank in (stray.rank, *others)[:MAX_SHOWN]
+            if (s := ranks[rank]).site and not s.is_gone
+        ),
+        fault_time=clock_time(max(since)) if since else None,
+    )
+
+
+def _is_over(case: Analysis, live: Live, stray: StrayExchange) -> bool:
+    """Whether no rank goes on: all that run wait for others, or the stray has ended well and others because of it."""
+    ranks = live.ranks()
+    is_through = ranks[stray.rank].is_gone and ranks[stray.rank].exit_code == 0
+    if ranks[stray.rank].is_gone != is_through or (stray.proof is StrayProof.NUMBERS and not is_through):
+        return False
+    living = [r for r, s in ranks.items() if not s.is_gone]
+    failed = {d.rank for d in case.run.deaths if d.is_collective_error}
+    if any(s.is_gone and s.exit_code != 0 and r not in failed for r, s in ranks.items()):
+        return False
+    if not living:
+        return bool(failed)
+    return live.since_s is not None and all(_waits(case, live, r) for r in living)
+
+
+def _waits(case: Analysis, live: Live, rank: int) -> bool:
+    doing = doing_of(live.ranks()[rank], evidence_of(live, rank), stack_of(case.run, rank))
+    return doing in WAITING and same_place_s(live, rank) >= STAYS_S
