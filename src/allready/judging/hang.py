@@ -24,7 +24,7 @@ from allready.judging.majority import is_majority, is_minority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
 from allready.judging.stall import BUSY, LEAVING, SLEEPING, STUCK, WAITING, WORKING, StallCause, StallKind
 from allready.judging.stall_files import CLOSED, stall_by_files
-from allready.judging.stall_live import doing_of, stack_of, stall_of_process, waits_in_another_thread
+from allready.judging.stall_live import doing_of, stack_of, stall_of_process, waits_in_another_thread, waits_whole
 from allready.judging.values import grouped
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, awaited, cycle_of, reached_from, snapshots
 from allready.model import (
@@ -311,13 +311,14 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
         return None
     if case.live is None:
         return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
-    if any(waits_in_another_thread(case.run, r) for r in snapshot.knot):
+    is_of_threads = any(waits_in_another_thread(case.run, r) for r in snapshot.knot)
+    if is_of_threads and not all(waits_whole(case.run, r) for r in snapshot.knot):
         return None
     waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
     lasted = min(
         (waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.progress.name) for w in waits), default=0.0
     )
-    if lasted < CIRCLE_S:
+    if lasted < (OTHER_LINE_S if is_of_threads else CIRCLE_S):
         return None
     if lasted < case.live.hang_after_s and any(_does_something_else(case, case.live, r) for r in snapshot.knot):
         return None
