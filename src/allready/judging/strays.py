@@ -68,7 +68,12 @@ def stray_exchange(
     if found is None and all(one.is_whole for one in exchanges.values()):
         found = _another_peer(sides) or _out_of_order(sides)
     found = found or _too_few(exchanges, owed)
-    return found if found is not None and found.rank in unmet else None
+    return found if found is not None and (found.rank in unmet or _has_another_tag(found)) else None
+
+
+def _has_another_tag(found: StrayExchange) -> bool:
+    """Then its halves do not meet though the numbers of both are equal."""
+    return found.made is not None and found.usual is not None and found.made.tag != found.usual.tag
 
 
 def _merged(rank: int, groups: Sequence[tuple[Group, Mapping[int, Track]]], own: Exchanges) -> tuple[_Call, ...]:

@@ -44,6 +44,7 @@ CALLS: "tuple[tuple[str, tuple[str, ...], Collection[str]], ...]" = (
      "reduce_scatter", "broadcast*", "barrier", "scatter*", "gather*")),
     ("communicating", ("torch/distributed/fsdp/", "torch/nn/parallel/distributed.py"), ("_sync_*", "_verify_*",
      "_broadcast*", "_distributed_broadcast_coalesced")),
+    ("communicating", ("torch/distributed/pipelining/",), ("_wait*", "wait*", "_preconnect*")),
     ("communicating", ("accelerate/utils/operations.py", "accelerate/state.py"), ("gather*", "broadcast*", "reduce",
      "wait_for_everyone", "_gpu_gather*", "_gpu_broadcast*", "pad_across_processes")),
     ("communicating", ("deepspeed/comm/", "horovod/", "jax/experimental/multihost_utils.py",
