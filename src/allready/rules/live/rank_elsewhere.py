@@ -10,6 +10,7 @@ from allready.judging.last_calls import P2P, RECEIVES
 from allready.judging.live_status import named
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Layer, Rule
+from allready.judging.signs import Sign
 from allready.judging.stall import StallKind
 from allready.judging.stall_live import stack_of
 from allready.judging.values import shared
@@ -22,6 +23,7 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
     severity=model.Severity.BLOCKER,
     fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
+    unless=(Sign.STRAY,),
     title="Ranks are blocked in different calls (deadlock)",
     message="{who} {who:has/have} waited for [[{peers}|others]][[ at {site}]] since {since}, and [[{waiting} waited "
     "{waited} s at another place|{waiting} waited at another place|others wait at another place]][[ ({operation})]]",

@@ -1,11 +1,10 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.live_status import evidence_of, named, place_since_s, same_place_s
+from allready.judging.live_status import named, place_since_s
 from allready.judging.places import num_ranks
 from allready.judging.registry import Applies, Layer, Rule
-from allready.judging.stall import WAITING
-from allready.judging.stall_live import doing_of, stack_of
+from allready.judging.standing_stray import standing_stray
 from allready.judging.stated import stated
 from allready.model import (
     Confidence,
@@ -15,14 +14,11 @@ from allready.model import (
     Live,
     RemedyStep,
     Severity,
-    StrayExchange,
     StrayProof,
     World,
     clock_time,
 )
-from allready.model.live import newest_epoch
 
-STAYS_S = 2.0
 MAX_SHOWN = 4
 
 
@@ -59,9 +55,9 @@ def stray_exchange(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When another thread of a rank makes the missing half.
     """
-    stray = case.run.stray
+    stray = case.of(standing_stray)
     ranks = live.ranks()
-    if stray is None or stray.rank not in ranks or newest_epoch(live.statuses) > 1 or not _is_over(case, live, stray):
+    if stray is None:
         return
     others = tuple(r for r, s in ranks.items() if r != stray.rank and not s.is_gone)
     since = [t for r in others if (t := place_since_s(live, r)) is not None]
@@ -89,23 +85,3 @@ def stray_exchange(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         ),
         fault_time=clock_time(max(since)) if since else None,
     )
-
-
-def _is_over(case: Analysis, live: Live, stray: StrayExchange) -> bool:
-    """Whether no rank goes on: all that run wait for others, or the stray has ended well and others because of it."""
-    ranks = live.ranks()
-    is_through = ranks[stray.rank].is_gone and ranks[stray.rank].exit_code == 0
-    if ranks[stray.rank].is_gone != is_through or (stray.proof is StrayProof.NUMBERS and not is_through):
-        return False
-    living = [r for r, s in ranks.items() if not s.is_gone]
-    failed = {d.rank for d in case.run.deaths if d.is_collective_error}
-    if any(s.is_gone and s.exit_code != 0 and r not in failed for r, s in ranks.items()):
-        return False
-    if not living:
-        return bool(failed)
-    return live.since_s is not None and all(_waits(case, live, r) for r in living)
-
-
-def _waits(case: Analysis, live: Live, rank: int) -> bool:
-    doing = doing_of(live.ranks()[rank], evidence_of(live, rank), stack_of(case.run, rank))
-    return doing in WAITING and same_place_s(live, rank) >= STAYS_S
