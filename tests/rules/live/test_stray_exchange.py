@@ -59,3 +59,10 @@ def test_a_rank_that_was_one_send_short_is_named_when_the_last_one_loses_its_con
     assert hit.culprits.ranks == (1,)
     assert "it made 59 calls of send(dst=0, tag=3)" in fill(load()["LIV019"].message, hit.values)
     assert ask("LIV019", *gone, stray=FEWER).state == "clear"  # it ended of something else
+
+
+def test_those_that_wait_are_counted_and_shown_where_they_stand() -> None:
+    [hit] = ask("LIV019", stray=LOOP).hits
+    assert hit.values["waiting"] is not None
+    assert {e.source for e in hit.evidence} == {f"rank {r}" for r in range(4)}
+    assert hit.fault_time is not None

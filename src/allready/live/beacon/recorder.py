@@ -192,13 +192,13 @@ class FlightRecorders:
                     source.known = {**source.known, **names_in_ring(data)}  # the heartbeat's thread reads it
                 if source.notes_late and doubts == moves:
                     _settle(source.groups, data)
-        notes = self._notes()
-        if not used and EXCHANGES in notes:  # a job of sends and receives alone, of which Gloo records none
+        beside = self._notes()
+        if not used and EXCHANGES in beside:  # a job of sends and receives alone, of which Gloo records none
             used = [(source, source.read_ring(), time.time()) for source in self._sources or () if not source.is_broken]
             del used[:-1]
         places = files_of(source for source, _, _ in used)
         for source, data, read_s in used:
-            _put(f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_notes(data, notes, read_s))
+            _put(f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_notes(data, beside, read_s))
             self.ring_s = time.time()
         self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
