@@ -88,6 +88,12 @@ def test_a_stage_that_leaves_a_call_out_of_its_loop_is_named_with_both(which: in
     assert found.usual.site == CallSite("/home/u/train.py", 11 + which, "step")
 
 
+def test_of_two_ranks_the_one_that_broke_its_own_loop_is_named() -> None:
+    found = stray(played(lambda r: pipeline(r, 2, drops=(1, 20, 1)), 2))
+    assert found is not None
+    assert (found.rank, str(found.usual)) == (1, "send(dst=0) (/home/u/train.py:14 step)")
+
+
 def test_in_the_first_iteration_the_other_stages_show_the_order() -> None:
     found = stray(played(lambda r: pipeline(r, 5, drops=(2, 0, 3)), 5))
     assert found is not None

@@ -15,7 +15,7 @@ from allready.evidence.flight.tracks import Track
 from allready.evidence.operation_names import ANY
 from allready.evidence.reading import Exchange, Exchanges
 from allready.evidence.stacks.libraries import is_users
-from allready.judging.majority import is_majority, is_minority, majority
+from allready.judging.majority import is_majority, majority
 from allready.judging.sequence import loop_of, numbered
 from allready.model import CallSite, ExchangeCall, Frame, StrayExchange, StrayProof
 
@@ -107,11 +107,11 @@ def _owed(exchanges: Mapping[int, Exchanges]) -> dict[int, list[Kind]]:
 
 
 def _left_its_loop(sides: Sequence[_Side]) -> StrayExchange | None:
-    """The fewer that left a loop to which all others kept, as long as it is one."""
+    """The only one that left the loop of its calls, where all others kept to theirs; also one of two."""
     for key_of in (_with_tag, _without_tag):
         kept = [_kept(side, key_of) for side in sides]
         left = [one for one in kept if isinstance(one, StrayExchange)]
-        if len(left) == 1 and is_minority(1, len(sides)) and all(one is True for one in kept if one is not left[0]):
+        if len(left) == 1 < len(sides) and all(one is True for one in kept if one is not left[0]):
             return left[0]
         if all(one is True for one in kept):
             return None
