@@ -100,7 +100,7 @@ def test_in_the_first_iteration_the_other_stages_show_the_order() -> None:
     assert (found.rank, found.proof, str(found.usual)) == (
         2,
         StrayProof.RANKS,
-        "send(dst=2) (/home/u/train.py:14 step)",
+        "send(dst=1) (/home/u/train.py:14 step)",
     )
 
 
@@ -126,6 +126,40 @@ def test_in_the_first_round_the_others_show_which_peer_is_meant() -> None:
     found = stray({r: made(ring(r, 1, odd=2, to=0)) for r in range(WORLD)})
     assert found is not None
     assert (found.rank, found.proof, found.usual is not None) == (2, StrayProof.RANKS, True)
+
+
+def test_of_workers_of_one_server_the_one_that_left_its_first_send_out_is_named() -> None:
+    def server(rank: int) -> list[Call]:
+        ask: list[Call] = [(False, w, 0, 31) for w in range(1, WORLD)] + [(True, w, 0, 32) for w in range(1, WORLD)]
+        own: list[Call] = [(True, 0, 0, 33), (False, 0, 0, 34)]
+        return ask if rank == 0 else own[rank == 3 :]
+
+    found = stray(played(server))
+    assert found is not None
+    assert (found.rank, str(found.usual)) == (3, "send(dst=0) (/home/u/train.py:33 step)")
+
+
+def test_ranks_that_send_first_beside_ranks_that_receive_first_are_no_strays() -> None:
+    """Rank 4 left its first receive out: rank 2 is at odds with both of its neighbours, as it has always been."""
+
+    def halves(rank: int) -> list[Call]:
+        right: list[Call] = [(True, rank + 1, 0, 41)] * (rank < 4)
+        left: list[Call] = [(False, rank - 1, 0, 42)] * (rank > 0)
+        return [] if rank == 4 else right + left if rank % 2 == 0 else left + right
+
+    found = stray(played(halves, 5))
+    assert found is not None
+    assert (found.rank, found.proof) == (4, StrayProof.NUMBERS)
+
+
+def test_a_tree_whose_parent_forgets_a_child_does_not_accuse_the_child() -> None:
+    tree: dict[int, list[Call]] = {
+        0: [(False, 1, 0, 51), (False, 2, 0, 51)],
+        1: [(True, 0, 0, 52)],
+        2: [(True, 0, 0, 52)],
+        3: [(True, 1, 0, 52)],
+    }
+    assert stray({rank: made(calls) for rank, calls in tree.items()}) is None
 
 
 def test_who_made_one_send_fewer_than_all_others_is_named_by_the_numbers_at_the_end() -> None:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import combinations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import Track
 from allready.evidence.operation_names import ANY
 from allready.evidence.reading import Exchange, Exchanges
 from allready.evidence.stacks.libraries import is_users
-from allready.judging.majority import is_majority, majority
+from allready.judging.majority import majority
 from allready.judging.sequence import loop_of, numbered
 from allready.model import CallSite, ExchangeCall, Frame, StrayExchange, StrayProof
 
@@ -27,6 +28,9 @@ MAX_EARLY = 64
 MIN_ALIKE = 2
 """Ranks that must have made what one has not."""
 
+_Value = Callable[[int, Exchange], int]
+_With = Callable[[int, int], dict[str, int]]
+"""What is compared of a rank's call, and the fields of the call that has it."""
 Kind = tuple[str, bool, int]
 """Group, whether it sends, the other rank."""
 Order = tuple["Sequence[tuple[Hashable, _Call]]", frozenset[Hashable]]
@@ -131,7 +135,7 @@ def _kept(side: _Side, key_of: Callable[[_Call], Hashable]) -> StrayExchange | b
         at = len(codes) - since
         made, usual = side.calls[at], side.calls[at - loop.period]
         is_known = codes[at] in codes[at - loop.period : at]
-        if not is_known and not _is_same_line(made, usual):
+        if not is_known and not (_is_same_line(made, usual) and _is_missed(side, made, usual)):
             return None
         if made.exchange is None and usual.exchange is None:
             return None  # recorders have both
@@ -142,6 +146,13 @@ def _kept(side: _Side, key_of: Callable[[_Call], Hashable]) -> StrayExchange | b
 def _is_same_line(made: _Call, usual: _Call) -> bool:
     a, b = made.exchange, usual.exchange
     return a is not None and b is not None and a.is_send == b.is_send and bool(a.place) and a.place == b.place
+
+
+def _is_missed(side: _Side, made: _Call, usual: _Call) -> bool:
+    """Whether the other rank of the usual call has made its half, or waits in it; of one that differs in its tag alone
+    the numbers do not tell."""
+    a, b = made.exchange, usual.exchange
+    return a is None or b is None or a.peer == b.peer or (b.group, b.is_send, b.peer) in side.owed
 
 
 def _with_tag(call: _Call) -> Hashable:
@@ -161,43 +172,48 @@ def _another_peer(sides: Sequence[_Side]) -> StrayExchange | None:
     """One that names another peer, or another tag, than all others at the same line of the program: peers are compared
     by how far they are from the rank, round about, or by their number."""
     num = 1 + max(side.rank for side in sides)
+    by_rank = {side.rank: side for side in sides}
     at_line: dict[tuple[bool, tuple[CallSite, ...]], dict[int, list[Exchange]]] = {}
     for side in sides:
         for call in side.calls:
             if (one := call.exchange) is not None and one.place:
                 at_line.setdefault((one.is_send, one.place), {}).setdefault(side.rank, []).append(one)
-    values: tuple[Callable[[int, Exchange], int], ...] = (
-        lambda rank, one: (one.peer - rank) % num,
-        lambda _, one: one.peer,
-        lambda _, one: one.tag,
+    values: tuple[tuple[_Value, _With], ...] = (
+        (lambda rank, one: (one.peer - rank) % num, lambda rank, v: {"peer": (rank + v) % num}),
+        (lambda _, one: one.peer, lambda _, v: {"peer": v}),
+        (lambda _, one: one.tag, lambda _, v: {"tag": v}),
     )
     for of_rank in at_line.values():
-        for value in values:
+        for value, usual_of in values:
             found = _odd_at(of_rank, value)
-            if found is not None:
-                return found
+            if found is None:
+                continue
+            rank, made, usual = found
+            meant = replace(made, **usual_of(rank, usual))
+            if _is_waited_for(by_rank, rank, meant):
+                return _stray(rank, made, meant, StrayProof.RANKS)
     return None
 
 
-def _odd_at(of_rank: Mapping[int, Sequence[Exchange]], value: Callable[[int, Exchange], int]) -> StrayExchange | None:
-    """The only one whose value at one line is not the one that all others always have there."""
+def _is_waited_for(sides: Mapping[int, _Side], rank: int, meant: Exchange) -> bool:
+    """Whether the other rank has made more halves of this call than the rank has made calls like it."""
+    own = [c.exchange for c in sides[rank].calls if c.exchange is not None]
+    theirs = [c.exchange for c in sides[meant.peer].calls if c.exchange is not None] if meant.peer in sides else []
+    here = (meant.group, meant.is_send, meant.peer, meant.tag)
+    there = (meant.group, not meant.is_send, rank, meant.tag)
+    made = sum((c.group, c.is_send, c.peer, c.tag) == here for c in own)
+    return sum((c.group, c.is_send, c.peer, c.tag) == there for c in theirs) > made
+
+
+def _odd_at(of_rank: Mapping[int, Sequence[Exchange]], value: _Value) -> tuple[int, Exchange, int] | None:
+    """The only rank whose value at one line is not the one that all others always have there, its call, and theirs."""
     of_each = {rank: frozenset(value(rank, one) for one in made) for rank, made in of_rank.items()}
     most = majority(of_each)
-    if (
-        most is None
-        or len(most.value) != 1
-        or len(most.odd) != 1
-        or len(most.members) < max(MIN_ALIKE, len(of_rank) - 1)
-    ):
+    if most is None or len(most.value) != 1 or len(most.odd) != 1 or len(most.members) < MIN_ALIKE:
         return None
     (odd,), usual = most.odd, next(iter(most.value))
     made = next((one for one in of_rank[odd][-MAX_SINCE:] if value(odd, one) != usual), None)
-    if made is None:
-        return None
-    example = of_rank[most.members[0]][0]
-    return StrayExchange(
-        rank=odd, made=_shown(made), usual=_shown(example), example=most.members[0], proof=StrayProof.RANKS
-    )
+    return None if made is None else (odd, made, usual)
 
 
 def _out_of_order(sides: Sequence[_Side]) -> StrayExchange | None:
@@ -215,25 +231,34 @@ def _out_of_order(sides: Sequence[_Side]) -> StrayExchange | None:
                 at_odds.append((a.rank, b.rank, *first))
         if not at_odds:
             continue
-        owing = {side.rank for side in sides if side.owed}
-        both = [r for r in at_odds[0][:2] if all(r in pair[:2] for pair in at_odds)]
-        # Of two that are at odds only with each other the one at fault is the one that another rank waits for.
-        odd = both if len(at_odds) > 1 else [r for r in both if r in owing]
-        if len(odd) != 1 or odd[0] not in owing or not _have_a_majority(odd[0], known):
+        odd = [r for r in at_odds[0][:2] if all(r in pair[:2] for pair in at_odds)]
+        if len(at_odds) < MIN_ALIKE or len(odd) != 1:
             return None
-        first_rank, _, mine, theirs = at_odds[0]
-        made, usual = (mine, theirs) if first_rank == odd[0] else (theirs, mine)
-        return _stray(odd[0], made.exchange, usual.exchange, StrayProof.RANKS)
+        rank, (one, another, mine, theirs) = odd[0], at_odds[0]
+        made, usual, other = (mine, theirs, another) if one == rank else (theirs, mine, one)
+        meant = _owed_as(sides, rank, _named(other, usual, name), name)
+        if meant is None or usual.exchange is None or not _has_passed(made, meant, known[rank][0]):
+            return None
+        return _stray(rank, made.exchange, replace(usual.exchange, peer=meant[2]), StrayProof.RANKS)
     return None
 
 
-def _have_a_majority(
-    odd: int, known: Mapping[int, tuple[Sequence[tuple[Hashable, _Call]], frozenset[Hashable]]]
-) -> bool:
-    """Whether most ranks are in order with each other, and at least two share calls with the odd one."""
-    kinds = known[odd][1]
-    sharing = sum(len(kinds & other) > 1 for rank, (_, other) in known.items() if rank != odd)
-    return sharing >= MIN_ALIKE and is_majority(len(known) - 1, len(known))
+def _owed_as(sides: Sequence[_Side], rank: int, key: Hashable, name: Callable[[int, Kind], Hashable]) -> Kind | None:
+    """Of the calls that a rank owes to others the one under this name."""
+    owed = next((side.owed for side in sides if side.rank == rank), frozenset[Kind]())
+    return next((kind for kind in owed if name(rank, kind) == key), None)
+
+
+def _has_passed(made: _Call, meant: Kind, calls: Sequence[tuple[Hashable, _Call]]) -> bool:
+    """Whether a rank that made one call in place of another has left that one out, and does not come to it later: it
+    made the former in an earlier round already, both are with the same rank, or it is one that all make.
+
+    Ranks that send first and ranks that receive first are at odds in every program that is right.
+    """
+    if made.exchange is None or made.exchange.peer == meant[2]:
+        return True
+    at = next(number for number, (_, call) in enumerate(calls) if call is made)
+    return any(key == calls[at][0] for key, _ in calls[:at])
 
 
 def _ordered(side: _Side, name: Callable[[int, Kind], Hashable]) -> Order:

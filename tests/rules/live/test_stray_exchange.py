@@ -24,7 +24,7 @@ FEWER = StrayExchange(rank=1, proof=StrayProof.NUMBERS, usual=USUAL, num_made=59
         ),
         (
             StrayExchange(rank=1, proof=StrayProof.RANKS, made=MADE, usual=USUAL, example=2),
-            "it called recv(src=0) (train.py:12 step) where the others make send(dst=0, tag=3)",
+            "it called recv(src=0) (train.py:12 step) where the order of the others has send(dst=0, tag=3)",
         ),
     ],
 )
