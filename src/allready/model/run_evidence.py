@@ -367,7 +367,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 
     `activity`: in one of the words of `evidence.stacks`, "" when its frames say nothing.  `peer`: the rank that it
     sends to or receives from, where the beacon wrote it; `has_peer_group`: in another group than that of all ranks.
-    `makes`: the ranks of the group that it is making, as the beacon wrote them (`0-3`, `all`).
+    `makes`: the ranks of the group that it is making, as the beacon wrote them (`0-3`, `all name=2`).
     `is_endless`: it goes round in a loop that has no way out, as the beacon read in its instructions.
     `ident`: what the tool calls it: `0x` and its handle (`pthread_self`), or its kernel's number.
     """

@@ -20,7 +20,7 @@ _PYSPY_NOTE = r"^( {8}(Arguments|Locals):$| {12}\S| *-{8,}$)"
 _FH_THREAD = r"^(Current thread|Thread|Stack)(?: (0x[0-9a-fA-F]{1,16}))?(?: \[(.*)\])? \(most recent call first\):$"
 _FH_FRAME = r'^ {2}File "(.*)", line (\d{1,9}|\?\?\?),? in (.*)$'
 _FH_PEER = r"^ {2}<peer=(\d{1,7}) group=(world|own)>$"
-_FH_MEMBERS = r"^ {2}<members=(all|[\d,:-]{1,400})>$"
+_FH_MEMBERS = r"^ {2}<members=((?:all|[\d,:-]{1,400})(?: name=\d{1,9})?)>$"
 _FH_ENDLESS = "  <endless>"
 _FH_START = r"^(Fatal Python error: .*|Timeout \(\d{1,6}:\d\d:\d\d(?:\.\d{1,9})?\)!)$"
 _FH_NOTE = (

@@ -32,8 +32,8 @@ MAX_SHOWN = 4
     title="A rank left the pattern of its sends and receives",
     message="{who} left the pattern of its sends and receives: [[it called {made} where its own loop had {loop} until "
     "then|it called another operation where its own loop had {loop} until then|it called {made} where the order of the "
-    "others has {theirs}|it called another operation where the order of the others has {theirs}|it made {num_made} calls "
-    "of {missing}, and the others {num_usual} of theirs]][[; {waiting} waited {waited} s]]",
+    "others has {theirs}|it called another operation where the order of the others has {theirs}|it made {num_made} "
+    "calls of {missing}, and the others {num_usual} of theirs]][[; {waiting} waited {waited} s]]",
     remedy=RemedyStep(
         explanation="every send needs its recv on the other rank, with the same tag and in the same order: look for a "
         "branch, an early continue or a caught exception between [[{site}|these calls]] and the call before"
