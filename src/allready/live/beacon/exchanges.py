@@ -42,7 +42,9 @@ class Exchanges:
     def attach(self, module: "Any") -> None:
         """Begin to note.  `module`: torch.distributed's, all of it there."""
         kind = getattr(module, "ProcessGroup", None)
-        self._library = str(module.__file__).rpartition("distributed")[0].rpartition("distributed")[0]
+        if kind is None:
+            return
+        self._library = str(getattr(module, "__file__", "")).rpartition("distributed")[0].rpartition("distributed")[0]
         for name, is_send, peer in _METHODS:
             plain = getattr(kind, name, None)
             if plain is None or hasattr(plain, "noted_by_allready"):
