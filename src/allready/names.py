@@ -18,5 +18,7 @@ TAKEN = "taken_ns"
 """Beside the entries of a JSON dump: when it was read, by the clock that the entries' times are of."""
 MEMBERS = "members"
 """Where `ARGUMENTS` is: group -> its global ranks in the group's order."""
+EXCHANGES = "exchanges"
+"""Where `ARGUMENTS` is: the beacon's rows of sends and receives, see its `Exchanges.noted`."""
 GROUP_COUNTS = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
 """torch's, of a group's state in a dump."""

@@ -56,6 +56,7 @@ def test_ranks_that_stand_on_all_nodes_are_told_after_40_s() -> None:
         {**LINE, "phase": "communicating", "children_cpu_share": 0.5},  # its loader reads
         {**LINE, "phase": "computing", "cpu_share": 0.5},
         {**LINE, "phase": "saving", "cpu_share": 0.1},
+        {**LINE, "phase": "computing", "sleeps": True},
     ],
 )
 def test_one_rank_that_moves_is_enough(change: dict[str, Any]) -> None:

@@ -101,6 +101,17 @@ def test_three_ranks_vote_whatever_their_loop_is() -> None:
     assert (found.seq, found.odd, found.out_of_turn) == (2, (1,), ())
 
 
+def test_others_may_have_gone_on_since_they_sent_more_than_there_was_room_for() -> None:
+    """Seen: a list of objects of another length; the root and a third rank were a call or two further."""
+    root, other, short = (calls(*LOOP, LOSS, GRADIENTS), calls(*LOOP, LOSS, GRADIENTS, METRIC), calls(*LOOP[:15]))
+    for made in (root, other):
+        made[20] |= {"profiling_name": "gloo:broadcast", "input_sizes": [[167]], "output_sizes": [[167]]}
+    found = shown({0: root, 1: other, 2: short}, (0, 1, 2), crashed={2: ("broadcast_object_list", LOSS)})
+    assert found is not None
+    assert (found.seq, found.kind, found.odd) == (21, "size", (2,))
+    assert found.by_rank[2].num_elements == 1
+
+
 def test_a_traceback_tells_the_line_of_a_ring_without_lines() -> None:
     rings = {0: calls(*LOOP[:19], GRADIENTS), 1: calls(*LOOP), 2: calls(*LOOP)}
     for one in (e for made in rings.values() for e in made):

@@ -53,12 +53,12 @@ def _place_of(rank: RankStatus) -> object:
 
 
 def _is_awake(rank: RankStatus) -> bool:
-    """Whether a rank uses a processor, itself or by a child, or, where its line is not known, a GPU.
+    """Whether a rank sleeps on purpose, uses a processor, itself or by a child, or, where its line is not known, a GPU.
 
     One that waits for others may spin in its line, and its GPU with it: of it only children count.  What computes for
     long in one line and what spins there for ever look alike, and are taken for the former.
     """
-    if rank.site_since_s is None:
-        return not rank.is_asleep
+    if rank.sleeps or rank.site_since_s is None:
+        return rank.sleeps or not rank.is_asleep
     shares = (rank.children_cpu_share, None if rank.phase in MAY_SPIN else rank.cpu_share)
     return any(share is not None and share >= IDLE_SHARE for share in shares)

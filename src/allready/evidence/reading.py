@@ -97,6 +97,36 @@ class FlightRing(Struct, kw_only=True):
         return len(self.seq)
 
 
+class Exchange(Struct, frozen=True):
+    """One send or receive, as the beacon noted it.
+
+    `peer`: the other rank, -1 for any.  `place`: frames outside of torch, innermost first.
+    """
+
+    group: str
+    is_send: bool
+    peer: int
+    tag: int
+    numel: int
+    created_ns: int
+    place: tuple[model.CallSite, ...] = ()
+
+
+class Exchanges(Struct, frozen=True):
+    """The last sends and receives of one rank, the oldest first, and how many of each kind it made since its start.
+
+    `made`: (group, whether it sends, the other rank) -> number.
+    """
+
+    calls: tuple[Exchange, ...] = ()
+    made: Mapping[tuple[str, bool, int], int] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the calls are all that there were."""
+        return sum(self.made.values()) == len(self.calls)
+
+
 class FlightDump(Struct, kw_only=True):
     """One rank's flight-recorder dump.
 
@@ -126,6 +156,7 @@ class FlightDump(Struct, kw_only=True):
     is_whole: bool = False
     is_cut: bool = False
     completes_by_retirement: bool = False
+    exchanges: Exchanges = Exchanges()
     problems: tuple[Phrase, ...] = ()  # "the file ends after 812 bytes, after 12 entries", ...
 
 

@@ -23,6 +23,7 @@ from allready.judging.last_calls import with_last_calls
 from allready.judging.pairs import pair_surplus
 from allready.judging.roles import settle
 from allready.judging.siblings import with_siblings
+from allready.judging.strays import stray_exchange
 from allready.judging.turns import kept_turns
 from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
@@ -120,6 +121,7 @@ def assemble(
         iterations=in_logs.iterations,
         turns={**loops, **kept_turns(flight.groups)},
         surplus=pair_surplus(flight.groups, identities.node_of_rank),
+        stray=stray_exchange(flight.groups, flight.exchanges),
         benches=benches,
         runtime=joined_logs.failures,
         notes=(*flight.notes, *joined_logs.notes),

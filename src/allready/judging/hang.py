@@ -24,10 +24,20 @@ from allready.judging.majority import is_majority, is_minority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
 from allready.judging.stall import BUSY, LEAVING, SLEEPING, STUCK, WAITING, WORKING, StallCause, StallKind
 from allready.judging.stall_files import CLOSED, stall_by_files
-from allready.judging.stall_live import doing_of, stack_of, stall_of_process, waits_in_another_thread
+from allready.judging.stall_live import doing_of, stack_of, stall_of_process, waits_in_another_thread, waits_whole
 from allready.judging.values import grouped
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, awaited, cycle_of, reached_from, snapshots
-from allready.model import Absence, CallSite, Confidence, FaultClass, Live, Operation, Recorder, RunEvidence
+from allready.model import (
+    Absence,
+    CallSite,
+    Confidence,
+    FaultClass,
+    Live,
+    Operation,
+    ProcessStack,
+    Recorder,
+    RunEvidence,
+)
 from allready.model.live import IDLE_SHARE, newest_epoch, outsiders
 from allready.model.process import ENDING_SIGNALS
 from allready.signatures.peers import has_lost_connection, is_closed_by_peer
@@ -301,13 +311,14 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
         return None
     if case.live is None:
         return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
-    if any(waits_in_another_thread(case.run, r) for r in snapshot.knot):
+    is_of_threads = any(waits_in_another_thread(case.run, r) for r in snapshot.knot)
+    if is_of_threads and not all(waits_whole(case.run, r) for r in snapshot.knot):
         return None
     waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
     lasted = min(
         (waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.progress.name) for w in waits), default=0.0
     )
-    if lasted < CIRCLE_S:
+    if lasted < (OTHER_LINE_S if is_of_threads else CIRCLE_S):
         return None
     if lasted < case.live.hang_after_s and any(_does_something_else(case, case.live, r) for r in snapshot.knot):
         return None
@@ -579,13 +590,21 @@ def _has_no_group_yet(live: Live, rank: int) -> bool:
     return status is not None and status.phase == "joining" and not status.groups and not status.num_operations
 
 
-def _lines(case: Analysis, live: Live, waiting: Sequence[int]) -> dict[int, CallSite | None]:
-    """The line of the program at which each of them stands; None where it is not known."""
-    lines: dict[int, CallSite | None] = {}
+def _lines(case: Analysis, live: Live, waiting: Sequence[int]) -> dict[int, tuple[CallSite, str] | None]:
+    """The line of the program at which each of them stands, and the group that it makes there; None where it is not
+    known."""
+    lines: dict[int, tuple[CallSite, str] | None] = {}
     for rank in waiting:
         status, stack = status_of(live, rank), stack_of(case.run, rank)
-        lines[rank] = (status.call_site if status is not None else None) or (stack.site if stack is not None else None)
+        site = (status.call_site if status is not None else None) or (stack.site if stack is not None else None)
+        lines[rank] = None if site is None else (site, made_group(stack))
     return lines
+
+
+def made_group(stack: ProcessStack | None) -> str:
+    """The ranks of the group that a process is making, as the beacon saw them; "" where none is known."""
+    threads = stack.threads if stack is not None else ()
+    return next((t.makes for t in threads if t.is_main), "")
 
 
 # What files tell besides

@@ -19,6 +19,7 @@ from allready.judging.majority import is_tie, majority
 from allready.judging.sequence import codes_before, out_of_turn
 from allready.judging.siblings import Joined, call_key, patterns
 from allready.model import CallSite, Mismatch, Operation, ProcessStack, Recorder, RunEvidence
+from allready.patterns import compiled
 
 SIZES = ("op.preamble.length <= op.nbytes", "message truncated", "size mismatch", "received data size", "nbytes")
 """What libraries say when a peer's operation was of another size."""
@@ -26,6 +27,12 @@ SIZES = ("op.preamble.length <= op.nbytes", "message truncated", "size mismatch"
 RECEIVES = frozenset({"recv", "irecv", "batch_isend_irecv"})
 P2P = RECEIVES | {"send", "isend"}
 """Calls between two ranks."""
+
+TOO_LONG = r"op\.preamble\.length <= op\.nbytes\.?\s*(\d{1,18}) vs (\d{1,18})"
+"""Gloo's words, with the bytes that came and those that there was room for."""
+
+MAX_AHEAD = 8
+"""Calls that others may have made since, where none of those waits for all."""
 
 MAX_BACK = 256
 """Calls before the last one among which the same line of the program is looked for."""
@@ -48,7 +55,8 @@ class _Place(Struct, frozen=True):
     """One group at the number in question.
 
     `numbered`: ranks whose last call has this number, if it was one of this group.  `is_only`: it was.
-    `world_size`: 0 where no evidence tells it.  `groups`: all of the job.
+    `world_size`: 0 where no evidence tells it.  `groups`: all of the job.  `room`: rank -> bytes that came to it, and
+    those that it had room for, where others sent these under this number.
     """
 
     group: Group
@@ -59,6 +67,7 @@ class _Place(Struct, frozen=True):
     is_only: bool
     world_size: int
     groups: Joined
+    room: Mapping[int, tuple[int, int]] = {}
 
     @property
     def members(self) -> Sequence[int]:
@@ -104,7 +113,7 @@ def with_last_calls(run: RunEvidence, groups: Joined) -> RunEvidence:
         numbered = refused if known is None else refused | ringless
         is_only = bool(refused) and (len(used) == 1 or known is not None)
         place = _Place(group, tracks, seq, calls, numbered, is_only, run.expected_ranks, groups)
-        shown = _shown(place, known)
+        shown = _shown(_where_refused(place, run) if known is None else place, known)
         if shown is not None:
             found[group.title] = shown
     same = [found.pop(m.group, m) if m is first[m.group] else m for m in run.mismatches]
@@ -134,6 +143,31 @@ def refused_data(run: RunEvidence) -> set[int]:
         for d in run.deaths
         if d.rank is not None and any(w in d.text.lower() or w in (d.last_words or "").lower() for w in SIZES)
     }
+
+
+def _where_refused(place: _Place, run: RunEvidence) -> _Place:
+    """The number at which others sent a rank more than it had room for, where they have gone on since: who sends a
+    broadcast does not wait for those that receive it."""
+    for death in run.deaths:
+        stated = compiled(TOO_LONG).search(death.text)
+        rank = death.rank
+        call = place.calls.get(rank) if rank is not None else None
+        if stated is None or call is None or rank is None:
+            continue
+        for seq in range(place.seq, max(0, place.seq - MAX_AHEAD), -1):
+            made = {r: o for r, o in place.at(seq).items() if r != rank}
+            came, room = map(int, stated.groups())
+            if made and all(o.site == call.site and call.may_be(o) and o.size_bytes == came for o in made.values()):
+                return replace(place, seq=seq, room={rank: (came, room)})
+    return place
+
+
+def _with_room(operation: Operation, bytes_of: tuple[int, int] | None) -> Operation:
+    """The call as it was made by a rank that had room for less than came."""
+    if bytes_of is None or not operation.num_elements:
+        return operation
+    came, room = bytes_of
+    return replace(operation, num_elements=operation.num_elements * room // came, size_bytes=room, sizes=())
 
 
 def call_of_stack(stack: ProcessStack) -> LastCall:
@@ -187,7 +221,8 @@ def _added(place: _Place, known: Mapping[int, Operation]) -> Iterator[tuple[int,
         every = chain(here, before, place.beside(call.site))
         same = next((o for o in every if o is not None and o.site == call.site and call.may_be(o)), None)
         if same is not None:
-            yield rank, replace(same, seq=place.seq, created_s=None, started_s=None, completed_s=None)
+            own = replace(same, seq=place.seq, created_s=None, started_s=None, completed_s=None)
+            yield rank, _with_room(own, place.room.get(rank))
         elif place.is_only and all(o.site for o in known.values()):  # else it may be one of these
             yield rank, Operation(seq=place.seq, name=call.name, site=call.site)
 

@@ -15,7 +15,7 @@ from allready.evidence.reading import FlightDump, Reading
 from allready.evidence.stacks.meaning import other_threads_calls
 from allready.judging.flight_calls import recorded
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
-from allready.judging.last_calls import SIZES, call_of_stack
+from allready.judging.last_calls import SIZES, TOO_LONG, call_of_stack
 from allready.judging.majority import majority
 from allready.judging.sequence import KnownCalls, codes_before, loop_of
 from allready.judging.siblings import call_key
@@ -42,7 +42,6 @@ TOGETHER_S = 0.3
 
 INTERRUPTED = ("KeyboardInterrupt", "SignalException")
 _MAX_SINCE = 1000
-_TOO_LONG = r"op\.preamble\.length <= op\.nbytes\.?\s*(\d{1,18}) vs (\d{1,18})"
 OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)
 
 
@@ -222,7 +221,7 @@ def _call_of_its_loop(run: RunEvidence, others: _OthersCall) -> Mismatch | None:
     More bytes came than it had room for, in the ratio of the sizes of both.
     """
     rank, seq, one = others.rank, others.seq, others.one
-    stated = compiled(_TOO_LONG).search(others.death.text)
+    stated = compiled(TOO_LONG).search(others.death.text)
     if stated is None:
         return None
     came_bytes, room_bytes = map(int, stated.groups())
@@ -269,7 +268,7 @@ def _with_shorter_call(mismatch: Mismatch, run: RunEvidence, reported: Sequence[
     (short, one), (long, _) = sorted(by_size.items())
     added: dict[int, Operation] = {}
     for death in reported:
-        stated = compiled(_TOO_LONG).search(death.text)
+        stated = compiled(TOO_LONG).search(death.text)
         if stated is None or death.rank is None or death.rank in calls or death.rank not in members:
             continue
         came_bytes, room_bytes = map(int, stated.groups())
@@ -304,7 +303,7 @@ def _received(
     death: Death, group: Group, tracks: Mapping[int, Track], seq: int, known: Mapping[int, Splits]
 ) -> Iterator[Misfit]:
     """From whom came what was too long; nothing where several sent so much."""
-    stated = compiled(_TOO_LONG).search(death.text)
+    stated = compiled(TOO_LONG).search(death.text)
     if stated is None or death.rank not in group.members:
         return
     assert death.rank is not None

@@ -15,6 +15,7 @@ class Sign(StrEnum):
     POSITIONS = "positions"  # how far ranks came in a group is recorded
     WAIT = "wait"  # who waits for whom says why the job hangs
     HANG = "hang"  # the same, or ranks are seen inside an operation
+    STRAY = "stray"  # one rank left the pattern of its sends and receives, and no rank goes on
     ALL_WELL = "all well"  # every rank ended well
     AGREED = "agreed"  # the runtime library's ranks agreed upon a failure of theirs
     LINTED = "linted"  # the settings are judged one by one, with where they stand
@@ -44,6 +45,12 @@ def _is_wait(case: Analysis) -> bool:
     return _is_hang(case) and not case.of(blame_hang).is_glance
 
 
+def _is_stray(case: Analysis) -> bool:
+    from allready.judging.standing_stray import standing_stray
+
+    return case.of(standing_stray) is not None
+
+
 SIGNS: Mapping[Sign, Callable[[Analysis], bool]] = {
     Sign.PROCESS_END: _has_end,
     Sign.OTHER_CALLS: lambda case: bool(case.run.mismatches),
@@ -51,6 +58,7 @@ SIGNS: Mapping[Sign, Callable[[Analysis], bool]] = {
     Sign.POSITIONS: lambda case: bool(case.run.progress),
     Sign.WAIT: _is_wait,
     Sign.HANG: _is_hang,
+    Sign.STRAY: _is_stray,
     Sign.AGREED: lambda case: bool(case.run.runtime),
     Sign.LINTED: lambda case: case.is_linted,
     Sign.ALL_WELL: lambda case: (

@@ -511,6 +511,15 @@ def waits_in_another_thread(run: RunEvidence | None, rank: int) -> bool:
     return not is_backward and any(t.activity == "in_collective" for t in stack.threads if not t.is_main)
 
 
+def waits_whole(run: RunEvidence | None, rank: int) -> bool:
+    """Whether its main thread waits for other ranks, or in a lock (`join`, `Future.result`) for a thread that does, and
+    no thread of it does anything that ends by itself."""
+    stack = stack_of(run, rank)
+    if stack is None or stack.activity not in WAITING | {"lock", "queue"}:
+        return False
+    return not any(t.activity in MAY_END - WAITING for t in stack.threads if not t.is_main)
+
+
 def _call(seen: RankEvidence | None) -> str:
     return seen.syscall.name if seen is not None and seen.syscall is not None else ""
 

@@ -89,6 +89,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     gpu_data_share: float | None = None  # the busier one of its memory and its arithmetic units
     framework: str = ""  # "torch", "jax", "" until one is imported
     main_cpu_s: float | None = None  # processor time of the main thread so far; one that is blocked uses none at all
+    sleeps: bool = False  # in one long sleep, or a loader of its sleeps
     queued_share: float | None = None  # of the last seconds: its main thread could run, and no CPU was free
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
     epoch: int = 0

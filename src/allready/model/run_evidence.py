@@ -367,6 +367,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 
     `activity`: in one of the words of `evidence.stacks`, "" when its frames say nothing.  `peer`: the rank that it
     sends to or receives from, where the beacon wrote it; `has_peer_group`: in another group than that of all ranks.
+    `makes`: the ranks of the group that it is making, as the beacon wrote them (`0-3`, `all name=2`).
     `is_endless`: it goes round in a loop that has no way out, as the beacon read in its instructions.
     `ident`: what the tool calls it: `0x` and its handle (`pthread_self`), or its kernel's number.
     """
@@ -378,6 +379,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
     activity: str = ""
     peer: int | None = None
     has_peer_group: bool = False
+    makes: str = ""
     is_endless: bool = False
     ident: str = ""
 
@@ -433,6 +435,44 @@ class PairSurplus(Struct, frozen=True, kw_only=True):
     odd: tuple[int, ...] = ()
     step_s: float | None = None
     usual_step_s: float | None = None
+
+
+class StrayProof(StrEnum):
+    """What shows which of two ranks that do not meet is wrong."""
+
+    LOOP = "loop"  # it left the loop of its calls, and all others kept to theirs
+    RANKS = "ranks"  # the others make other calls at that place
+    NUMBERS = "numbers"  # the others made one more
+
+
+class ExchangeCall(Struct, frozen=True, kw_only=True):
+    """A send or receive; `peer`: the other rank, -1 for any."""
+
+    is_send: bool
+    peer: int
+    tag: int = 0
+    site: CallSite | None = None
+
+    def __str__(self) -> str:
+        peer = f"{'dst' if self.is_send else 'src'}={self.peer if self.peer >= 0 else 'any'}"
+        call = f"{'send' if self.is_send else 'recv'}({peer}{f', tag={self.tag}' if self.tag else ''})"
+        return call if self.site is None else f"{call} ({self.site})"
+
+
+class StrayExchange(Struct, frozen=True, kw_only=True):
+    """The one rank whose sends and receives left the pattern (see `judging.strays`).
+
+    `made`: what it called where the pattern has `usual`; None for a collective, or (NUMBERS) where only numbers tell.
+    `example`: a rank that makes the usual call there, where others show it.
+    """
+
+    rank: int
+    proof: StrayProof
+    made: ExchangeCall | None = None
+    usual: ExchangeCall | None = None
+    example: int | None = None
+    num_made: int | None = None
+    num_usual: int | None = None
 
 
 class Lag(Struct, frozen=True, kw_only=True):
@@ -518,8 +558,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     was read contradicts it.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.
     `turns`: rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.
     `shift`: who is a call ahead of the others or behind in one of its groups, while the job goes on.  `surplus`: of two
-    ranks, the call that only one made.  `runtime`: failures that the runtime library's ranks agreed upon, the last one
-    last.
+    ranks, the call that only one made.  `stray`: who left the pattern of its sends and receives.  `runtime`: failures
+    that the runtime library's ranks agreed upon, the last one last.
     """
 
     sources: tuple[SourceRecord, ...] = ()
@@ -535,6 +575,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     turns: Mapping[int, bool] = {}
     shift: CallShift | None = None
     surplus: PairSurplus | None = None
+    stray: StrayExchange | None = None
     benches: tuple[BenchRun, ...] = ()
     runtime: tuple[RuntimeFailure, ...] = ()
     expected_ranks: int = 0

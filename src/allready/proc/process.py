@@ -260,6 +260,13 @@ def wchan_of(pid: int) -> str | None:
     return text if text not in {"", "0"} else None
 
 
+def switches_of(pid: int) -> int | None:
+    """How often the main thread has given up its processor: as often as before where it still waits in the same call;
+    None when it is gone."""
+    number = status_field(read_text(f"{PROC}/{pid}/status", 16384), "voluntary_ctxt_switches")
+    return int(number) if number.isdigit() else None
+
+
 def has_handler(pid: int, signal_number: int) -> bool:
     """Whether the process handles a signal; False when it is gone.  The signal would end a process that does not."""
     caught = status_bits(read_text(f"{PROC}/{pid}/status", 16384), "SigCgt") or 0

@@ -293,9 +293,9 @@ def test_a_dump_stays_a_pickle_for_others() -> None:
     from allready.live.beacon.recorder import _pickled
 
     plain = {"version": "2.10", "entries": [], "pg_config": {}}
-    data = pickle.dumps(plain, protocol=2) + _pickled([("0", 3, "broadcast", 1, None, None)], {})
+    data = pickle.dumps(plain, protocol=2) + _pickled({"arguments": [["0", 3, "broadcast", 1, None, None]]})
     assert pickle.loads(data) == plain
-    assert _pickled([], {}) == b""
+    assert _pickled({}) == b""
     reading = read_dump(data, "dump.pickle", name_hint="rank0")
     assert len(reading.dumps) == 1
     assert reading.source.problem is None

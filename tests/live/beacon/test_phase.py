@@ -160,6 +160,8 @@ def test_the_site_is_the_innermost_line_of_the_user() -> None:
     assert frames.classify(stack(f"{C10D}:all_reduce", *MAIN), has_groups=True).site == "/home/me/train.py:7 train"
     assert frames.classify(stack("torch/x.py:f"), has_groups=True).site == f"{PACKAGES}/torch/x.py:7 f"
     assert frames.classify(None, has_groups=True).site == ""
+    for own in ("/nowhere/thread.py:halt", "allready/live/beacon/thread.py:halt"):  # after the script's last line
+        assert frames.classify(stack(own), has_groups=True).site == ""
 
 
 def test_a_job_that_is_an_installed_package_is_the_users_code() -> None:

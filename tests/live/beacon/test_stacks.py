@@ -11,6 +11,7 @@ import pytest
 
 from allready.evidence.stacks.read import read_stacks
 from allready.live.beacon.stacks import MAX_FRAMES, MAX_THREADS, all_stacks, can_read_stacks
+from allready.model import ThreadStack
 from tests.cases import cases
 from tests.clock import Deadline
 
@@ -198,19 +199,46 @@ def test_for_which_rank_a_send_or_receive_waits_is_read_back(
     made: dict[str, Any] = {"GroupMember": GroupMember}
     source = f"def {function}(lock, {argument}, group):\n    lock.acquire()\n"
     exec(compile(source, "/site-packages/torch/distributed/distributed_c10d.py", "exec"), made)
+    main = seen_in(made[function], function, given, group)
+    assert (main.peer, main.has_peer_group) == (peer, has_peer_group)
+
+
+@cases(
+    ("ranks", "name", "is_local", "makes"),
+    [
+        ([1, 3], "2", False, "1,3 name=2"),
+        ([0, 1, 2, 3], "1", False, "all name=1"),
+        (None, "1", False, "all name=1"),
+        ([0, 1, 2], "6f1c" * 8, False, "0-2"),
+        ([1, 3], "2", True, ""),
+    ],
+)
+def test_of_which_ranks_the_group_is_that_is_being_made_is_read_back(
+    ranks: list[int] | None, name: str, is_local: bool, makes: str
+) -> None:
+    made: dict[str, Any] = {}
+    arguments = "lock, ranks, group_name, use_local_synchronization, global_world_size=4"
+    source = f"def _new_group_with_tag({arguments}):\n    lock.acquire()\n"
+    exec(compile(source, "/site-packages/torch/distributed/distributed_c10d.py", "exec"), made)
+    main = seen_in(made["_new_group_with_tag"], "_new_group_with_tag", ranks, name, is_local)
+    assert main.makes == makes
+
+
+def seen_in(call: Callable[..., object], name: str, *given: object) -> ThreadStack:
+    """The main thread's stack while it is in a call that waits for the lock that it is given first."""
     lock, found = threading.Lock(), list[bytes]()
     lock.acquire()
 
     def look() -> None:
         deadline = Deadline(20)
-        while not deadline.passed() and f" in {function}\n".encode() not in b"".join(found[-1:]):
+        while not deadline.passed() and f" in {name}\n".encode() not in b"".join(found[-1:]):
             found.append(all_stacks(MAIN, "-"))
         lock.release()
 
     thread = threading.Thread(target=look)
     thread.start()
-    made[function](lock, given, group)
+    call(lock, *given)
     thread.join(20)
     reading = read_stacks(found[-1], "stacks.txt")
     [main] = (t for s in reading.stacks for t in s.threads if t.is_main)
-    assert (main.peer, main.has_peer_group) == (peer, has_peer_group)
+    return main

@@ -62,6 +62,12 @@ def test_what_another_thread_waits_in_does_not_hold_up_the_main_thread() -> None
         two(0, 1, "0 send 0->1", waiting=1, base_name="0", pair=(0, 1)),
         two(0, 1, "0 send 1->0", waiting=0, base_name="0", pair=(1, 0)),
     )
-    for activity, state in (("lock", "clear"), ("cpu_work", "clear"), ("in_collective", "hit")):
+    for activity, state in (("cpu_work", "clear"), ("in_collective", "hit")):
         saving = stack(1, activity, others=("in_collective",))
         assert check("HNG004", job(progress=pairs, stacks=(saving,))).state == state
+    joins = stack(1, "lock", others=("in_collective",))
+    for others, state in ((("io",), "clear"), (("in_collective",), "hit"), ((), "hit")):
+        assert (
+            check("HNG004", job(progress=pairs, stacks=(joins, stack(0, "in_collective", others=others)))).state
+            == state
+        )

@@ -12,6 +12,7 @@ from allready.model import (
     GroupProgress,
     Operation,
     Position,
+    ProcessStack,
     ProcessState,
     RankStatus,
     Recorder,
@@ -303,3 +304,21 @@ def test_who_waits_for_a_handle_may_wait_for_a_rank_that_computes() -> None:
     assert (hit.severity, hit.culprits.ranks) == (None, (2,))
     idle = behind(3, groups=(), phase="communicating")
     assert ask("LIV008", *three, late, idle, stacks=stacks[:1], seen=HANDLE).state == "hit"
+
+
+def test_ranks_that_make_groups_in_another_order_from_one_line_are_told_apart_by_the_groups() -> None:
+    """Seen: `for ranks in pairs: dist.new_group(ranks)`, and one rank's list began with another pair."""
+    joining = [waiting(r, groups=(), phase="joining", site="train.py:9 make") for r in range(4)]
+
+    def making(rank: int, group: str) -> ProcessStack:
+        one = stack(rank, "in_collective", "train.py:9 make")
+        return replace(one, threads=(replace(one.threads[0], makes=group),))
+
+    stacks = tuple(making(r, "1,3 name=1" if r == 3 else "all name=1") for r in range(4))
+    [hit] = ask("LIV008", *joining, stacks=stacks, progress=()).hits
+    assert hit.culprits.ranks == (3,)
+    said = fill(load()["LIV008"].message, hit.values)
+    assert "at train.py:9 make (1,3 name=1)" in said
+    assert "(train.py:9 make (all name=1))" in said
+    same = tuple(making(r, "all name=1") for r in range(4))
+    assert ask("LIV008", *joining, stacks=same, progress=()).state == "clear"

@@ -1,4 +1,5 @@
-"""What no recorder writes and allready's beacon adds to a dump: roots, splits of an all_to_all, members of groups."""
+"""What no recorder writes and allready's beacon adds to a dump: roots, splits of an all_to_all, members of groups, and
+sends and receives."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +7,11 @@ from typing import Any
 from msgspec import Struct
 
 from allready.evidence.flight.names import is_hooked
+from allready.evidence.reading import Exchange, Exchanges
+from allready.model import CallSite
 
 MAX_ROWS = 100_000
+MAX_TEXT = 300
 MAX_SPLITS = 2_000_000  # numbers in all splits of one dump
 BIG = 1 << 53
 
@@ -43,6 +47,53 @@ def given_of(rows: Any) -> dict[tuple[str, int], Given]:
             splits=splits if left >= 0 and splits[0] and len(splits[0]) == len(splits[1]) else None,
         )
     return found
+
+
+def exchanges_of(noted: Any) -> Exchanges:
+    """The beacon's rows of sends and receives: `calls` (group, whether it sends, the other rank, tag, elements, when,
+    number of its place), `places` and `made` (group, whether it sends, the other rank, number of calls).
+
+    What is no such row is passed over.
+    """
+    if not isinstance(noted, dict):
+        return Exchanges()
+    places = [_place(value) for value in _rows(noted.get("places"))]
+    calls = []
+    for row in _rows(noted.get("calls")):
+        if not _is_row(row, 7) or not all(type(n) is int and abs(n) < 1 << 63 for n in row[3:]):
+            continue
+        place = places[row[6]] if 0 <= row[6] < len(places) else ()
+        calls.append(Exchange(row[0][:MAX_TEXT], row[1], row[2], row[3], row[4], row[5], place))
+    made = {
+        (row[0][:MAX_TEXT], row[1], row[2]): row[3]
+        for row in _rows(noted.get("made"))
+        if _is_row(row, 4) and type(row[3]) is int and 0 < row[3] < BIG
+    }
+    return Exchanges(tuple(calls), made)
+
+
+def _rows(value: Any) -> list[Any]:
+    return value[-MAX_ROWS:] if isinstance(value, list) else []
+
+
+def _is_row(row: Any, length: int) -> bool:
+    return (
+        isinstance(row, list | tuple)
+        and len(row) == length
+        and type(row[0]) is str
+        and type(row[1]) is bool
+        and type(row[2]) is int
+        and -1 <= row[2] < 1 << 30
+    )
+
+
+def _place(value: Any) -> tuple[CallSite, ...]:
+    rows = [row for row in _rows(value)[:8] if isinstance(row, list | tuple) and len(row) == 3]
+    return tuple(
+        CallSite(file=file[:MAX_TEXT], line=line, function=function[:MAX_TEXT])
+        for file, line, function in rows
+        if type(file) is str and type(line) is int and type(function) is str
+    )
 
 
 def given_to(entry: Mapping[str, Any], operation: str, given: Mapping[tuple[str, int], Given]) -> Given | None:

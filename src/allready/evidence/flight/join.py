@@ -8,7 +8,7 @@ from allready.evidence.flight.groups import Group, by_rank, groups_of
 from allready.evidence.flight.pairs import Pair, pairs_of
 from allready.evidence.flight.progress import progress_of
 from allready.evidence.flight.tracks import Track, tracks_of
-from allready.evidence.reading import FlightDump
+from allready.evidence.reading import Exchanges, FlightDump
 from allready.model import GroupProgress, Phrase
 
 
@@ -17,12 +17,13 @@ class FlightJoin(Struct, frozen=True, kw_only=True):
 
     `groups`: each with the collectives of its members.  `progress`: one per group with collectives, and one per
     direction between two ranks in which a send or receive is pending.  `pairs`: sends and receives between two ranks,
-    by group.  `notes`: dumps that could not be used.
+    by group.  `exchanges`: rank -> those that no recorder has.  `notes`: dumps that could not be used.
     """
 
     groups: list[tuple[Group, Mapping[int, Track]]] = []
     progress: list[GroupProgress] = []
     pairs: dict[str, list[Pair]] = {}
+    exchanges: Mapping[int, Exchanges] = {}
     notes: tuple[Phrase, ...] = ()
 
 
@@ -40,4 +41,7 @@ def join_dumps(dumps: Sequence[FlightDump]) -> FlightJoin:
             progress.append(whole)
         of_pairs, pairs[group.title] = pairs_of(group, tracks)
         progress += of_pairs
-    return FlightJoin(groups=groups, progress=progress, pairs=pairs, notes=tuple(notes))
+    exchanges = {rank: dump.exchanges for rank, dump in chosen.items()}
+    if not any(one.calls for one in exchanges.values()):
+        exchanges = {}
+    return FlightJoin(groups=groups, progress=progress, pairs=pairs, exchanges=exchanges, notes=tuple(notes))

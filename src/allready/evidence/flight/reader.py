@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.flight.columns import MAX_GROUPS, Columns, columns_of, number, time_ns
-from allready.evidence.flight.given import given_of
+from allready.evidence.flight.given import exchanges_of, given_of
 from allready.evidence.flight.groups import MAX_MEMBERSHIPS
 from allready.evidence.flight.machine import RefusedError
 from allready.evidence.flight.names import BACKENDS_WITH_STATES, is_hooked, rank_in_name
@@ -21,7 +21,7 @@ from allready.model import Origin, SourceRecord
 from allready.model.events import troubled
 from allready.model.fill import phrase_of, said
 from allready.model.finding import Phrase
-from allready.names import ARGUMENTS, GROUP_COUNTS, MEMBERS, TAKEN
+from allready.names import ARGUMENTS, EXCHANGES, GROUP_COUNTS, MEMBERS, TAKEN
 from allready.patterns import compiled
 
 MAX_DUMPS = 4_096  # of one file
@@ -150,7 +150,7 @@ def _with_arguments(parts: Iterator[_Part]) -> Iterator[_Part]:
     held: _Part | None = None
     for part in parts:
         value = part.value
-        if held is not None and isinstance(value, dict) and value and set(value) <= {ARGUMENTS, MEMBERS}:
+        if held is not None and isinstance(value, dict) and value and set(value) <= {ARGUMENTS, MEMBERS, EXCHANGES}:
             if isinstance(held.value, dict):
                 held = replace(held, value=held.value | value)
             continue
@@ -321,6 +321,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
         completes_by_retirement=(
             columns.has_retired and not columns.has_states and backend not in BACKENDS_WITH_STATES
         ),
+        exchanges=exchanges_of(value.get(EXCHANGES)),
         problems=tuple(problems),
     )
     return dump, columns.num_unreadable

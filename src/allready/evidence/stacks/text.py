@@ -20,6 +20,7 @@ _PYSPY_NOTE = r"^( {8}(Arguments|Locals):$| {12}\S| *-{8,}$)"
 _FH_THREAD = r"^(Current thread|Thread|Stack)(?: (0x[0-9a-fA-F]{1,16}))?(?: \[(.*)\])? \(most recent call first\):$"
 _FH_FRAME = r'^ {2}File "(.*)", line (\d{1,9}|\?\?\?),? in (.*)$'
 _FH_PEER = r"^ {2}<peer=(\d{1,7}) group=(world|own)>$"
+_FH_MEMBERS = r"^ {2}<members=((?:all|[\d,:-]{1,400})(?: name=\d{1,9})?)>$"
 _FH_ENDLESS = "  <endless>"
 _FH_START = r"^(Fatal Python error: .*|Timeout \(\d{1,6}:\d\d:\d\d(?:\.\d{1,9})?\)!)$"
 _FH_NOTE = (
@@ -151,6 +152,8 @@ class StackLines:
             self.thread.add(Frame(function=match.group(3)[:200], file=match.group(1)[-400:], line=at))
         elif (match := compiled(_FH_PEER).match(line)) and self.thread is not None:
             self.thread.peer, self.thread.has_peer_group = int(match.group(1)), match.group(2) == "own"
+        elif (match := compiled(_FH_MEMBERS).match(line)) and self.thread is not None:
+            self.thread.makes = match.group(1)
         elif line == _FH_ENDLESS and self.thread is not None:
             self.thread.is_endless = True
         elif line == "  ..." and self.thread is not None:

@@ -26,6 +26,7 @@ class OpenThread(Struct):
     frames: list[Frame] = []
     peer: int | None = None
     has_peer_group: bool = False
+    makes: str = ""
     is_endless: bool = False
 
     def add(self, frame: Frame) -> None:
@@ -97,6 +98,7 @@ def finished(processes: Sequence[OpenProcess], source: str, hints: Origin) -> li
                         is_main=t.is_main,
                         peer=t.peer,
                         has_peer_group=t.has_peer_group,
+                        makes=t.makes,
                         is_endless=t.is_endless,
                         ident=t.ident,
                     )

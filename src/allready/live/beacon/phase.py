@@ -18,6 +18,8 @@ _ANY: "Collection[str]" = ()
 _EVERY_STEP = ("run", "__call__")
 """Functions of compiling modules that every compiled step passes through, in the torch versions that have them."""
 
+_OWN = "allready/"
+"""In place of a path: the beacon's own code, in which a script that has ended stands."""
 _OUTER: "Collection[str]" = ("joining", "through")
 """What a collective inside of such a call is for: the barrier of `init_process_group`, the answers of a rank whose data
 is through to the operations of the others (`Join`)."""
@@ -44,6 +46,7 @@ CALLS: "tuple[tuple[str, tuple[str, ...], Collection[str]], ...]" = (
      "reduce_scatter", "broadcast*", "barrier", "scatter*", "gather*")),
     ("communicating", ("torch/distributed/fsdp/", "torch/nn/parallel/distributed.py"), ("_sync_*", "_verify_*",
      "_broadcast*", "_distributed_broadcast_coalesced")),
+    ("communicating", ("torch/distributed/pipelining/",), ("_wait*", "wait*", "_preconnect*")),
     ("communicating", ("accelerate/utils/operations.py", "accelerate/state.py"), ("gather*", "broadcast*", "reduce",
      "wait_for_everyone", "_gpu_gather*", "_gpu_broadcast*", "pad_across_processes")),
     ("communicating", ("deepspeed/comm/", "horovod/", "jax/experimental/multihost_utils.py",
@@ -139,7 +142,7 @@ class Sight:
 class _Code:
     """What is known of one function."""
 
-    __slots__ = ("around", "blocking", "code", "is_function", "is_generator", "is_user", "number", "phase")
+    __slots__ = ("around", "blocking", "code", "is_function", "is_generator", "is_own", "is_user", "number", "phase")
 
     def __init__(self, code: "CodeType", path: str | None) -> None:
         self.code = code  # kept, so that its identity stays its own
@@ -147,6 +150,7 @@ class _Code:
         self.is_function = bool(code.co_flags & _OPTIMIZED)
         self.is_generator = bool(code.co_flags & _GENERATOR)
         self.is_user = path is None
+        self.is_own = path is not None and (path == _OWN or path.startswith("allready/live/"))
         self.number = zlib.crc32(f"{code.co_filename}\0{name}".encode("utf-8", "replace"))
         self.phase: str | None = None
         self.around: str | None = None
@@ -207,7 +211,7 @@ class Frames:
                 visit = id(frame) & _MASK  # what it calls comes and goes
             frame = frame.f_back
             depth += 1
-        where = user or first
+        where = user or (None if first is None or first[0].is_own else first)
         site = "" if where is None else f"{where[0].code.co_filename}:{where[1]} {where[0].code.co_name}"
         blocking = first[0].blocking if first is not None else ""
         return Sight(found or around or "computing", site, number, visit, blocking, call)
@@ -231,7 +235,7 @@ class Frames:
         if file.startswith("<") or "torchinductor_" in file or "/triton_cache/" in file or "/.triton/" in file:
             return file
         if file.startswith(self._own):
-            return "allready/"
+            return _OWN
         name = frame.f_globals.get("__name__")
         if isinstance(name, str) and name.partition(".")[0] in _ELSEWHERE and "." in name:
             return name.replace(".", "/") + ".py"  # a library that is used from its sources

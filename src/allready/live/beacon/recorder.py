@@ -15,13 +15,12 @@ from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed
 from allready.live.beacon.rhythm import BeaconRhythm
 from allready.live.beacon.sources import TorchRecorder, backends_in_use, files_of, find_sources
-from allready.names import ARGUMENTS, MEMBERS, TAKEN
+from allready.names import ARGUMENTS, EXCHANGES, MEMBERS, TAKEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from allready.live.beacon.arguments import Noted
 
 RING_EVERY_S = 2.0
 """And two, four, ... times that, where it costs (about) more than its share.  All ranks read theirs in the same moments
@@ -193,12 +192,13 @@ class FlightRecorders:
                     source.known = {**source.known, **names_in_ring(data)}  # the heartbeat's thread reads it
                 if source.notes_late and doubts == moves:
                     _settle(source.groups, data)
-        calls = self._arguments.noted()
+        beside = self._notes()
+        if not used and EXCHANGES in beside:  # a job of sends and receives alone, of which Gloo records none
+            used = [(source, source.read_ring(), time.time()) for source in self._sources or () if not source.is_broken]
+            del used[:-1]
         places = files_of(source for source, _, _ in used)
         for source, data, read_s in used:
-            _put(
-                f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_notes(data, calls, self._members, read_s)
-            )
+            _put(f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_notes(data, beside, read_s))
             self.ring_s = time.time()
         self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
@@ -232,10 +232,13 @@ class FlightRecorders:
                 data = source.read_dump()
             finally:
                 _HiddenCompiler.take_away(hidden)
-            _put(
-                f"{self._folder}/{names.DUMPS[places[source.backend]]}",
-                data + _pickled(self._arguments.noted(), self._members),
-            )
+            _put(f"{self._folder}/{names.DUMPS[places[source.backend]]}", data + _pickled(self._notes()))
+
+    def _notes(self) -> "dict[str, object]":
+        """What is written beside a recorder's entries."""
+        calls, exchanges = self._arguments.noted(), self._arguments.exchanges.noted(self._members)
+        found = {ARGUMENTS: [list(call) for call in calls], MEMBERS: self._members, EXCHANGES: exchanges}
+        return {key: value for key, value in found.items() if value}
 
     def failed(self, error: BaseException) -> None:
         """Writing failed; reported, and tried again later."""
@@ -302,29 +305,23 @@ def names_in_ring(ring: bytes) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _with_notes(ring: bytes, calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]", taken_s: float) -> bytes:
+def _with_notes(ring: bytes, notes: "Mapping[str, object]", taken_s: float) -> bytes:
     """The ring's JSON with its time and the notes beside the entries."""
     whole = ring.rstrip()
     if not whole.endswith(b"}"):
         return ring
     from json import dumps
 
-    notes = {TAKEN: int(taken_s * 1e9), **_notes(calls, members)}
-    return b"%s,%s" % (whole[:-1], dumps(notes, separators=(",", ":")).encode()[1:])
+    return b"%s,%s" % (whole[:-1], dumps({TAKEN: int(taken_s * 1e9), **notes}, separators=(",", ":")).encode()[1:])
 
 
-def _pickled(calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]") -> bytes:
+def _pickled(notes: "Mapping[str, object]") -> bytes:
     """The same after a pickle, as one of its own: who loads one object sees what torch wrote."""
-    notes = _notes([list(call) for call in calls], members)  # type: ignore[misc]
     if not notes:
         return b""
     from pickle import dumps
 
     return dumps(notes, protocol=2)
-
-
-def _notes(calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]") -> "dict[str, object]":
-    return {**({ARGUMENTS: calls} if calls else {}), **({MEMBERS: members} if members else {})}
 
 
 def _settle(groups: "Mapping[str, GroupCounters]", ring: bytes) -> None:

@@ -7,6 +7,7 @@ import _thread
 import sys
 
 from allready.live.beacon.endless import is_endless
+from allready.live.beacon.payload import compressed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _LONGEST_NAME = 80
 _PEERS = {"send": "dst", "recv": "src"}
 """Of torch.distributed's functions that wait for one rank: in which argument they are given it."""
 _PEERS_FILE = "distributed_c10d.py"
+_MAKES, _MAKES_DEPTH, _LONGEST_MEMBERS, _LONGEST_NUMBER = "_new_group_with_tag", 12, 400, 10
 
 
 def can_read_stacks() -> bool:
@@ -78,7 +80,7 @@ def _note(frame: "FrameType") -> str:
         endless = is_endless(frame)
     except Exception:  # noqa: BLE001 - another Python's instructions, or its end, when nothing is imported any more
         endless = False
-    return "endless" if endless else _waits_for(frame)
+    return "endless" if endless else _waits_for(frame) or _makes(frame)
 
 
 def _waits_for(frame: "FrameType | None") -> str:
@@ -96,6 +98,29 @@ def _waits_for(frame: "FrameType | None") -> str:
             world = getattr(frame.f_globals.get("GroupMember"), "WORLD", None)
             which = "world" if group is None or group is world else "own"
             return f"peer={peer} group={which}" if type(peer) is int and peer >= 0 else ""
+        frame = frame.f_back
+    return ""
+
+
+def _makes(frame: "FrameType | None") -> str:
+    """Of which ranks the group is that is being made; "" if none is, or they are too many without any order.
+
+    As `evidence.stacks.text` reads it: `members=0-3`, or `members=all`, and the number that torch names it by, where
+    there is one: ranks that made another one before call the same ranks by another name.
+    """
+    for _ in range(_MAKES_DEPTH):
+        if frame is None:
+            break
+        if frame.f_code.co_name == _MAKES and frame.f_code.co_filename.endswith(_PEERS_FILE):
+            given = frame.f_locals
+            if given.get("use_local_synchronization"):
+                return ""  # others may make groups of their own meanwhile
+            ranks, name = given.get("ranks"), str(given.get("group_name", ""))
+            members = [int(rank) for rank in ranks or ()]
+            is_world = ranks is None or members == list(range(given.get("global_world_size") or 0))
+            text = "all" if is_world else compressed(members)
+            number = f" name={name}" if name.isdecimal() and len(name) < _LONGEST_NUMBER else ""
+            return f"members={text}{number}" if 0 < len(text) <= _LONGEST_MEMBERS else ""
         frame = frame.f_back
     return ""
 

@@ -1,8 +1,11 @@
 """The least that can be seen of ranks, from their processes alone: what is left where the observer has failed."""
 
+import time
 from collections.abc import Iterator, Mapping
 
+from allready.live.node.family import Family
 from allready.live.node.handle import RankHandle
+from allready.live.node.sleeps import Sleeps
 from allready.model import NodeStatus, ProcessEnd, ProcessState, RankStatus
 from allready.proc.process import Stat, children_of, main_thread_s, read_stat
 
@@ -20,12 +23,14 @@ class BareObserver:
         self._ends: dict[int, ProcessEnd] = {}
         self._used_s: dict[int, tuple[float, float]] = {}  # rank -> (when, processor time until then)
         self._shares: dict[int, float] = {}
+        self._families: dict[int, tuple[Family, Sleeps]] = {}
 
     def set_ranks(self, ranks: Mapping[int, RankHandle]) -> None:
         """Those of an attempt that was started, or is going on."""
         self._ranks = dict(ranks)
         self._ends = {}
         self._used_s, self._shares = {}, {}
+        self._families = {rank: (Family(handle.pid), Sleeps()) for rank, handle in ranks.items()}
 
     def note_end(self, end: ProcessEnd) -> None:
         """The launcher saw a rank end."""
@@ -51,9 +56,11 @@ class BareObserver:
                 # Less than before: a child has ended, and took its processor time with it.
                 self._shares[rank] = abs(used_s - before) / (now_s - before_s)
             self._used_s[rank] = (now_s, used_s)
+            self._families[rank][0].refresh(time.monotonic())
 
     def _status(self, handle: RankHandle) -> RankStatus:
         stat, end = read_stat(handle.pid), self._ends.get(handle.rank)
+        family, sleeps = self._families[handle.rank]
         state = stat.state if stat is not None else ProcessState.EXITED
         if end is not None:
             state = ProcessState.KILLED if end.signal else ProcessState.EXITED
@@ -64,6 +71,7 @@ class BareObserver:
             process_state=state,
             cpu_share=self._shares.get(handle.rank),
             main_cpu_s=main_thread_s(handle.pid)[0],
+            sleeps=sleeps.sample(handle.pid, family.loaders(), time.monotonic()),
             exit_code=end.exit_code if end is not None else None,
             signal=end.signal if end is not None else None,
             ended_s=end.time_s if end is not None else None,

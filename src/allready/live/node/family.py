@@ -113,6 +113,10 @@ class Family(Struct):
     def pids(self) -> tuple[int, ...]:
         return tuple(self._members)
 
+    def loaders(self) -> tuple[int, ...]:
+        """Those that fetch data."""
+        return tuple(pid for pid, m in self._members.items() if m.role == "loader")
+
     def states(self) -> tuple[tuple[int, ProcessState], ...]:
         return tuple((pid, m.stat.state) for pid, m in self._members.items())
 

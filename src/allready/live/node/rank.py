@@ -19,6 +19,7 @@ from allready.live.node.handle import RankHandle
 from allready.live.node.oom_kills import OomKills
 from allready.live.node.pauses import Pauses, was_continued
 from allready.live.node.rings import MAX_BYTES, RingPace
+from allready.live.node.sleeps import Sleeps
 from allready.live.node.tails import newest
 from allready.model import ENDING_SIGNALS, EndKind, ProcessEnd, ProcessState
 from allready.model.live import GroupMark, PaceSample, RankStatus
@@ -74,7 +75,7 @@ class RankWatch:
         self._mounts = mounts
         self._began_s = time.time() - age_s(self.process.start_ticks) if self.process is not None else 0.0
         self._read_s = 0.0
-        self._cpu, self._queued = Window(), Window()
+        self._cpu, self._queued, self._sleeps = Window(), Window(), Sleeps()
         self._outlives: tuple[str, ...] = ()
         self._made: tuple[GroupMark, ...] | None = None
         self._unhandled_s: float | None = None
@@ -202,6 +203,7 @@ class RankWatch:
             gpu_data_share=gpu.data_share if gpu is not None else None,
             framework=own.framework if own is not None else "",
             main_cpu_s=main_cpu_s,
+            sleeps=is_alive and self._sleeps.sample(self.handle.pid, self.family.loaders(), now_s),
             queued_share=self._queued.share() if queued_s is not None else None,
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
             epoch=own.epoch if own is not None else 0,

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from allready.judging.exchanges import circle_in, halves_of
 from allready.judging.live_status import is_idle, named, same_place_s
 from allready.judging.registry import Applies, Layer, Rule
+from allready.judging.signs import Sign
 from allready.judging.stated import said, stated
 from allready.model import (
     Confidence,
@@ -30,6 +31,7 @@ MAX_SHOWN = 8
     layer=Layer.STALL,
     applies=Applies.LIVE,
     explains=("LIV014",),
+    unless=(Sign.STRAY,),
     title="Ranks wait to receive from each other, and none of them sends",
     message="{who} have waited for each other since {since}: {halves}; all are in the same half, so that none makes "
     "the other one",

@@ -5,11 +5,12 @@ from msgspec.structs import replace
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.exchanges import awaits_handle, circle_in, halves_of
-from allready.judging.hang import HangBlame, HangKind, blame_hang, may_await_results
+from allready.judging.hang import HangBlame, HangKind, blame_hang, made_group, may_await_results
 from allready.judging.last_calls import P2P, RECEIVES
 from allready.judging.live_status import named
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Layer, Rule
+from allready.judging.signs import Sign
 from allready.judging.stall import StallKind
 from allready.judging.stall_live import stack_of
 from allready.judging.values import shared
@@ -22,6 +23,7 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
     severity=model.Severity.BLOCKER,
     fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
+    unless=(Sign.STRAY,),
     title="Ranks are blocked in different calls (deadlock)",
     message="{who} {who:has/have} waited for [[{peers}|others]][[ at {site}]] since {since}, and [[{waiting} waited "
     "{waited} s at another place|{waiting} waited at another place|others wait at another place]][[ ({operation})]]",
@@ -92,6 +94,7 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
     if not found.causes:
         sites = (s.site for r in found.ranks if (s := live.ranks().get(r)) is not None)
         values |= {"site": shared(sites) or None, "since": model.wall_clock(found.began_s)}
+        values |= _groups_made(case.run, live, found)
     if found.wait is not None and found.wait.operation.name:
         values["operation"] = call_of(case.run, found.wait, _with_site(live, found), with_arguments=True)
     return hit_of(
@@ -104,6 +107,17 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         confidence=model.Confidence.LIKELY if is_likely else model.Confidence.POSSIBLE,
         fault_time=model.clock_time(visible_s(found, found.causes)),
     )
+
+
+def _groups_made(run: model.RunEvidence, live: model.Live, found: HangBlame) -> dict[str, object]:
+    """Of ranks that make groups in another order than the others at one line: which group each side makes."""
+    places: dict[str, object] = {}
+    for value, ranks in (("site", found.ranks), ("operation", found.waiting)):
+        group = shared(made_group(stack_of(run, r)) for r in ranks)
+        site = shared(s.site for r in ranks if (s := live.ranks().get(r)) is not None)
+        if group and site:
+            places[value] = f"{site} ({group})"
+    return places if len(places) > 1 else {}
 
 
 def _heads(run: model.RunEvidence, late: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,0 +1,184 @@
+"""Sends and receives between stages: who left the pattern, and what proves it."""
+
+from collections.abc import Callable, Sequence
+
+from allready.evidence.reading import Exchange, Exchanges
+from allready.judging.strays import stray_exchange
+from allready.model import CallSite, StrayExchange, StrayProof
+from tests.cases import cases
+
+WORLD = 4
+Call = tuple[bool, int, int, int]
+"""Whether it sends, the other rank, the tag, the line of the program."""
+
+
+def made(calls: Sequence[Call]) -> Exchanges:
+    """Notes of one rank, as the beacon keeps them: the last ones, and the number of all."""
+    rows = [
+        Exchange("0", sends, peer, tag, 8, 1000 + at, (CallSite("/home/u/train.py", line, "step"),))
+        for at, (sends, peer, tag, line) in enumerate(calls)
+    ]
+    numbers: dict[tuple[str, bool, int], int] = {}
+    for row in rows:
+        key = (row.group, row.is_send, row.peer)
+        numbers[key] = numbers.get(key, 0) + 1
+    return Exchanges(tuple(rows[-128:]), numbers)
+
+
+def played(script: Callable[[int], Sequence[Call]], world: int = WORLD) -> dict[int, Exchanges]:
+    """Run what each rank would call, as Gloo does: a send or receive ends when its other half has been posted."""
+    scripts = {rank: list(script(rank)) for rank in range(world)}
+    at = dict.fromkeys(scripts, 0)
+    posted: dict[int, list[Call]] = {rank: [] for rank in scripts}
+    moves = True
+    while moves:
+        moves = False
+        for rank, calls in scripts.items():
+            if at[rank] == len(calls):
+                continue
+            call = calls[at[rank]]
+            if len(posted[rank]) == at[rank]:
+                posted[rank].append(call)
+                moves = True
+            sends, peer, tag, _ = call
+            before = sum(c[:3] == call[:3] for c in posted[rank])
+            if sum(c[:3] == (not sends, rank, tag) for c in posted[peer]) >= before:
+                at[rank] += 1
+                moves = True
+    return {rank: made(calls) for rank, calls in posted.items()}
+
+
+def pipeline(
+    rank: int, world: int = WORLD, rounds: int = 40, *, drops: tuple[int, int, int] = (-1, -1, -1)
+) -> list[Call]:
+    """Activations forth, gradients back; `drops`: rank, iteration, and which of its calls it leaves out."""
+    calls: list[Call] = []
+    for i in range(rounds):
+        one: list[Call] = []
+        one += [(False, rank - 1, 0, 11)] * (rank > 0)
+        one += [(True, rank + 1, 0, 12), (False, rank + 1, 0, 13)] * (rank < world - 1)
+        one += [(True, rank - 1, 0, 14)] * (rank > 0)
+        if (rank, i) == drops[:2]:
+            del one[drops[2]]
+        calls += one
+    return calls
+
+
+def ring(rank: int, rounds: int, *, odd: int = -1, to: int = 0, tag: int = 0) -> list[Call]:
+    """Each sends to the next and receives from the one before; `odd` sends elsewhere in its last round."""
+    calls: list[Call] = []
+    for i in range(rounds):
+        is_odd = rank == odd and i == rounds - 1
+        calls += [(True, to if is_odd else (rank + 1) % WORLD, tag if is_odd else 0, 21)]
+        calls += [(False, (rank - 1) % WORLD, 0, 21)]
+    return calls
+
+
+def stray(exchanges: dict[int, Exchanges]) -> StrayExchange | None:
+    return stray_exchange((), exchanges)
+
+
+@cases("which", [0, 1, 2, 3])
+def test_a_stage_that_leaves_a_call_out_of_its_loop_is_named_with_both(which: int) -> None:
+    found = stray(played(lambda r: pipeline(r, drops=(1, 20, which))))
+    assert found is not None
+    assert (found.rank, found.proof) == (1, StrayProof.LOOP)
+    assert found.made is not None
+    assert found.usual is not None
+    assert found.usual.site == CallSite("/home/u/train.py", 11 + which, "step")
+
+
+def test_of_two_ranks_the_one_that_broke_its_own_loop_is_named() -> None:
+    found = stray(played(lambda r: pipeline(r, 2, drops=(1, 20, 1)), 2))
+    assert found is not None
+    assert (found.rank, str(found.usual)) == (1, "send(dst=0) (/home/u/train.py:14 step)")
+
+
+def test_in_the_first_iteration_the_other_stages_show_the_order() -> None:
+    found = stray(played(lambda r: pipeline(r, 5, drops=(2, 0, 3)), 5))
+    assert found is not None
+    assert (found.rank, found.proof, str(found.usual)) == (
+        2,
+        StrayProof.RANKS,
+        "send(dst=1) (/home/u/train.py:14 step)",
+    )
+
+
+def test_where_two_left_their_loops_none_is_accused() -> None:
+    assert stray({r: made(ring(r, 21, odd=r if r in {1, 2} else -1, to=0)) for r in range(WORLD)}) is None
+
+
+def test_another_peer_or_tag_at_the_line_of_its_loop_is_the_fault_of_who_gives_it() -> None:
+    rounds = {r: made(ring(r, 21, odd=2, to=0)[: 42 if r in {2, 3} else 41]) for r in range(WORLD)}
+    found = stray(rounds)
+    assert found is not None
+    assert (found.rank, str(found.made), str(found.usual)) == (
+        2,
+        "send(dst=0) (/home/u/train.py:21 step)",
+        "send(dst=3) (/home/u/train.py:21 step)",
+    )
+    tagged = stray({r: made(ring(r, 21, odd=1, to=2, tag=7)) for r in range(WORLD)})
+    assert tagged is not None
+    assert (tagged.rank, str(tagged.made).partition(" (")[0]) == (1, "send(dst=2, tag=7)")
+
+
+def test_in_the_first_round_the_others_show_which_peer_is_meant() -> None:
+    found = stray({r: made(ring(r, 1, odd=2, to=0)) for r in range(WORLD)})
+    assert found is not None
+    assert (found.rank, found.proof, found.usual is not None) == (2, StrayProof.RANKS, True)
+
+
+def test_of_workers_of_one_server_the_one_that_left_its_first_send_out_is_named() -> None:
+    def server(rank: int) -> list[Call]:
+        ask: list[Call] = [(False, w, 0, 31) for w in range(1, WORLD)] + [(True, w, 0, 32) for w in range(1, WORLD)]
+        own: list[Call] = [(True, 0, 0, 33), (False, 0, 0, 34)]
+        return ask if rank == 0 else own[rank == 3 :]
+
+    found = stray(played(server))
+    assert found is not None
+    assert (found.rank, str(found.usual)) == (3, "send(dst=0) (/home/u/train.py:33 step)")
+
+
+def test_ranks_that_send_first_beside_ranks_that_receive_first_are_no_strays() -> None:
+    """Rank 4 left its first receive out: rank 2 is at odds with both of its neighbours, as it has always been."""
+
+    def halves(rank: int) -> list[Call]:
+        right: list[Call] = [(True, rank + 1, 0, 41)] * (rank < 4)
+        left: list[Call] = [(False, rank - 1, 0, 42)] * (rank > 0)
+        return [] if rank == 4 else right + left if rank % 2 == 0 else left + right
+
+    found = stray(played(halves, 5))
+    assert found is not None
+    assert (found.rank, found.proof) == (4, StrayProof.NUMBERS)
+
+
+def test_a_tree_whose_parent_forgets_a_child_does_not_accuse_the_child() -> None:
+    tree: dict[int, list[Call]] = {
+        0: [(False, 1, 0, 51), (False, 2, 0, 51)],
+        1: [(True, 0, 0, 52)],
+        2: [(True, 0, 0, 52)],
+        3: [(True, 1, 0, 52)],
+    }
+    assert stray({rank: made(calls) for rank, calls in tree.items()}) is None
+
+
+def test_who_made_one_send_fewer_than_all_others_is_named_by_the_numbers_at_the_end() -> None:
+    def forth(rank: int) -> list[Call]:
+        calls: list[Call] = []
+        for i in range(300):
+            calls += [(False, rank - 1, 0, 11)] * (rank > 0)
+            calls += [(True, rank + 1, 0, 12)] * (rank < WORLD - 1 and (rank, i) != (2, 10))
+        return calls
+
+    found = stray(played(forth))
+    assert found is not None
+    assert (found.rank, found.proof, found.num_made, found.num_usual) == (2, StrayProof.NUMBERS, 299, 300)
+
+
+def test_nothing_is_said_of_what_fits_of_two_ranks_and_without_the_notes_of_all() -> None:
+    assert stray(played(pipeline)) is None
+    halves = {0: made([(False, 1, 0, 11)]), 1: made([(False, 0, 0, 11)])}
+    assert stray(halves) is None
+    lost = played(lambda r: pipeline(r, drops=(1, 20, 3)))
+    del lost[3]
+    assert stray(lost) is None
