@@ -236,7 +236,3 @@ def _is_foreign(host: str, own: set[str]) -> bool:
     except ValueError:
         return False  # a name, which may be another one of the same machine
     return not address.is_loopback and host not in own
-
-
-PATIENCE = 2.0
-"""Imports and data sets take longer than operations: at the start a wait may last so many times --hang-after."""
