@@ -17,12 +17,16 @@ OWN_OF_EACH_MODULE = {
     "TYPE_CHECKING": "modules that ranks load do not import typing",
     "log": "a logger has its module's name",
 }
+OF_USERS = {
+    "Command": "of `allready.lab` (what a node runs) and of `allready.metrics` (where an alert goes), as documented"
+}
+"""Names of classes that users import from two modules, which say which it is."""
 BY_CHANCE = {
     ("MAX_LINES", "evidence/log"): "lines of a traceback, and lines behind Horovod's last report",
     ("MAX_CHARS", "report"): "a cell of a table, and what a scheduler keeps of a reason",
     ("MAX_ROWS", "rules/bench"): "how much of a table is shown as evidence: of pairs, of sizes",
     ("MAX_SHOWN", "rules/live"): "how many ranks or groups a sentence lists: rules say it for themselves",
-    ("MIN_MEMBERS", "judging"): "from how many on one can be told from the others: by halves, by pairs",
+    ("MIN_MEMBERS", "judging"): "from how many on one stands out: by halves, by pairs",
     ("MIN_SAMPLES", "judging"): "of times between calls, and of the spread of an operation's times",
     ("GRACE_S", "cli"): "how long two commands wait for late facts",
     ("DEADLINE_S", "cli"): "of reading a machine, and of a promise to a scheduler",
@@ -37,7 +41,8 @@ BY_CHANCE = {
 
 def classes() -> Iterator[tuple[str, str]]:
     for path, tree in trees().items():
-        yield from ((one.name, path) for one in tree.body if isinstance(one, ast.ClassDef) and one.name[0] != "_")
+        names = (one.name for one in tree.body if isinstance(one, ast.ClassDef))
+        yield from ((name, path) for name in names if name[0] != "_" and name not in OF_USERS)
 
 
 def assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from allready.lab import Lab
 from allready.lab.faults import Fault
-from allready.lab.scenario import NodeProgram, run_scenario
+from allready.lab.scenario import Command, run_scenario
 
 PORT = 29500
 
@@ -117,7 +117,7 @@ def check(
 ) -> dict[int, Seen]:
     """One check (or another `command`) on all nodes; `extra_of` comes last on the command line and so wins."""
     commands = {
-        node: NodeProgram(
+        node: Command(
             argv=argv(
                 node,
                 num_nodes,

@@ -3,7 +3,7 @@
 import pytest
 
 from allready.errors import UsageError
-from allready.lab import Lab, NodeProgram, run_scenario
+from allready.lab import Command, Lab, run_scenario
 from allready.lab.faults import DoNotStart, HostsEntry, LinkDown, PortDropped, StartLate, TinyShm
 
 from .traffic import PYTHON
@@ -30,10 +30,7 @@ def test_gives_exit_code_and_output_of_every_node(lab2: Lab) -> None:
 def test_passes_each_node_its_own_variables(lab2: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FROM_OUTSIDE", "yes")
     show = shell("echo $NCCL_DEBUG,$FROM_OUTSIDE")
-    commands = {
-        0: NodeProgram(argv=show, env={"NCCL_DEBUG": "INFO"}),
-        1: NodeProgram(argv=show, env={"FROM_OUTSIDE": None}),
-    }
+    commands = {0: Command(argv=show, env={"NCCL_DEBUG": "INFO"}), 1: Command(argv=show, env={"FROM_OUTSIDE": None})}
     result = run_scenario(lab2, commands, timeout_s=20)
     assert [result.nodes[n].stdout for n in (0, 1)] == ["INFO,yes\n", ",\n"]
 

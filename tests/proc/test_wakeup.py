@@ -9,7 +9,7 @@ def _is_readable(wakeup: Wakeup) -> bool:
     return bool(poll.poll(0))
 
 
-def test_all_pokes_are_heard_at_once_and_only_while_it_is_open() -> None:
+def test_several_pokes_are_one_and_only_while_it_is_open() -> None:
     wakeup = Wakeup()
     wakeup.poke()
     wakeup.open()

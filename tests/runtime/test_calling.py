@@ -184,6 +184,7 @@ def test_a_call_that_ends_while_another_thread_looks_for_it_leaves_nothing_to_ta
     assert (found.in_call.held is not None) is comes_back  # as the other thread left it
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("has_gpu", [False, True])
 def test_what_a_failed_call_left_is_collected_and_the_rest_only_where_a_gpus_memory_is_short(
     has_gpu: bool, monkeypatch: pytest.MonkeyPatch

@@ -9,13 +9,13 @@ package.
 """
 
 from allready.lab.lab import AppliedFault, Lab, names, probe, take_down
-from allready.lab.scenario import NodeOutcome, NodeProgram, ScenarioResult, run_scenario
+from allready.lab.scenario import Command, NodeOutcome, ScenarioResult, run_scenario
 
 __all__ = [
     "AppliedFault",
+    "Command",
     "Lab",
     "NodeOutcome",
-    "NodeProgram",
     "ScenarioResult",
     "names",
     "probe",

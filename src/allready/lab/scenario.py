@@ -17,7 +17,7 @@ from allready.lab.faults import DoNotStart, Fault, StartLate
 from allready.lab.lab import AppliedFault, Lab, end_group
 
 
-class NodeProgram(Struct, frozen=True, kw_only=True):
+class Command(Struct, frozen=True, kw_only=True):
     """What one node runs; `env` is added to the environment, None as a value takes a variable out."""
 
     argv: Sequence[str]
@@ -57,7 +57,7 @@ class _Running(Struct):
 
 def run_scenario(
     lab: Lab,
-    commands: Mapping[int, Sequence[str] | NodeProgram],
+    commands: Mapping[int, Sequence[str] | Command],
     faults: Sequence[Fault] = (),
     *,
     timeout_s: float,
@@ -72,9 +72,7 @@ def run_scenario(
         UsageError: a node or a fault that makes no sense, or two faults that exclude each other.
         LabError: a fault could not be applied.
     """
-    wanted = {
-        node: c if isinstance(c, NodeProgram) else NodeProgram(argv=tuple(c)) for node, c in sorted(commands.items())
-    }
+    wanted = {node: c if isinstance(c, Command) else Command(argv=tuple(c)) for node, c in sorted(commands.items())}
     num_nodes = lab.view.num_nodes
     if wrong := [node for node in wanted if not 0 <= node < num_nodes]:
         raise UsageError("no node {node}; the lab has node 0 to {last}", node=wrong[0], last=num_nodes - 1)
@@ -113,7 +111,7 @@ class _Player:
     def __init__(
         self,
         lab: Lab,
-        wanted: Mapping[int, NodeProgram],
+        wanted: Mapping[int, Command],
         stack: contextlib.ExitStack,
         folder: Path,
         cwd: str | os.PathLike[str] | None,

@@ -24,7 +24,7 @@ class Wakeup:
             os.eventfd_write(self._fd, 1)
 
     def settle(self) -> None:
-        """Once it was readable: all pokes until now are heard."""
+        """Once it was readable: until the next poke it is not."""
         os.eventfd_read(self._fd)
 
     def close(self) -> None:
