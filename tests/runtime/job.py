@@ -83,12 +83,16 @@ class Job:
     def errors(self, rank: int) -> str:
         return self._files[rank].with_suffix(".err").read_text()[-2000:]
 
+    def written(self) -> dict[int, tuple[list[dict[str, Any]], str]]:
+        """By each rank: events and errors."""
+        return {rank: (self.events(rank), self.errors(rank)) for rank in range(len(self._files))}
+
     def wait(self, ranks: list[int], limit_s: float = START_S) -> None:
         """Until these have ended."""
         deadline = Deadline(limit_s)
         for rank in ranks:
             while self.processes[rank].poll() is None:
-                assert not deadline.passed(), f"rank {rank} did not end: {self.events(rank)} {self.errors(rank)}"
+                assert not deadline.passed(), f"rank {rank} did not end; what all wrote: {self.written()}"
                 try:
                     self.processes[rank].wait(0.1)
                 except subprocess.TimeoutExpired:
