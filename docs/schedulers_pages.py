@@ -64,11 +64,12 @@ _NOTES: dict[str, dict[str, str]] = {
         "en": "In a batch script or a shell of `salloc`, of several nodes and without `srun`, the command runs on one "
         "node only: it ends with exit code 2 and names the `srun` to put before it. `--nnodes 1` is this node alone. "
         "Steps of a job that run at once have ids and ports of their own (job 4711, 4711.1, ...), unless `--nnodes` is "
-        "given.",
+        "given. A step over all parts of a heterogeneous job (`srun --het-group=0-1`) is one job of all their nodes.",
         "zh": "在多节点作业的批处理脚本或 `salloc` 的 shell 中，没有 `srun` 时命令只在一个节点上执行："
         "此时以退出码 2 结束，并给出应加在前面的 `srun`。"
         "`--nnodes 1` 表示只用本节点。同一作业中同时运行的各个 step 有各自的标识和端口（作业 4711、4711.1……），"
-        "给出 `--nnodes` 时除外。",
+        "给出 `--nnodes` 时除外。"
+        "覆盖异构作业所有部分的 step（`srun --het-group=0-1`）是一个包含其全部节点的作业。",
     },
     "slurm-prolog": {
         "en": "For `Prolog=` with `PrologFlags=Alloc`, so that it runs on all nodes of a job at once: see "

@@ -3,6 +3,7 @@
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.closing import closed, leave_for_relay
 from allready.agent.context import AgentState
+from allready.agent.entry import NodeJob
 from allready.agent.node_report import NodeReport
 from allready.agent.nodes import HANDLES_S, NodeTable
 from allready.agent.supervisor import _ended_ranks
@@ -40,6 +42,7 @@ from allready.model import (
     World,
 )
 from allready.model.process import end_of
+from allready.preflight.check.report_series import ReportSeries
 from allready.report.json_report import decode, encode
 
 AT_S = 1_000.0
@@ -376,3 +379,21 @@ def test_a_job_that_ended_well_shows_no_moment_of_its_way() -> None:
     assert shown.groups == {"tp (inner) (ras)": "7 enqueued"}
     assert [p.waits for p in shown.positions] == [None, None]
     assert closed(before, FAILED).summary == summary
+
+
+def test_a_signal_before_any_rank_runs_gives_the_exit_code_of_one_that_comes_later() -> None:
+    nothing: Any = None
+    job = NodeJob(
+        nothing,
+        nothing,
+        report_dir=Path(),
+        report_series=ReportSeries(command="run"),
+        show=nothing,
+        say=nothing,
+        on_start=nothing,
+        narrator=nothing,
+        report_path=Path,
+    )
+    end = job.interrupted("SIGHUP")
+    assert end.job == JobOutcome(exit_code=129, outcome=EndCause.STOPPED, attempts=0)
+    assert (end.report.job, end.report.status) == (end.job, Status.INTERRUPTED)

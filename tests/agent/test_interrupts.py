@@ -24,8 +24,14 @@ def hung(job: Job, *, nodes: int = 1) -> list[Node]:
         found = [job.start("--nproc-per-node", "2", "--grace", "3", script, env=SLEEPS)]
     else:
         found = [job.node(n, "--grace", "3", script, env=SLEEPS) for n in range(nodes)]
-    wait_for(lambda: verdict_of(found[0], "waiting"), 60.0)
+    wait_for(lambda: says_sleep(found[0]), 60.0)
     return found
+
+
+def says_sleep(node: Node) -> bool:
+    """Not at once: that a rank is late is known before its stack and system call are."""
+    verdict = verdict_of(node, "waiting")
+    return verdict is not None and "sleeps" in verdict["sentence"]
 
 
 def names_rank_1(node: Node, exit_code: int) -> dict[str, Any]:
@@ -73,6 +79,17 @@ def test_a_scheduler_that_signals_every_process_keeps_it(job: Job, ranks_first: 
         names_rank_1(node, 143)
 
 
+@pytest.mark.slow
+def test_a_signal_while_nodes_are_awaited_ends_the_job_as_one_while_it_runs(job: Job) -> None:
+    node = job.node(0, job.script(LOOP))
+    wait_for(lambda: verdict_of(node, "waiting"), 60.0)
+    node.process.send_signal(signal.SIGTERM)
+    assert node.wait(30) == 143
+    report = node.report()
+    assert (report["verdict"]["code"], report["verdict"]["culprits"]["nodes"]) == ("JOB001", [1])
+    assert report["job"] == {"exit_code": 143, "outcome": "stopped", "attempts": 0}
+
+
 def test_what_a_rank_does_because_of_the_signal_is_no_reason_of_the_hang(job: Job) -> None:
     """Its end waits for a thread, or for others as JAX does; the last look at the job falls into that."""
     leaves = "import threading; threading.Thread(target=time.sleep, args=(60,)).start(); time.sleep(1000)"
@@ -80,7 +97,7 @@ def test_what_a_rank_does_because_of_the_signal_is_no_reason_of_the_hang(job: Jo
         job.node(n, "--grace", "3", job.script(LOOP), env={"EACH_STEP": f"if step == 30 and rank == 1: {leaves}"})
         for n in (0, 1)
     ]
-    wait_for(lambda: verdict_of(nodes[0], "waiting"), 60.0)
+    wait_for(lambda: says_sleep(nodes[0]), 60.0)
     ranks = [rank_pid(str(job.folder / "train.py"), rank) for rank in (0, 1)]
     for pid in (*[node.process.pid for node in nodes], *ranks):
         os.kill(pid, signal.SIGINT)

@@ -292,6 +292,17 @@ def test_a_slurm_script_of_several_nodes_without_srun_is_sent_to_srun(environ: d
     assert (launch.num_nodes, launch.node_rank, launch.master_addr) == (2, 1, "gpu007")
 
 
+def test_the_script_of_a_heterogeneous_slurm_job_is_sent_to_srun_for_all_its_parts() -> None:
+    """As Slurm 22.05 sets them: the script's own nodes are those of the first part."""
+    parts = {"SLURM_HET_SIZE": "2", "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1", "SLURM_JOB_NUM_NODES_HET_GROUP_1": "3"}
+    script = {**BATCH, "SLURM_JOB_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_TASKS_PER_NODE": "1", **parts}
+    with pytest.raises(UsageError, match=r"job of 4 nodes.* put srun --het-group=0-1 --ntasks-per-node=1 before"):
+        lay(script)
+    assert lay(script, num_nodes=1).launch.num_nodes == 1
+    step = {**SLURM, "SLURM_STEP_ID": "0", **parts}  # over all parts: its variables are of all of them
+    assert (lay(step).launch.num_nodes, lay(step).launch.node_rank) == (2, 1)
+
+
 def test_a_slurm_script_of_one_node_needs_no_srun_and_has_all_gpus() -> None:
     one = {**BATCH, "SLURM_JOB_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_TASKS_PER_NODE": "4"}
     launch = lay(one, gpus=8).launch
@@ -351,6 +362,14 @@ SEVERAL = [
     {"DET_CONTAINER_ADDRS": '["10.0.0.1","10.0.0.2"]'},
     {"BATCH_HOSTS_FILE": "/var/spool/hosts"},
     {"NOMAD_ALLOC_INDEX": "1"},
+    {"X_HOST_INDEX": "0", "X_HOSTS": "gpu01,gpu02"},
+    {"X_HOST_INDEX": "1"},
+    {"X_MACHINE_ID": "0", "X_MACHINES": "3"},
+    {"MODAL_CONTAINER_RANK": "0", "MODAL_CLUSTER_SIZE": "2"},
+    {"X_JOB_TOTAL_WORKERS": "2", "X_JOB_WORKER_INDEX": "0"},
+    {"LWS_LEADER_ADDRESS": "lws-0.lws", "LWS_GROUP_SIZE": "4"},  # without the place, which older ones do not set
+    {"OMPI_MCA_orte_default_hostfile": "/var/spool/hosts"},
+    {"LSB_JOBID": "9", "LSB_DJOB_RANKFILE": "/var/spool/hosts"},
     {"TF_CONFIG": '{"cluster": {"chief": ["a:2222"], "worker": ["b:2222"]}, "task": {"type": "chief", "index": 0}}'},
     {"CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a:2222"], "workerpool1": ["b:2222"]}, "task": {}}'},
 ]
@@ -384,6 +403,8 @@ ALONE = [
     {"CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "4"},
     {"CIRCLE_NODE_INDEX": "1", "CIRCLE_NODE_TOTAL": "4"},
     {"RANK": "0"},
+    {"X_HOSTS": "gpu01,gpu02", "Y_HOST_ID": "7", "GROUP_SIZE": "128", "MIN_CLUSTER_SIZE": "5", "KAFKA_NODES": "3"},
+    {"X_POD_ID": "71", "X_PODS": "3"},
     {"STARTER_RANK": "0", "STARTER_SIZE": "1"},
     {"STARTER_SIZE": "4", "OTHER_RANK": "1"},
     {"MODEL_PARALLEL_RANK": "1", "MODEL_PARALLEL_SIZE": "4"},
@@ -409,6 +430,7 @@ DOUBTFUL = [
     ({"MATRIX_RANK": "16", "MATRIX_SIZE": "4096"}, "MATRIX_SIZE", "N"),
     ({"EMBEDDING_RANK": "16", "EMBEDDING_SIZE": "1024"}, "EMBEDDING_SIZE", "1024"),
     ({"DB_POOL_RANK": "1", "DB_POOL_SIZE": "20", "DB_HOST": "db", "PORT": "80"}, "DB_POOL_SIZE", "20"),
+    ({"REPLICAS": "4", "REPLICA_INDEX": "1"}, "REPLICAS", "4"),
     ({"X_PROC_ID": "4", "X_NUM_PROCS": "4"}, "X_NUM_PROCS", "4"),  # numbered from 1, or no number of a process
 ]
 

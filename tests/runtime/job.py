@@ -15,7 +15,7 @@ from tests.runtime.warm import Rank, warm
 
 WARM = {
     "rank.py", "loop_rank.py", "plain_rank.py", "tensors_rank.py", "sharded_rank.py", "twins_rank.py",
-    "making_rank.py", "interrupted_rank.py", "store_rank.py",
+    "making_rank.py", "interrupted_rank.py", "store_rank.py", "hostile_rank.py",
 }  # fmt: skip
 """Scripts whose ranks are forked with torch imported: their tests are about what comes after that."""
 START_S = 120.0
@@ -83,12 +83,16 @@ class Job:
     def errors(self, rank: int) -> str:
         return self._files[rank].with_suffix(".err").read_text()[-2000:]
 
+    def written(self) -> dict[int, tuple[list[dict[str, Any]], str]]:
+        """By each rank: events and errors."""
+        return {rank: (self.events(rank), self.errors(rank)) for rank in range(len(self._files))}
+
     def wait(self, ranks: list[int], limit_s: float = START_S) -> None:
         """Until these have ended."""
         deadline = Deadline(limit_s)
         for rank in ranks:
             while self.processes[rank].poll() is None:
-                assert not deadline.passed(), f"rank {rank} did not end: {self.events(rank)} {self.errors(rank)}"
+                assert not deadline.passed(), f"rank {rank} did not end; what all wrote: {self.written()}"
                 try:
                     self.processes[rank].wait(0.1)
                 except subprocess.TimeoutExpired:

@@ -441,9 +441,10 @@ def test_ranks_that_wait_while_groups_are_made_are_released_with_the_same_verdic
             for name in ("inside", "before", "half", "half_of_parts"):
                 found = job.last(rank, name)
                 assert (found["code"], found["culprits"], found["members"]) == ("RTM002", [1], [0, 1, 2])
-            # Rank 1 may raise before another one waits for its connection, which then gets that failure at once.
-            reasons = ["made by the test", "did not all connect"][: 1 + (rank != 1)]
-            assert any(reason in job.last(rank, "half")["error"] for reason in reasons)
+            # Rank 1 may raise while others still wait in the store, for its connection (or begin it, and are refused),
+            # or, connected, in the barrier that follows.
+            kinds = ("ValueError",) if rank == 1 else ("DistNetworkError", "RuntimeError", "CollectiveFailed")
+            assert job.last(rank, "half")["error"].startswith(kinds)
             for name in ("late", "after", "outside"):
                 late = job.last(rank, name)
                 assert (late["code"], late["culprits"], late["members"]) == ("RTM005", [1], [0, 1, 2])

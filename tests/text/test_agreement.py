@@ -9,8 +9,8 @@ from allready.judging.places import Place, ranks_at
 from allready.model.fill import Several, agreeing, fill, joined, placeholders, plain, said, steps_of
 from allready.text import catalog
 
-NAMING = ("who", "absent", "left", "missing", "ranks")
-"""Values that name one rank or node, or several."""
+NAMING = ("who", "absent", "left", "missing", "ranks", "links")
+"""Values that name one rank, node or path, or several."""
 NUMBERED = re.compile(r"\{(\w+):([^/{}]*)/([^/{}]*)\}")
 FIXED = re.compile(r"(?<!of )(?<!between )(?<!on )\{who\}(?: all)? (?:is|was|has|does|[a-z]{2,}(?<!s)(?<!u)s)\b")
 """A verb that goes with one only."""

@@ -25,7 +25,7 @@ from allready.agent.supervisor import TICK_S, Supervisor
 from allready.errors import ExchangeError
 from allready.judging.differences import Comparison
 from allready.launch.attempts import Attempts, RestartChoice
-from allready.launch.outcome import Outcome
+from allready.launch.outcome import Outcome, code_of_stop
 from allready.launch.ranks import Entry, RanksError, assign
 from allready.launch.request import Note
 from allready.launch.scheduler_end import SchedulerQuestion, note_of
@@ -88,6 +88,8 @@ class JobCoordinator:
         self._kept_port: socket.socket | None = None
         self.can_be_interrupted = False
         """Whether the ranks may run: from then on a signal ends the job in order, before that at once."""
+        self.cancelled_by = ""
+        """The signal that ends it at once."""
 
     def interrupt(self, signal: str) -> None:
         self._agent.state.reports.hold()
@@ -117,9 +119,9 @@ class JobCoordinator:
         except asyncio.CancelledError:
             with contextlib.suppress(ExchangeError, TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(2.0):
-                    await self._finish(
-                        JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0), said("node 0 was interrupted")
-                    )
+                    code = code_of_stop(self.cancelled_by) if self.cancelled_by else 1
+                    job = JobOutcome(exit_code=code, outcome=EndCause.STOPPED, attempts=0)
+                    await self._finish(job, said("node 0 was interrupted"))
             raise
         finally:
             if self._kept_port is not None:

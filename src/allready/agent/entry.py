@@ -26,6 +26,7 @@ from allready.agent.shared_folder import Node, SharedFolder
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
 from allready.launch.layout import FIELDS
+from allready.launch.outcome import code_of_stop
 from allready.launch.request import Note, RunRequest
 from allready.live.run_paths import make_run_dir, run_dirs
 from allready.live.watch.attach import agent_of, described, is_alive
@@ -76,7 +77,7 @@ class NodeJob(Struct):
 
     def interrupted(self, signal: str) -> JobEnd:
         """The end of a job that was cancelled by a signal before any rank ran."""
-        job = JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0)
+        job = JobOutcome(exit_code=code_of_stop(signal), outcome=EndCause.STOPPED, attempts=0)
         report = self.report_series.interrupted("roll", reason(UncheckedKind.INTERRUPTED, signal=signal, stage="roll"))
         return JobEnd(job=job, report=closed(report, job), why=said("ended by {signal}", signal=signal))
 
@@ -187,6 +188,8 @@ class NodeJob(Struct):
         cancelled."""
         side = self.sides[-1] if self.sides else None
         if side is None or not side.can_be_interrupted:
+            if isinstance(side, JobCoordinator):
+                side.cancelled_by = name
             return False
         side.interrupt(name)
         return True

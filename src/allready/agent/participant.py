@@ -18,6 +18,7 @@ from allready.facts.exchange import to_json
 from allready.judging.conclude import Known, concluded
 from allready.judging.interruption import Interruption, interrupted
 from allready.judging.loading import load
+from allready.launch.outcome import code_of_stop
 from allready.messaging.channel import loss_of
 from allready.messaging.link import Link, leaving
 from allready.model import EndCause, JobOutcome, Loss, NodeStatus, Report, UncheckedKind
@@ -139,7 +140,8 @@ class JobParticipant:
         last = self._last()
         job = JobOutcome(exit_code=1, outcome=EndCause.NODE_LOST, attempts=self._context.state.attempt + 1)
         if self._interruption is not None or reports.is_final:  # then node 0 was ending the job
-            job = replace(job, outcome=EndCause.STOPPED)
+            code = 1 if self._interruption is None else code_of_stop(self._interruption.signal)
+            job = replace(job, exit_code=code, outcome=EndCause.STOPPED)
             if not reports.is_final and self._interruption is not None:
                 last = interrupted(last, self._interruption)
             report = closed(last, job)

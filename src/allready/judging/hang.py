@@ -12,7 +12,6 @@ from allready.judging.causes import causes
 from allready.judging.exchanges import Half, halves_of
 from allready.judging.live_status import (
     entered_s,
-    evidence_of,
     is_silent,
     place_since_s,
     same_place_s,
@@ -24,7 +23,7 @@ from allready.judging.majority import is_majority, is_minority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
 from allready.judging.stall import BUSY, LEAVING, SLEEPING, STUCK, WAITING, WORKING, StallCause, StallKind
 from allready.judging.stall_files import CLOSED, stall_by_files
-from allready.judging.stall_live import doing_of, stack_of, stall_of_process, waits_in_another_thread, waits_whole
+from allready.judging.stall_live import doing_in, stack_of, stall_of_process, waits_in_another_thread, waits_whole
 from allready.judging.values import grouped
 from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, awaited, cycle_of, reached_from, snapshots
 from allready.model import (
@@ -523,7 +522,7 @@ def _of(
 
 
 def _doing(case: Analysis, live: Live, rank: int) -> str:
-    return doing_of(live.ranks()[rank], evidence_of(live, rank), stack_of(case.run, rank))
+    return doing_in(live, case.run, live.ranks()[rank])
 
 
 def _does_something_else(case: Analysis, live: Live, rank: int) -> bool:

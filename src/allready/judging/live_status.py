@@ -18,6 +18,10 @@ BLOCKED_MIN_S = 0.002
 AGED_S = 1.0
 """An agent speaks so often; an older word is late."""
 WORKS_SHARE = 0.5
+MOVES_S = 1.0
+"""A stack that changed so short a time ago is one of a rank that does something."""
+SHARE_OF_S = 2.5
+"""The share of processor time of the last seconds tells of a place only after these."""
 RECENT_S = 5.0
 IDLE_WORDS = 0.8
 """Of the words of the last half minute, so many of a rank that only goes round in a poll tell of no work: to write down
@@ -120,6 +124,17 @@ def same_place_s(live: Live, rank: int) -> float:
     stay = seen_s + min(age_s(live, node), max(seen_s, AGED_S))
     blocked = _blocked_s(live, rank)
     return max(0.0, stay if blocked is None else min(stay, blocked))
+
+
+def share_here(live: Live, rank: int) -> float:
+    """The share of processor time of the last seconds where it tells of what the main thread does now: it goes from
+    place to place, or has stood in this one for longer than the share is of; else 0."""
+    status = status_of(live, rank)
+    since_s, share = since_by_node_s(live, rank), 0.0 if status is None else status.cpu_share or 0.0
+    if since_s is None:
+        return share
+    stands_s = live.statuses[live.node_of_rank()[rank]].time_s - since_s
+    return share if stands_s < MOVES_S or same_place_s(live, rank) > SHARE_OF_S else 0.0
 
 
 def asleep_s(live: Live, rank: int) -> float:

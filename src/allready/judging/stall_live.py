@@ -8,6 +8,8 @@ from allready.evidence.stacks.meaning import frames_text
 from allready.judging.analysis import Analysis
 from allready.judging.exchanges import awaits_handle
 from allready.judging.live_status import (
+    MOVES_S,
+    SHARE_OF_S,
     age_s,
     evidence_of,
     held_s,
@@ -15,10 +17,11 @@ from allready.judging.live_status import (
     is_silent,
     place_since_s,
     same_place_s,
+    share_here,
     since_by_node_s,
     status_of,
 )
-from allready.judging.stall import HELD_UP, LEAVING, WAITING, WORKING, StallCause, StallKind
+from allready.judging.stall import HELD_UP, LEAVING, SLEEPING, WAITING, WORKING, StallCause, StallKind
 from allready.judging.stated import said, stated
 from allready.model import (
     ChildRow,
@@ -46,10 +49,6 @@ FRESH_HEARTBEAT_S = 0.8
 GIL_S = 1.5
 """The beacon's thread writes five times a second."""
 BLOCKED_S = 2.0
-SHARE_OF_S = 2.5
-"""The share of processor time of the last seconds tells of a place only after these."""
-MOVES_S = 1.0
-"""A stack that changed so short a time ago is one of a rank that does something."""
 REMOTE_IO_S = 3.0
 LOCAL_IO_S = 30.0
 """A disk that flushes gigabytes takes its time; a file server that does not answer for seconds is gone."""
@@ -105,7 +104,8 @@ class _Rank:
         is_of_now = _is_of_now(live, status)
         self.seen = evidence_of(live, status.rank) if is_of_now else None
         self.stack = stack_of(case.run, status.rank) if is_of_now else None
-        self.doing = doing_of(status, self.seen, self.stack)
+        self.share = share_here(live, status.rank)
+        self.doing = doing_of(status, self.seen, self.stack, self.share)
         self.call = _call(self.seen)
         call = self.seen.syscall if self.seen is not None else None
         self.is_timed = call is not None and call.has_limit
@@ -307,7 +307,7 @@ def _elsewhere(rank: _Rank) -> StallCause | None:
 def _all_others_wait(rank: _Rank) -> bool:
     """Whether no rank that lives is left that may make the other half of what this one waits for."""
     others = (s for r, s in rank.live.ranks().items() if r != rank.status.rank and not s.is_gone)
-    return all(doing_of(s, evidence_of(rank.live, s.rank), stack_of(rank.run, s.rank)) in WAITING for s in others)
+    return all(doing_in(rank.live, rank.run, s) in WAITING for s in others)
 
 
 def _serves(rank: _Rank) -> StallCause | None:
@@ -390,7 +390,8 @@ def _work(rank: _Rank) -> StallCause | None:
     # What it waits for does not answer, where neither it nor a child has used a processor for as long as a hang takes.
     is_held = doing in HELD_UP and rank.stay_s >= rank.live.hang_after_s and is_idle(rank.live, status.rank)
     fault_class = FaultClass.CPU_STUCK if is_held else FaultClass.CPU_BUSY
-    return rank.cause(StallKind.WORK, fault_class, doing=doing if doing in WORKING else "cpu_work")
+    known = "cpu_work" if rank.share > WORKS_SHARE else ""
+    return rank.cause(StallKind.WORK, fault_class, doing=doing if doing in WORKING | SLEEPING else known)
 
 
 def _store_key(rank: _Rank) -> StallCause | None:
@@ -454,8 +455,15 @@ def _has_left_its_groups(rank: _Rank) -> bool:
     return made_s <= begun_s
 
 
-def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None) -> str:
-    """What the main thread does, by its frames; where they do not tell, by its system call and processor time."""
+def doing_in(live: Live, run: RunEvidence | None, status: RankStatus) -> str:
+    """What the main thread of a rank does, by the newest evidence."""
+    rank = status.rank
+    return doing_of(status, evidence_of(live, rank), stack_of(run, rank), share_here(live, rank))
+
+
+def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None, share: float) -> str:
+    """What the main thread does, by its frames; where they do not tell, by its system call and its share of processor
+    time."""
     kind = stack.activity if stack is not None else ""
     call = _call(seen)
     if kind == "in_collective" and _prepares(status, call):
@@ -469,14 +477,14 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
         return "in_collective"  # what blocks in torch's making of a group, or for a handle, waits for other ranks
     if kind == "lock" and call in {"", "running", *LOCK_CALLS, *POLLS}:
         return "lock"
-    if status.process_state == ProcessState.RUNNING or call == "running" or (status.cpu_share or 0.0) > 0.5:
+    if status.process_state == ProcessState.RUNNING or call == "running" or share > 0.5:
         return "cpu_work"
     by_call = next((meaning for calls, meaning in MEANINGS if call in calls), "")
     if by_call == "io" and seen is not None and not _is_file(seen.open_file):
         by_call = _of_no_file(seen)
     if by_call or kind in {"user_idle", "lock"}:
         return by_call or kind
-    return PHASES.get(status.phase, "cpu_work" if (status.cpu_share or 0.0) > 0.2 else kind or "")
+    return PHASES.get(status.phase, "cpu_work" if share > WORKS_SHARE else kind or "")
 
 
 def _prepares(status: RankStatus, call: str) -> bool:

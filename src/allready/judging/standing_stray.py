@@ -1,9 +1,9 @@
 """Whether a running job stands because one rank left the pattern of its sends and receives."""
 
 from allready.judging.analysis import Analysis
-from allready.judging.live_status import evidence_of, same_place_s
+from allready.judging.live_status import same_place_s
 from allready.judging.stall import WAITING
-from allready.judging.stall_live import doing_of, stack_of
+from allready.judging.stall_live import doing_in
 from allready.model import Live, StrayExchange, StrayProof
 from allready.model.live import newest_epoch
 
@@ -35,5 +35,5 @@ def _is_over(case: Analysis, live: Live, stray: StrayExchange) -> bool:
 
 
 def _waits(case: Analysis, live: Live, rank: int) -> bool:
-    doing = doing_of(live.ranks()[rank], evidence_of(live, rank), stack_of(case.run, rank))
+    doing = doing_in(live, case.run, live.ranks()[rank])
     return doing in WAITING and same_place_s(live, rank) >= STAYS_S

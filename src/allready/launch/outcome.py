@@ -28,9 +28,14 @@ def outcome_of(attempt: AttemptEnd, *, stop_signal: str = "", retry_user_errors:
     return Outcome(**asdict(attempt), worth_retry=is_worth, exit_code=_exit_code(attempt, stop_signal))
 
 
+def code_of_stop(signal: str) -> int:
+    """The exit code of a job that was ended by a signal to the launcher, as a shell gives it."""
+    return 128 + signal_number(signal)
+
+
 def _exit_code(attempt: AttemptEnd, stop_signal: str) -> int:
     if attempt.end is EndCause.SUCCESS:
         return 0
     if attempt.end is EndCause.STOPPED and stop_signal:
-        return 128 + signal_number(stop_signal)
+        return code_of_stop(stop_signal)
     return 1 if attempt.first is None or attempt.end is EndCause.HUNG else attempt.first.shell_code or 1

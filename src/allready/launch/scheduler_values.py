@@ -20,6 +20,8 @@ from allready.launch.schedulers import SCHEDULERS, Scheduler, SchedulerVariable
 
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 """Slurm's steps from here on are no srun: batch script, interactive shell, prolog."""
+MAX_PARTS = 1024
+"""Of a job; Slurm takes 128."""
 FIRST_PORT, NUM_PORTS = 20_000, 10_000
 """Of ports that follow from a job's id."""
 PORTS_BETWEEN_STEPS = 1009  # far from those of the next jobs
@@ -98,14 +100,19 @@ def _demand_step(scheduler: Scheduler, sources: Mapping[str, str], environ: Mapp
     """What runs on the first node only would wait for the others in vain, unless the user has a plan of their own."""
     if any(sources.get(name, "").startswith("--") for name in ("num_nodes", "node_rank")):
         return
-    num_nodes = max((_whole(environ.get(v.name)) for v in scheduler.fields["num_nodes"]), default=1)
+    num_parts = min(_whole(environ.get(scheduler.parts)), MAX_PARTS)
+    of_parts = (_whole(environ.get(scheduler.part_nodes.format(part=part))) for part in range(num_parts))
+    of_all = (_whole(environ.get(v.name)) for v in scheduler.fields["num_nodes"])
+    num_nodes = max(*of_all, sum(max(1, number) for number in of_parts))
     if num_nodes > 1:
         raise UsageError(
             "this is the script or shell of a {scheduler} job of {num_nodes} nodes, and runs on one of them; put "
             "{start} before the command, or add --nnodes 1 for this node alone",
             scheduler=scheduler.name,
             num_nodes=num_nodes,
-            start=scheduler.start.format(num_nodes=num_nodes),
+            start=(scheduler.start_parts if num_parts > 1 else scheduler.start).format(
+                num_nodes=num_nodes, last=num_parts - 1
+            ),
         )
 
 

@@ -48,6 +48,8 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     `step`: one of these is set where the scheduler started the command on all nodes; without them only the first
     node's shell runs it, and `start` is what to put before it.  The first is the step's number: several steps of one
     allocation may run at once, and the one whose nodes are counted by `step_nodes` is a job of its own.
+    `parts`: the variable with the number of parts of which a job may consist, `part_nodes` that with the nodes of one,
+    and `start_parts` is `start` for all of them.
     """
 
     name: str
@@ -62,6 +64,9 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     step: tuple[str, ...] = ()
     step_nodes: str = ""
     start: str = ""
+    parts: str = ""
+    part_nodes: str = ""
+    start_parts: str = ""
     help: dict[str, str] = {}
 
 
@@ -125,6 +130,10 @@ SLURM = Scheduler(
     step=("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_NODES"),
     step_nodes="SLURM_STEP_NUM_NODES",
     start="srun --nodes={num_nodes} --ntasks-per-node=1",
+    # A heterogeneous job: the shell has the variables of its own part, tasks of a step over all parts those of all.
+    parts="SLURM_HET_SIZE",
+    part_nodes="SLURM_JOB_NUM_NODES_HET_GROUP_{part}",
+    start_parts="srun --het-group=0-{last} --ntasks-per-node=1",
 )
 
 OPENMPI = Scheduler(

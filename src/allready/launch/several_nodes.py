@@ -20,10 +20,11 @@ _COUNT = (
     r"MACHINE_COUNT|WORKER_NUM|INSTANCE_COUNT|REPLICA_COUNT|WORLD_SIZE)$"
     # processes of a launcher, of which this is one
     r"|^(?:PMIX?|JSM_NAMESPACE|HOROVOD|CROSS|FLUX_JOB)_SIZE$|^_?(?:CONDOR|MPIRUN)_NPROCS$"
-    r"|^PADDLE_TRAINERS_NUM$|^DMLC_NUM_WORKER$|^PJM_NODE$"
+    r"|^PADDLE_TRAINERS_NUM$|^DMLC_NUM_WORKER$|^PJM_NODE$|^LWS_GROUP_SIZE$"
 )
 _PLACE = (
-    r"(?:^|_)(?:NODE_RANK|NODE_INDEX|NODE_?ID|HOST_RANK|MACHINE_RANK|REPLICA_RANK|WORKER_INDEX|ALLOC_INDEX|GROUP_RANK)$"
+    r"(?:^|_)(?:NODE_RANK|NODE_INDEX|NODE_?ID|(?:HOST|MACHINE)_(?:RANK|INDEX)|REPLICA_RANK|WORKER_INDEX|ALLOC_INDEX|"
+    r"GROUP_RANK)$"
 )
 _RANK = r"^(?:PMIX?_|MPI_|OMPI_COMM_WORLD_|MV2_COMM_WORLD_|JSM_NAMESPACE_|HOROVOD_|ALPS_APP_)(?:RANK|PE)$"
 """The number of a process of the job, as launchers of processes name it where they give no number of them."""
@@ -34,6 +35,12 @@ _MEMBERS = (
     r"(?:PROC|PROCESS|RANK|TASK)_?COUNT)$"
 )
 """The number of one process and of all: each alone may mean anything, both of one family are a launcher's."""
+_MACHINE = r"(?:NODE|HOST|MACHINE|WORKER|REPLICA|INSTANCE|CONTAINER|POD|PEER|MEMBER)"
+_ONE_MACHINE = rf"(?:^|_){_MACHINE}_?(?:RANK|ID|INDEX|NUMBER)$"
+_ALL_MACHINES = (
+    rf"(?:^|_)(?:(?:(?:N|NUM|TOTAL)_?)?{_MACHINE}S|{_MACHINE}_?(?:COUNT|NUM|TOTAL)|(?:CLUSTER|GANG|GROUP)_SIZE)$"
+)
+"""The same of machines; all of them may be a number, or a list of their names."""
 _THING = (
     r"(?:^|_)(?:MATRIX|LOW|LORA|ADAPTER|SVD|PCA|EMBED|EMBEDDING|KERNEL|LAYER|POOL|PAGE|CACHE|BUFFER|QUEUE|BATCH|BLOCK|"
     r"CHUNK|WINDOW|VOCAB|HIDDEN|FILE|SEARCH|MIN|MAX|TOP|DEFAULT)_(?:SIZE|TOTAL)$"
@@ -50,7 +57,8 @@ _LIST = (
     r"(?:^|_)(?:NODES?_?LIST|HOSTS?_?LIST|NODES?_IPS?(?:_LIST)?|WORKER_HOSTS|WORKER_HOSTNAMES|CONTAINER_ADDRS)$|"
     r"^SM_HOSTS$"
 )
-_FILE = r"(?:^|_)(?:NODES?_?FILE|HOSTS?_?FILE)$"
+_FILE = r"(?i)(?:^|_)(?:NODES?|HOSTS?|MACHINES?|RANK)_?FILE$"
+"""Parameters of Open MPI have names in small letters."""
 _CLUSTER = r"^(?:TF_CONFIG|CLUSTER_SPEC)$"
 _OF_PART = r"(?:^|_)(?:LOCAL|ROLE|TENSOR|PIPELINE|MODEL|DATA|EXPERT|CONTEXT|SEQUENCE|PARALLEL|TP|PP|DP|EP|CP|MP|SP)_"
 """Sizes of something smaller than the job."""
@@ -98,22 +106,26 @@ def several_nodes(environ: Mapping[str, str], read: Callable[[str], str] = read_
 def _one_of_many(
     names: Sequence[str], environ: Mapping[str, str], read: Callable[[str], str]
 ) -> Iterator[SeveralNodes]:
-    """A process that a launcher of processes has numbered, `X_RANK` beside `X_NUM_PROCS`, whatever X is.
+    """What a launcher has numbered, `X_RANK` beside `X_NUM_PROCS` or `X_NODE_ID` beside `X_NODES`, whatever X is.
 
     Such numbers begin at 0, or at 1, which is in doubt; a larger one counts something else.
     """
-    members: dict[str, int] = {}
-    for name in names:
-        family, number = _family(compiled(_MEMBER), name), _number(environ[name].strip())
-        if family is not None and number is not None:
-            members[family] = min(number, members.get(family, number))
-    for name in names:
-        family = _family(compiled(_MEMBERS), name)
-        count = _count(environ[name].strip(), read)
-        if family is None or count is None or members.get(family, count + 1) > count:
-            continue
-        is_sure = members[family] < count and bool(family) and not compiled(_THING).search(name)
-        yield _found(environ, name, count, is_doubtful=not is_sure and not _has_sign(environ, family))
+    for one, all_of_them in ((_MEMBER, _MEMBERS), (_ONE_MACHINE, _ALL_MACHINES)):
+        members: dict[str, int] = {}
+        for name in names:
+            family, number = _family(compiled(one), name), _number(environ[name].strip())
+            if family is not None and number is not None:
+                members[family] = min(number, members.get(family, number))
+        for name in names:
+            family = _family(compiled(all_of_them), name)
+            if family not in members:
+                continue
+            text = environ[name].strip()
+            count = _count(text, read) or (_words(text, read) if all_of_them == _ALL_MACHINES else None)
+            if count is None or members[family] > count:
+                continue
+            is_sure = members[family] < count and bool(family) and not compiled(_THING).search(name)
+            yield _found(environ, name, count, is_doubtful=not is_sure and not _has_sign(environ, family))
 
 
 def _numbered(names: Sequence[str], environ: Mapping[str, str], read: Callable[[str], str]) -> Iterator[SeveralNodes]:

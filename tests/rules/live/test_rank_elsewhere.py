@@ -38,7 +38,7 @@ def test_who_still_pickles_its_object_waits_for_nobody() -> None:
         [hit] = ask("LIV006", behind(2, **running), seen=seen, stacks=stacks).hits
         assert hit.fault_class is FaultClass.CPU_BUSY
     spins = behind(2, process_state=ProcessState.RUNNING, groups=(mark(64),))  # as one that waits for a GPU does
-    assert doing_of(spins, None, stacks[0]) == "in_collective"
+    assert doing_of(spins, None, stacks[0], 0.0) == "in_collective"
 
 
 def test_who_went_on_since_its_beacon_spoke_stands_nowhere() -> None:

@@ -7,7 +7,7 @@ from allready.model import Confidence, FaultClass, Frame, ProcessState, Severity
 from allready.model.fill import fill, in_english
 from allready.model.process import SystemCall
 from tests.cases import cases
-from tests.rules.live.made import NOW, ask, behind, mark, stack, waiting
+from tests.rules.live.made import ENTERED, NOW, ask, behind, mark, stack, waiting
 
 READ, WRITE = (SystemCall(name=name, descriptor=4) for name in ("read", "write"))
 FUTEX = SystemCall(name="futex")
@@ -164,3 +164,11 @@ def test_where_no_line_sets_the_key_a_program_beside_the_job_may() -> None:
         stacks = tuple(stack(r, "network_wait") for r in (1, 2, 3))
         [hit] = ask("LIV006", *late, stacks=stacks, live={"hang_after_s": 5.0}).hits
         assert (hit.culprits.ranks, hit.confidence) == ((0,), confidence)
+
+
+def test_who_has_just_begun_to_sleep_is_not_told_to_compute() -> None:
+    """Its share of processor time is of the work before: seen as "computes on the CPU" until newer words came."""
+    for since_s, says in ((NOW - 2.2, "sleeps"), (NOW - 0.2, "computes on the CPU"), (ENTERED, "computes on the CPU")):
+        came = behind(2, cpu_share=0.8, site_since_s=since_s)
+        [hit] = ask("LIV006", came, seen={2: SLEEP}, stacks=(stack(2, "user_code"),)).hits
+        assert (in_english(hit.values["doing"]), hit.culprits.ranks) == (says, (2,))

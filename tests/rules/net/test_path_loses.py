@@ -2,6 +2,7 @@ from random import Random
 from typing import Any
 
 from allready.judging.engine import judge
+from allready.judging.loading import load
 from allready.model import Confidence, DatagramProbe, FaultClass, Severity
 from allready.model.fill import fill
 from allready.rules.net._losses import Sent
@@ -36,6 +37,9 @@ def test_says_of_two_nodes_that_they_lose_packets() -> None:
     assert fill("{who} {who:loses/lose}", hit.values) == "node 1 (gpu1), 3 (gpu3) lose"
     [hit] = check("NET019", lossy((0, 1), (1, 0))).hits
     assert fill("{who} {who:loses/lose}", hit.values) == "link 0 (gpu0) -> 1 (gpu1) loses"
+    for links, words in (([(0, 1)], "on 1 direction (0"), ([(0, 1), (1, 0)], "on 2 directions (0")):
+        [hit] = check("NET019", lossy(*links)).hits
+        assert words in fill(load()["NET019"].message, hit.values)
 
 
 def test_names_the_node_that_loses_packets_one_way_only() -> None:

@@ -15,7 +15,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.firewall import MAX_PEERS, opening
 from allready.judging.stated import said, stated
 from allready.judging.values import MAX_EVIDENCE, commands, listed
-from allready.model.fill import named_by, words_of
+from allready.model.fill import Several, named_by, words_of
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._losses import silent_by_chance
 
@@ -185,7 +185,9 @@ def links_of(hops: Iterable[Hop]) -> tuple[NodePair, ...]:
 
 def arrows(links: Iterable[NodePair], world: model.World) -> str:
     """`1 (gpu01) -> 0 (gpu00), …`: beyond a few only how many are left."""
-    return listed([f"{world.label(a)} -> {world.label(b)}" for a, b in links], MAX_ARROWS)
+    each = [f"{world.label(a)} -> {world.label(b)}" for a, b in links]
+    text = listed(each, MAX_ARROWS)
+    return Several(text) if len(each) > 1 else text
 
 
 def accused(nodes: Sequence[int], link: NodePair, world: model.World) -> str:

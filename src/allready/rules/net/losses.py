@@ -54,9 +54,9 @@ HOPELESS = 0.2
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PATH,
     title="Packets between nodes are lost at random",
-    message="{who} {who:loses/lose} packets: {share} of the small test packets on {num_links} directions ({links}) "
-    "did not arrive "
-    "({num} of {total}), and TCP sent {resent} of its segments again, {others} on the other paths; {rate} arrive",
+    message="{who} {who:loses/lose} packets: {share} of the small test packets on {num_links} "
+    "{links:direction/directions} ({links}) did not arrive ({num} of {total}), and TCP sent {resent} "
+    "of its segments again, {others} on the other paths; {rate} arrive",
     remedy=(
         RemedyStep(
             explanation="check cable, transceiver, port and the switch's counters, at both ends",
@@ -239,8 +239,8 @@ SWEPT_BYTES = 2**16
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PATH,
     title="A TCP connection is established but barely transfers data",
-    message="connections are established on {num_links} directions ({links}), but {stuck} did not arrive within "
-    "{seconds} s (up to {passed} did)",
+    message="connections are established on {num_links} {links:direction/directions} ({links}), but {stuck} did not "
+    "arrive within {seconds} s (up to {passed} did)",
     remedy=(
         *IPERF,
         RemedyStep(

@@ -117,8 +117,9 @@ SAFE_MTUS_BYTES = (8900, 4000, 1500, 1400, 1280)
     fault_class=FaultClass.START_PATH,
     layer=Layer.PATH,
     title="Large packets are dropped silently (MTU black hole)",
-    message="packets above a certain size are dropped silently (no ICMP) on {num_links} directions ({links}): payloads "
-    "up to {passed_bytes} B arrive, {stuck_bytes} B do not; the largest IP packet known to pass has {packet_bytes} B",
+    message="packets above a certain size are dropped silently (no ICMP) on {num_links} "
+    "{links:direction/directions} ({links}): payloads up to {passed_bytes} B arrive, "
+    "{stuck_bytes} B do not; the largest IP packet known to pass has {packet_bytes} B",
     remedy=(
         RemedyStep(explanation="lower the MTU of the interface, as root", where="node {where}", command="{command}"),
         RemedyStep(

@@ -19,7 +19,7 @@ from allready.units import path_speed
     title="Some paths are far slower than the others",
     message="{who} {who:is/are} far slower than the others: TCP {what} {worst}[[, elsewhere "
     "{median} at the median|, the best paths of the other nodes {best} at the median]] "
-    "({num_links} directions: {links})",
+    "({num_links} {links:direction/directions}: {links})",
     remedy=(
         *IPERF,
         RemedyStep(
