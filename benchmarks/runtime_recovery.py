@@ -10,6 +10,7 @@ hang   the same without any deadline, under `allready run`: from the stop on
 sleep  a rank that sleeps in code of its own, without any deadline, under `allready run`: from then on
 loop   a rank in a loop of Python's that never ends, likewise
 calls  the same, and the loop calls functions of Python that compute
+flag   the same, and the loop has a condition that stays true
 rejoin the rank that was stopped wakes; from there until all ranks train again (measured in the jobs of `stop`)
 
 Prints a JSON object for each kind.  With `--device cuda` all ranks share one GPU, over NCCL.
@@ -33,8 +34,9 @@ from typing import Any
 RANKS = 4
 WAIT_S = 60.0
 SETTLE_S = 0.2
-UNDER_RUN = {"hang", "sleep", "loop", "calls"}
+UNDER_RUN = {"hang", "sleep", "loop", "calls", "flag"}
 """Kinds without any deadline."""
+KINDS = ["raise", "kill", "stop", "hang", "sleep", "loop", "calls", "flag"]
 
 
 def _go_round() -> None:
@@ -53,6 +55,12 @@ def _go_round_and_call() -> None:
         number = _next(_next(number), 3)
 
 
+def _go_round_by_a_flag(flag: bool = True) -> None:
+    number = 0
+    while flag and number < 10:
+        pass
+
+
 class Rank:
     """Trains until it is asked to end, and writes down what happens to it."""
 
@@ -65,7 +73,8 @@ class Rank:
         self._loop: Callable[[], None] | None = None
         signal.signal(signal.SIGUSR1, self._note)
         signal.signal(signal.SIGUSR2, self._turn)
-        self._loops = {signal.SIGRTMIN: _go_round, signal.SIGRTMIN + 1: _go_round_and_call}
+        loops = (_go_round, _go_round_and_call, _go_round_by_a_flag)
+        self._loops = dict(enumerate(loops, signal.SIGRTMIN))
         for number in self._loops:
             signal.signal(number, self._turn_loop)
 
@@ -260,6 +269,7 @@ def play(job: Job, kind: str, victim: int) -> dict[str, float]:
         "sleep": (signal.SIGUSR2, signal.SIGUSR2),
         "loop": (signal.SIGRTMIN, signal.SIGINT),
         "calls": (signal.SIGRTMIN + 1, signal.SIGINT),
+        "flag": (signal.SIGRTMIN + 2, signal.SIGINT),
     }
     halt, wake = turns.get(kind, (signal.SIGSTOP, signal.SIGCONT))
     stopped_s = begin_s = job.signal(victim, halt)
@@ -279,7 +289,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--deadline", type=float, default=1.0, help="of each step, in seconds")
-    parser.add_argument("--kinds", nargs="*", default=["raise", "kill", "stop", "hang", "sleep", "loop", "calls"])
+    parser.add_argument("--kinds", nargs="*", default=KINDS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.folder is not None:

@@ -35,6 +35,12 @@ def main() -> None:
                 raise OSError("made by the test")
             yield torch.full((2,), float(number))
 
+    class Unknown(list[Any]):
+        def __len__(self) -> int:
+            if ME == 1:
+                raise NotImplementedError("made by the test")
+            return super().__len__()
+
     def mean(batch: Any) -> dict[str, float]:
         if ME == 1 and float(batch[0]) == 2.0 and not raised:
             raised.append(1)
@@ -49,6 +55,7 @@ def main() -> None:
     for name, found in (
         ("once", allready.resilient_evaluation(mean, loader)),
         ("broken", allready.resilient_evaluation(mean, broken)),
+        ("unknown", allready.resilient_evaluation(alone, Unknown(loader()), sync_timeout=20)),
         ("alone", allready.resilient_evaluation(alone, broken, communicates=False)),
     ):
         say(name, **{field: getattr(found, field) for field in ("coverage", "is_partial", "has_failed", "attempts")})

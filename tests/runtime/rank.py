@@ -244,9 +244,11 @@ def say_failed(error: Exception, step: int, blocked_s: float) -> None:
 
 
 def say_recovered(recovery: Any, step: int) -> None:
+    import allready
     from allready.runtime.session import current
 
     values: dict[str, Any] = {"members": recovery.members, "joined": recovery.joined, "step": step}
+    values["limited"] = allready.effective_timeouts()[0].ranks
     if ME not in recovery.joined:  # it knows another failure
         agreed, verdict = recovery.failure, recovery.failure.verdict
         values |= {

@@ -1,6 +1,7 @@
 """Evaluations under the runtime library: the parts that are pure, and faults in real jobs over Gloo."""
 
 import collections
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -44,6 +45,11 @@ def test_means_are_weighted_and_coverage_is_known_or_not() -> None:
     assert tally.weighed(None, 2) == {}
     with pytest.raises(TypeError, match="mapping"):
         tally.weighed(3.0, 1)
+    empty = tally.weighed({"loss": math.nan}, 0)
+    assert tally.means(tally.total([sums, empty])) == {"loss": 2.0, "rare": 2.0}
+    for weight in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="weight"):
+            tally.weighed({"loss": 1.0}, weight)
     assert tally.coverage(3, {0: 2, 1: 2}) == 0.75
     assert tally.coverage(3, {0: 2, 1: None}) is None
     assert tally.coverage(0, {0: 0}) == 1.0
@@ -187,6 +193,7 @@ def test_loaders_that_do_not_say_how_long_they_are_and_who_alone_has_an_error_of
             found = {e.pop("event"): e for e in job.events(rank)}
             assert found["once"] == whole
             assert found["once errors"] == {"ranks": [1], "metrics": {"loss": 1.5}}
+            assert found["unknown"] == {**whole, "attempts": 1}
             assert found["broken"] == {**part, "attempts": 4}
             assert found["broken errors"]["ranks"] == [1]
             assert found["alone"] == {**part, "attempts": 1}

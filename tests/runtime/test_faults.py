@@ -61,6 +61,7 @@ def survivors_go_on(num_ranks: int, kind: str, victim: int, code: str, folder: P
         job.wait(others)
         found = agreed(job, others)
         assert (found["code"], found["culprits"], found["members"]) == (code, [victim], others)
+        assert found["limited"] == others
         assert all(job.last(r, "done")["steps"] == 30 for r in others)
 
 

@@ -13,6 +13,7 @@ from allready.runtime.direct import OTHER, sum_ahead, sum_directly
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.group import GLOO_SUMS
 from allready.runtime.messages import Ranks
+from allready.runtime.overlap import is_shared
 from allready.runtime.session import current
 
 MAX_CHUNKS = 1024
@@ -501,11 +502,8 @@ def _done_by(op: Any, tensor: Any) -> Any:
 
 
 def _check_written(*tensors: Any) -> None:
-    for tensor in tensors:
-        if tensor.is_contiguous():
-            continue
-        if any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True)):
-            raise UsageError("elements of this tensor share their memory (expand?): give a clone()")
+    if (len(tensors) > 1 or not tensors[0].is_contiguous()) and is_shared(tensors):
+        raise UsageError("elements of the result share their memory (expand, unfold, slices?): give a clone()")
 
 
 def _check(*tensors: Any) -> None:

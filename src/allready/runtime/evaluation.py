@@ -265,7 +265,7 @@ class _Run:
             return self._num_found
         try:
             return len(self._batches)  # type: ignore[arg-type]  # where it has none, it says so
-        except TypeError:
+        except Exception:  # noqa: BLE001 - the script's own: what it raises must not keep this rank from the others
             return None
 
     def _together(self, parts: int) -> None:

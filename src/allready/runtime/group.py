@@ -322,6 +322,9 @@ class WorldGroup:
         return not self._can_reconfigure and "cuda" not in self.devices
 
     def _connect(self, is_over: Callable[[], bool]) -> None:
+        import torch.distributed as dist
+
+        nccl.check(dist.group.WORLD)
         communicator = nccl.Communicator()
         with self._lock:
             self._communicator = communicator

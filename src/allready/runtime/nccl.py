@@ -38,7 +38,10 @@ GONE_S = 5.0
 _ASKED_IN_A_ROW = 4
 """So often before the clock is looked at and other threads may run: a question takes 2 us, all else half of that."""
 _MAX_STREAMS = 64
-_OLDEST, _TOO_NEW = (2, 6), (2, 15)
+_OLDEST = (2, 6)
+_WHICH = "TORCH_DIST_USE_NCCL2"
+"""Read where torch makes its first group with NCCL."""
+_EARLIER = "0"
 _SPIN_S, _SHORT_S, _SHORT_NAP_S, _NAP_S = 0.02, 0.1, 0.00002, 0.0002
 """A nap lasts 0.05 ms longer than it should: for what takes up to 20 ms that would be too much."""
 
@@ -53,11 +56,11 @@ def prepare() -> None:
     import torch.distributed as dist
 
     release = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    is_other = release >= _TOO_NEW or os.environ.get("TORCH_DIST_USE_NCCL2") == "1"
-    if is_other or release < _OLDEST:
-        raise UsageError("the runtime library takes NCCL with torch 2.6 to 2.14, not with {at}", at=torch.__version__)
+    if release < _OLDEST:
+        raise UsageError("the runtime library takes NCCL with torch 2.6 or newer, not with {at}", at=torch.__version__)
     if not (torch.cuda.is_available() and dist.is_nccl_available() and hasattr(dist.ProcessGroupNCCL, "abort")):
         raise UsageError("no GPU here, or a torch without NCCL")
+    _choose_earlier()
     for name in _DUMP_WAITS:
         os.environ[name] = "0"
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -69,6 +72,30 @@ def prepare() -> None:
             if os.environ.get(alias, value) != value:
                 raise UsageError("unset {name}: with it torch ends the process that should recover", name=alias)
         os.environ[name] = value
+
+
+def _choose_earlier() -> None:
+    """Of torch's two backends for NCCL the one whose operations it can end: the default until 2.14, and there since."""
+    import torch.distributed as dist
+
+    given = os.environ.get(_WHICH)
+    if given not in (None, _EARLIER) and (given == "1" or hasattr(dist, "ProcessGroupNCCL2")):
+        raise UsageError("unset {name}: the runtime library needs torch's earlier NCCL backend", name=_WHICH)
+    if hasattr(dist, "ProcessGroupNCCL2"):
+        os.environ[_WHICH] = _EARLIER
+
+
+def check(group: Any) -> None:
+    """That its operations on a GPU can be ended, once torch has made it.
+
+    Raises:
+        UsageError: it is of another backend, or torch has put something around that.
+    """
+    if not of_nccl([group]):
+        raise UsageError(
+            "torch has made a group whose operations cannot be ended: TORCH_DISTRIBUTED_DEBUG=DETAIL, or another"
+            " backend for NCCL that this process used before"
+        )
 
 
 def await_device(work: Any, until_s: float, is_over: Callable[[], bool]) -> bool:

@@ -27,7 +27,7 @@ from allready.runtime.hang_watch import set_formed
 from allready.runtime.meeting import come, end_with_the_others, meet
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.plain import is_by_gloo, is_timeout_of_gloo, is_torchs
-from allready.runtime.session import MARGIN_S, Session, begin, current, end, has_left
+from allready.runtime.session import MARGIN_S, Limits, Session, begin, current, end, has_left
 
 log = logging.getLogger(__name__)
 
@@ -305,16 +305,24 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
     session = current()
     if timeout is None and name not in PHASES:
         raise UsageError("no phase {name}; give a timeout, or one of {names}", name=name, names=", ".join(PHASES))
-    before_s, adaptive_before, limited_before = session.timeout_s, session.adaptive, session.is_limited
-    phase_before = session.phase
-    parts = _parts(timeout, PHASES.get(name, PHASES["training"]))
+    own = Limits(name, *_parts(timeout, PHASES.get(name, PHASES["training"])), is_limited=True)
+    inside = session.phases
+    if not inside:
+        inside.append(Limits(session.phase, timedelta(seconds=session.timeout_s), session.adaptive, session.is_limited))
+    inside.append(own)
     try:
-        session.is_limited, session.phase = True, name
-        apply_timeout(session, *parts)
+        _apply(session, own)
         yield
     finally:
-        session.is_limited, session.phase = limited_before, phase_before
-        apply_timeout(session, timedelta(seconds=before_s), adaptive_before)
+        inside.remove(own)  # perhaps not the last: another thread may be inside of one that it entered later
+        _apply(session, inside[-1])
+        if len(inside) == 1:
+            inside.clear()
+
+
+def _apply(session: Session, limits: Limits) -> None:
+    session.is_limited, session.phase = limits.is_limited, limits.phase
+    apply_timeout(session, limits.timeout, limits.adaptive)
 
 
 @contextlib.contextmanager
@@ -354,7 +362,9 @@ def _parts(timeout: Duration | AdaptiveTimeout | None, usual: timedelta) -> tupl
 
 
 def apply_timeout(session: Session, timeout: timedelta, adaptive: AdaptiveTimeout | None) -> None:
-    """From now on: of plain collectives, and of safe calls that bring none of their own."""
+    """From now on, in the innermost phase: of plain collectives, and of safe calls that bring none of their own."""
+    if session.phases:
+        session.phases[-1].timeout, session.phases[-1].adaptive = timeout, adaptive
     session.set_limit(timeout.total_seconds(), adaptive)
     session.group.timeout = timeout
     if session.member.is_open:

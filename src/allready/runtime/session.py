@@ -9,9 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from types import FrameType
 from typing import Any, NoReturn, Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import UsageError
@@ -74,6 +76,15 @@ class RunsAhead(Protocol):
 
     def close(self) -> None:
         """Nothing follows."""
+
+
+class Limits(Struct, eq=False):
+    """How long calls inside of a phase may take; `is_limited`: whether the script has said so."""
+
+    phase: str
+    timeout: timedelta
+    adaptive: AdaptiveTimeout | None
+    is_limited: bool
 
 
 class Turn:
@@ -153,6 +164,8 @@ class Session:
         self.paces = Paces()
         self.phase = TRAINING
         """What calls take is learned for each phase apart."""
+        self.phases: list[Limits] = []
+        """Those that it is inside of, behind what holds outside of all; the last one counts."""
         self.repeats = Repeats()
         self.pending: dict[Ranks, list[Pending]] = {}
         """Calls in flight that have not been waited for yet, by group, the oldest first."""

@@ -1,5 +1,6 @@
 """Metrics of batches, and what they come to over all ranks.  Pure."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,12 +32,16 @@ def weighed(metrics: Any, weight: float) -> Sums:
 
     Raises:
         TypeError: they are not a mapping of names to numbers.
+        ValueError: the weight is negative, or no finite number: it would take the means of all ranks with it.
     """
+    if not (math.isfinite(weight) and weight >= 0):
+        raise ValueError(f"the weight of a batch must be a number from 0 on, not {weight}")
     if metrics is None:
         return {}
     if not isinstance(metrics, Mapping):
         raise TypeError(f"the evaluation function must return a mapping of names to numbers, not {type(metrics)}")
-    return {str(name): (float(value) * weight, weight) for name, value in metrics.items()}
+    # What has no weight does not count, also where its mean is no number, as that of an empty batch.
+    return {str(name): (float(value) * weight if weight else 0.0, weight) for name, value in metrics.items()}
 
 
 def total(parts: Iterable[Sums]) -> Sums:

@@ -50,7 +50,8 @@ def effective_timeouts() -> EffectiveTimeouts:
     world = dist.group.WORLD
     groups = dist.distributed_c10d._world.pg_names  # noqa: SLF001 - no public way names all groups
     for group, name in sorted(groups.items(), key=lambda item: item[0] is not world):
-        ranks = tuple(members[r] for r in dist.get_process_group_ranks(group))
+        # Of a default group that was formed again in place torch still names the previous ranks.
+        ranks = members if group is world else tuple(members[r] for r in dist.get_process_group_ranks(group))
         is_safe = group is world or session.group.is_subgroup(group)
         found.append(
             GroupTimeouts(

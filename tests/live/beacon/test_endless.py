@@ -72,6 +72,49 @@ def waits_for_a_flag() -> None:
         pass
 
 
+def asks(flag: Any = True, number: Any = 0) -> None:
+    while flag:
+        number = number + number
+
+
+def asks_of_two(flag: Any = True, number: Any = 0, step: Any = 10) -> None:
+    while flag is not None and number < step:
+        for_ever = number
+        number = for_ever
+
+
+def forgets_to_count(number: Any = 0) -> None:
+    while number < 7:
+        pass
+
+
+def breaks_on_a_flag(flag: Any = False) -> None:
+    while True:
+        if flag:
+            break
+
+
+def asks_what_it_changes(flag: Any = True, number: Any = 0) -> None:
+    while flag:
+        number += 1
+        flag = number != 10**12
+
+
+def asks_what_may_change(flag: Any = True) -> Any:
+    def change() -> None:
+        nonlocal flag
+        flag = False
+
+    while flag:
+        pass
+    return change
+
+
+def asks_in_two_ways(flag: Any = True, number: Any = 0) -> None:
+    while flag if number else number == 0:
+        pass
+
+
 def is_limited() -> None:
     number = 0
     while number < 10**12:
@@ -258,7 +301,11 @@ class Whole(int):
         (turns, True),
         (nested, True),
         (beside_a_handler, True),
-        (waits_for_a_flag, False),
+        (asks, True),
+        (forgets_to_count, True),
+        (asks_what_it_changes, False),
+        (asks_what_may_change, False),
+        (waits_for_a_flag, False),  # of the module: another thread may set it
         (is_limited, False),
         (walks, False),
         (looks_at_the_clock, True),
@@ -320,6 +367,18 @@ def test_so_it_is_where_the_process_is_inside_of_that_function() -> None:
         (adds, {"number": "a", "step": "b"}, False),  # until no memory is left
         (adds, {"number": [], "step": 1}, False),
         (adds, {"number": 1}, False),  # unbound
+        (asks, {"flag": "yes", "number": 0}, True),
+        (asks, {"flag": True, "number": 0.5}, True),  # the flag is no part of the sum
+        (asks, {"flag": False, "number": 0}, False),
+        (asks, {"flag": None, "number": 0}, False),
+        (asks, {"flag": [1], "number": 0}, False),  # something else may empty it
+        (asks, {"flag": Whole(1), "number": 0}, False),
+        (asks_of_two, {"flag": 1, "number": 2}, False),  # the second one: `number` is changed
+        (forgets_to_count, {"number": 1}, True),
+        (forgets_to_count, {"number": 1.5}, True),
+        (forgets_to_count, {"number": 8}, False),
+        (forgets_to_count, {"number": "a"}, False),  # raises
+        (forgets_to_count, {"number": Whole(1)}, False),
         (compares, {"number": "a", "step": None}, True),
         (compares, {"number": "a", "step": Whole(1)}, False),
         (names_itself, {"number": None, "other": "a"}, True),
@@ -340,6 +399,24 @@ def test_so_it_is_where_the_process_is_inside_of_that_function() -> None:
 def test_operators_are_pythons_own(loop: Callable[..., None], values: dict[str, object], expected: bool) -> None:
     """A class may raise in `__add__` or `__bool__`, and a division by zero ends a loop as well."""
     assert {is_endless(frame) for frame in stands(loop, **values)} == {expected}
+
+
+@cases(
+    ("loop", "values", "expected"),
+    [
+        (breaks_on_a_flag, {"flag": False}, True),
+        (breaks_on_a_flag, {"flag": True}, False),
+        (asks_in_two_ways, {"flag": True, "number": 1}, True),
+        (asks_in_two_ways, {"flag": False, "number": 1}, False),
+        (asks_in_two_ways, {"flag": False, "number": 0}, True),
+        (asks_in_two_ways, {"flag": True, "number": 0.5}, True),
+        (asks_in_two_ways, {"flag": 0, "number": Whole(1)}, False),
+    ],
+)
+def test_a_way_out_that_is_never_taken_is_none(
+    loop: Callable[..., None], values: dict[str, object], expected: bool
+) -> None:
+    assert is_endless(stands(loop, **values)[0]) == expected
 
 
 def test_names_of_a_module_are_those_of_the_code_that_is_run() -> None:
@@ -410,7 +487,7 @@ def test_the_runtime_librarys_handlers_end_no_loop() -> None:
         assert all(map(is_endless, stands(passes)))
 
 
-@cases(("loop", "where"), [(passes, "passes"), (calls_functions, "")])
+@cases(("loop", "where"), [(passes, "passes"), (asks, "asks"), (calls_functions, "")])
 def test_what_the_beacon_writes_of_a_main_thread_is_read_as_that(loop: Callable[[], None], where: str) -> None:
     """By another thread, while the loop runs; the test is the Ctrl+C that ends it."""
     found: list[bytes] = []

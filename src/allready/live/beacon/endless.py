@@ -1,6 +1,7 @@
 """Whether Python goes round in a loop that never ends: not by how long it has lasted, but by its instructions.
 
-Loops with a way out are left alone, however long they last, and so are those that call anything but a few functions of
+Loops with a way out are left alone, however long they last, but where a condition on nothing but variables of their
+function, which no instruction of theirs changes, bars it; and so are those that call anything but a few functions of
 Python's own that always return at once, and functions of Python that do nothing but what such a loop may: what else is
 called may end the program, raise, or wait for something that comes.
 So may an operator of a class, a division, a handler of a signal or a timer; where any of these is at hand, nothing is
@@ -9,15 +10,20 @@ claimed.
 
 import _signal  # type: ignore[import-not-found]  # `signal` builds enumerations for 4 ms
 import builtins
+import operator
 import sys
 import time
 from types import FrameType, FunctionType, MethodType, ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from dis import Instruction
     from types import CodeType
+    from typing import Any
+
+    _Steps = dict[int, tuple[Instruction, int]]
+    """By offset, with that of the following one."""
 
 _MAX_CODE_BYTES = 1 << 16
 _MAX_DEPTH = 4
@@ -39,10 +45,22 @@ _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 _OPERATORS = {*("+", "-", "*", "&", "|", "^"), *("+=", "-=", "*=", "&=", "|=", "^=")}
 """The rest may raise: division by zero, a shift by less than nothing, a power or an item that there is not."""
 _EQUALITY = {"==", "!="}
+_COMPARES: "dict[str, Callable[[Any, Any], object]]" = {
+    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
 _PLAIN = {int, float, bool, str, type(None)}
 _NUMBERS = ({int, bool}, {float})
 """Alone each only makes more of its kind; a whole number may be too large to become a float."""
 _SIZED = {list, tuple, dict, set, str, bytes, bytearray, range}
+_CHANGES = ("STORE_", "DELETE_", "LOAD_FAST_AND_CLEAR")
+_LOADS_OWN = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_LOAD_FAST",
+              "LOAD_FAST_BORROW_LOAD_FAST_BORROW"}  # fmt: skip
+"""Of variables that no other code can reach while the function runs."""
+_OUTCOMES: "dict[str, Callable[[object], bool]]" = {
+    "IF_TRUE": bool, "IF_FALSE": lambda value: not value,
+    "IF_NOT_NONE": lambda value: value is not None, "IF_NONE": lambda value: value is None,
+}  # fmt: skip
+"""When a jump of this kind is made."""
 _TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
 
 
@@ -52,8 +70,8 @@ def is_endless(frame: FrameType) -> bool:
     inside: set[CodeType] = set()
     at: FrameType | None = frame
     while at is not None and len(inside) <= _MAX_DEPTH and len(at.f_code.co_code) <= _MAX_CODE_BYTES:
-        loop = _loop(at.f_code, at.f_lasti)
-        parts = _parts_of(loop, at, ()) if loop else None
+        loop = _loop(at)
+        parts = None if loop is None else _parts_of(loop, at, ())
         if parts is not None:
             return inside <= parts.codes and parts.is_plain() and not _may_be_interrupted()
         if not _is_simple(at.f_code):
@@ -63,10 +81,16 @@ def is_endless(frame: FrameType) -> bool:
     return False
 
 
-def _loop(code: "CodeType", lasti: int) -> "list[Instruction]":
-    """The instructions to which this one leads, where they lead back to it and nowhere else; none if they do not."""
-    steps, caught = _instructions(code)
-    at = max((offset for offset in steps if offset <= lasti), default=0)  # of a call it is in the room behind it
+def _loop(place: FrameType) -> "list[Instruction] | None":
+    """The instructions to which this one leads, where they lead back to it and nowhere else; None if they do not.
+
+    Without those of conditions that always come out alike.
+    """
+    steps, caught = _instructions(place.f_code)
+    at = max(
+        (offset for offset in steps if offset <= place.f_lasti), default=0
+    )  # of a call it is in the room behind it
+    settled = _settled(steps, at, place)
     seen: set[int] = set()
     ahead = [at]
     comes_back = False
@@ -79,9 +103,11 @@ def _loop(code: "CodeType", lasti: int) -> "list[Instruction]":
         found = steps.get(offset)
         # What something around it catches may come.
         if found is None or not _stays(found[0]) or any(start <= offset < end for start, end in caught):
-            return []
-        ahead += _next(*found)
-    return [steps[offset][0] for offset in seen] if comes_back else []
+            return None
+        known = settled.get(offset)
+        ahead += _next(*found) if known is None else [known.leads_to]
+    parts = {offset for jump, known in settled.items() for offset in (jump, *known.parts)}
+    return [steps[offset][0] for offset in seen - parts] if comes_back else None
 
 
 def _stays(step: "Instruction") -> bool:
@@ -92,16 +118,20 @@ def _stays(step: "Instruction") -> bool:
     return step.opname.startswith((*_MOVES, *_CONSTANTS, *_NAMES, *_COMPUTES))
 
 
-def _next(step: "Instruction", after: int) -> "Iterator[int]":
+def _is_jump(step: "Instruction") -> bool:
     import dis
 
-    if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+    return step.opcode in dis.hasjrel or step.opcode in dis.hasjabs
+
+
+def _next(step: "Instruction", after: int) -> "Iterator[int]":
+    if _is_jump(step):
         yield int(step.argval)
     if step.opname not in _ALWAYS:
         yield after
 
 
-def _instructions(code: "CodeType") -> "tuple[dict[int, tuple[Instruction, int]], list[tuple[int, int]]]":
+def _instructions(code: "CodeType") -> "tuple[_Steps, list[tuple[int, int]]]":
     """By offset, with that of the following one; and from where to where exceptions are caught."""
     import dis
 
@@ -110,6 +140,93 @@ def _instructions(code: "CodeType") -> "tuple[dict[int, tuple[Instruction, int]]
     afters = [step.offset for step in steps[1:]] + [len(code.co_code)]
     caught = [(entry.start, entry.end) for entry in getattr(read, "exception_entries", ())]
     return {step.offset: (step, after) for step, after in zip(steps, afters, strict=True)}, caught
+
+
+class _Settled:
+    """A conditional jump that always leads to the same place; `parts`: the instructions of its condition."""
+
+    def __init__(self, leads_to: int, parts: "list[int]") -> None:
+        self.leads_to, self.parts = leads_to, parts
+
+
+def _settled(steps: "_Steps", at: int, place: FrameType) -> "dict[int, _Settled]":
+    """By offset, in the loop around this place."""
+    inside = _around(steps, at)
+    changed: set[str] = set()
+    for step, _ in (steps[offset] for offset in inside):
+        if step.opname.startswith(_CHANGES):
+            changed |= {*map(str, step.argval if isinstance(step.argval, tuple) else (step.argval,))}
+    targets = {int(step.argval) for step, _ in steps.values() if _is_jump(step)}
+    order = [step for step, _ in steps.values() if step.opname not in _UNSEEN]
+    found = {}
+    for number, step in enumerate(order):
+        end = next((end for end in _OUTCOMES if step.opname.endswith(end)), None)
+        if step.offset not in inside or end is None or "POP_JUMP" not in step.opname:
+            continue
+        parts = _condition_of(order, number)
+        if not parts or any(parts[0].offset < target <= step.offset for target in targets):
+            continue  # another way leads into the middle
+        value = _outcome(parts, place, changed)
+        if value is not _MISSING:
+            leads_to = int(step.argval) if _OUTCOMES[end](value) else steps[step.offset][1]
+            found[step.offset] = _Settled(leads_to, [part.offset for part in parts])
+    return found
+
+
+def _around(steps: "_Steps", at: int) -> "set[int]":
+    """All to which this one leads and that lead back to it, whatever conditions say."""
+    before: dict[int, list[int]] = {}
+    for offset, (step, after) in steps.items():
+        for following in _next(step, after):
+            before.setdefault(following, []).append(offset)
+    ahead, behind = {at}, {at}
+    for found, ways in (
+        (ahead, lambda o: _next(*steps[o]) if o in steps else ()),
+        (behind, lambda o: before.get(o, ())),
+    ):
+        left = [at]
+        while left:
+            new = {*ways(left.pop())} - found
+            found |= new
+            left += new
+    return ahead & behind
+
+
+def _condition_of(order: "Sequence[Instruction]", jump: int) -> "Sequence[Instruction]":
+    """The instructions that make the value on which it depends; none where there are others between."""
+    needed, at = 1, jump
+    while needed:
+        at -= 1
+        pushed_popped = _pushed_popped(order[at]) if at >= 0 else None
+        if pushed_popped is None or pushed_popped[0] > needed:
+            return []
+        needed += pushed_popped[1] - pushed_popped[0]
+    return order[at:jump]
+
+
+def _outcome(parts: "Sequence[Instruction]", place: FrameType, changed: "set[str]") -> object:
+    """What a condition gives, each time; `_MISSING`: that is not known."""
+    values: list[object] = []
+    for step in parts:
+        if step.opname.startswith(_CONSTANTS):
+            values.append(step.argval)
+        elif step.opname in _LOADS_OWN:
+            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+            values += [_MISSING if name in changed else _value_of(name, step.opname, place) for name in names]
+        elif step.opname == "UNARY_NOT":
+            values.append(not values.pop())
+        elif step.opname in {"COMPARE_OP", "IS_OP"}:
+            right, left = values.pop(), values.pop()
+            is_kind = _NUMBERS[0] | _NUMBERS[1] if step.argval not in _EQUALITY and step.opname != "IS_OP" else _PLAIN
+            if not {type(left), type(right)} <= is_kind:
+                return _MISSING
+            is_same = step.opname == "IS_OP"
+            values.append((left is right) != bool(step.arg) if is_same else _COMPARES[step.argval](left, right))
+        elif step.opname != "TO_BOOL":
+            return _MISSING
+        if any(type(value) not in _PLAIN for value in values):
+            return _MISSING
+    return values[0] if len(values) == 1 else _MISSING
 
 
 class _Parts:
@@ -221,12 +338,10 @@ def _is_simple(code: "CodeType") -> bool:
 
 def _always_bound(steps: "Iterable[Instruction]") -> "set[str]":
     """Local variables that are given a value before anything can be skipped, and are not used before that."""
-    import dis
-
     bound: set[str] = set()
     used: set[str] = set()
     for step in sorted(steps, key=lambda step: step.offset):
-        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+        if _is_jump(step):
             break
         names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
         if step.opname == "STORE_FAST" and step.argval not in used:
