@@ -11,6 +11,9 @@ from allready.signatures import Signature
 GOING_ON = {"connect", "operation"}
 """Classes of last lines of a process whose bootstrap is behind it."""
 BACK_TRACE = "nccl.back_trace"
+OWN_RESULTS = {"nccl.result_cuda", "nccl.result_internal", "nccl.result_invalid"}
+_OWN_CODES = {"1", "2", "3", "4", "5"}  # 6 is another process's
+_CONNECTING = r"(?:^|/)(?:bootstrap|socket)\b"
 RENDEZVOUS = "elastic.rendezvous_complete"
 _TWICE = 2
 
@@ -121,6 +124,25 @@ def got_on(case: Analysis, event: Event) -> bool:
     ):
         return True
     return any(_has_got_on(p, event) for p in _of(case, origin))
+
+
+def failed_by_itself(case: Analysis, process: ProcessRecord) -> bool:
+    """Whether NCCL says with codes or results of this process alone why it ended: a check, a CUDA call, the program's
+    own call, or a system call that is no connection.  Such a process waited for nobody."""
+    here = Origin(source="", host=process.host, pid=process.pid, rank=process.rank)
+    mine = (e for e in case.of(_own_failures) if same_process(e.origin, here))
+    return any(not got_on(case, e) for e in mine)
+
+
+def _own_failures(case: Analysis) -> list[Event]:
+    return [e for e in case.run.events if e.signature in OWN_RESULTS or _is_own_code(e)]
+
+
+def _is_own_code(event: Event) -> bool:
+    if event.signature != BACK_TRACE:
+        return False
+    is_connection = compiled(_CONNECTING).search(event.values.get("file", "")) is not None
+    return event.values.get("result") in _OWN_CODES and not is_connection
 
 
 def _rendezvous(case: Analysis) -> list[Event]:
