@@ -144,7 +144,7 @@ def _unquoted(text: str) -> str:
     all of them have."""
     found: list[str] = []
     for is_quoted, some in itertools.groupby(text.split("\n"), lambda line: compiled(_QUOTED).match(line) is not None):
-        lines = list(some)
+        lines: Sequence[str] = list(some)
         if is_quoted and len(lines) > 1:  # loguru marks one frame of a traceback so
             lines = _dedented([compiled(_QUOTED).sub("", line) for line in lines])
         found += lines

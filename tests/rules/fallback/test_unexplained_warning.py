@@ -50,7 +50,7 @@ def test_a_line_that_is_harmless_as_a_rule_is_the_reason_of_a_chain_right_behind
 
 def test_an_error_of_the_library_below_counts_above_a_chain_of_its_process_only() -> None:
     def below(line: int, **changes: Any) -> Event:
-        known = {"values": {"library": "UCX", "warning": "valve 3 is stuck"}, "origin": at(line)}
+        known: dict[str, Any] = {"values": {"library": "UCX", "warning": "valve 3 is stuck"}, "origin": at(line)}
         return event("nccl.transport_error", **(known | changes))
 
     [hit] = ask("RES001", events=(below(1), step(2, "transport/net.cc:700", 2))).hits
