@@ -128,7 +128,7 @@ def got_on(case: Analysis, event: Event) -> bool:
 
 def failed_by_itself(case: Analysis, process: ProcessRecord) -> bool:
     """Whether NCCL says with codes or results of this process alone why it ended: a check, a CUDA call, the program's
-    own call, or a system call that is no connection.  Such a process waited for nobody."""
+    own call, or a system call that is no connection.  Such a process waited for no other rank."""
     here = Origin(source="", host=process.host, pid=process.pid, rank=process.rank)
     mine = (e for e in case.of(_own_failures) if same_process(e.origin, here))
     return any(not got_on(case, e) for e in mine)
@@ -150,9 +150,9 @@ def _rendezvous(case: Analysis) -> list[Event]:
 
 
 def overcome(case: Analysis, signature: Signature, event: Event) -> bool:
-    """Whether an error at the start, or of something that its library can do without, was none for its process: it got
-    on, and neither an exception, a chain of error codes nor its end followed.  Or Python printed it as a warning, and
-    an exception that speaks of no device ended the program behind it."""
+    """Whether an error at the start, or of something that its library can do without, was none for its process: it made
+    progress, and neither an exception, a chain of error codes nor its end followed.  Or Python printed it as a warning,
+    and an exception that speaks of no device ended the program behind it."""
     if compiled(_WARNING).search(event.text) is not None and _raised_behind(case, event):
         return True
     if is_at_start(signature):
