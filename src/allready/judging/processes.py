@@ -12,6 +12,7 @@ GOING_ON = {"connect", "operation"}
 """Classes of last lines of a process whose bootstrap is behind it."""
 BACK_TRACE = "nccl.back_trace"
 OWN_RESULTS = {"nccl.result_cuda", "nccl.result_internal", "nccl.result_invalid"}
+_INITIALIZES = "init"
 _OWN_CODES = {"1", "2", "3", "4", "5"}  # 6 is another process's
 _CONNECTING = r"(?:^|/)(?:bootstrap|socket)\b"
 RENDEZVOUS = "elastic.rendezvous_complete"
@@ -128,7 +129,10 @@ def got_on(case: Analysis, event: Event) -> bool:
 
 def failed_by_itself(case: Analysis, process: ProcessRecord) -> bool:
     """Whether NCCL says with codes or results of this process alone why it ended: a check, a CUDA call, the program's
-    own call, or a system call that is no connection.  Such a process waited for no other rank."""
+    own call, or a system call that is no connection.  Such a process waited for no other rank; one that wrote of its
+    initialization last only tried something before."""
+    if process.last_line_class == _INITIALIZES:
+        return False
     here = Origin(source="", host=process.host, pid=process.pid, rank=process.rank)
     mine = (e for e in case.of(_own_failures) if same_process(e.origin, here))
     return any(not got_on(case, e) for e in mine)
