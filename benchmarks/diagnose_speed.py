@@ -66,6 +66,13 @@ KINDS = {
     "a launcher's log of 64 ranks, zstd": "--kind mixed --ranks 64 --as zst",
     "lines of a megabyte of JSON": "--kind objects",
     "no text": "--kind binary",
+    "lines of eight frameworks": "--kind frameworks",
+    "structured records, a JSON object in each line": "--kind records",
+    "tensors, tables in colours, reports": "--kind tables",
+    "a script in Chinese, with samples of text": "--kind chinese",
+    "requests of a server": "--kind servers",
+    "lines of 100 KB": "--kind long",
+    "one file of 4,096 ranks": "--ranks 4096 --interleaved",
 }
 OTHER_BYTES = (".gz", ".xz", ".zst")
 """What has to be unpacked, or (UTF-16) recoded, before it is lines; the greps find nothing there."""

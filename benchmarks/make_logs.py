@@ -15,6 +15,8 @@ lines at INFO of every rank (topology, channels, connections, no operations), an
 a hundred times in each line, or without any newline.  `--kind objects`: lines of a megabyte of JSON.  `--kind binary`:
 no text at all.
 
+`--kind frameworks`, `records`, `tables`, `chinese`, `servers`, `long`: what programs of others print (`foreign_lines`).
+
 `--as FORM` writes the same lines in another way: `crlf`, `utf-16` (with its mark), `colours` (ANSI's), `kubernetes`
 (each line in a JSON object), `prefixes` (before each line one of nine that launchers, actors and clocks put there, or
 none), `gz`, `xz` or `zst` (compressed).
@@ -31,6 +33,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import foreign_lines
 
 RECORDED = Path(__file__).parents[1] / "tests" / "fixtures" / "lines" / "many_iters.log"
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -401,7 +405,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ranks", type=int, default=64)
     found.add_argument("--out", type=Path, required=True)
     found.add_argument("--like", type=Path, default=RECORDED, help="a recorded NCCL log of one process")
-    found.add_argument("--kind", choices=("nccl", *WRITERS), default="nccl")
+    found.add_argument("--kind", choices=("nccl", *WRITERS, *foreign_lines.KINDS), default="nccl")
     found.add_argument("--as", dest="form", choices=(*LINE_FORMS, *FILE_FORMS), help="how the lines are written")
     found.add_argument("--front", default="", help="put before every line, as in '{rank}: '")
     found.add_argument("--iterations", action="store_true")
@@ -416,6 +420,8 @@ def make(args: argparse.Namespace) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     if args.kind in WRITERS:
         total = WRITERS[args.kind](args)
+    elif args.kind in foreign_lines.KINDS:
+        total = foreign_lines.write(args.out / f"{args.kind}.log", args.kind, args.bytes, args.seed)
     else:
         recording = Recording.read(args.like)
         total = write_interleaved(args, recording) if args.interleaved else write_ranks(args, recording)

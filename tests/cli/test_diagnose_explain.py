@@ -243,6 +243,16 @@ NEWEST_FIRST = "\n".join(
 )
 
 
+QUOTED = (
+    "\n".join(("On Thu, Nov 20, 2025 Ann wrote:", "> Hello", ">", *(f"> {line}" for line in TRACE), "", "any idea?")),
+    "\r\n".join(f">> {line}" for line in TRACE),
+    "\n".join(("> ```", *(f"> {line}" for line in TRACE), "> ```")),
+    "\n".join(("It fails:", "", "~~~python", *TRACE, "~~~")),
+    "\n".join(f"    {line}" for line in TRACE),
+)
+"""In a mail, in a comment, as code in Markdown."""
+
+
 @cases(
     ("pasted", "code", "said"),
     [
@@ -257,6 +267,7 @@ NEWEST_FIRST = "\n".join(
         ),
         (NEWEST_FIRST, "DTH001", "ValueError: bad sample at train.py:9"),
         (f"ordinary words\n{NO_INTERFACE}", "NLG001", "NCCL_SOCKET_IFNAME"),
+        *((text, "DTH001", "ValueError: bad sample at train.py:9") for text in QUOTED),
     ],
 )
 def test_several_lines_are_explained_together(
@@ -271,6 +282,16 @@ def test_several_lines_are_explained_together(
     together = json.loads(capsys.readouterr().out)["together"]
     assert together["code"] == code
     assert said in together["message"]
+
+
+def test_marks_of_a_traceback_are_no_quotation(capsys: pytest.CaptureFixture[str]) -> None:
+    """Loguru marks one frame with `>`; of a traceback whose first line is cut, all lines are indented."""
+    loguru = 'Traceback (most recent call last):\n\n> File "a.py", line 4, in <module>\n    main()\n'
+    cut = "\n".join(f"    {line.lstrip()}" for line in TRACE[1:2]) + "\n    main()"
+    for text in (loguru, cut, "  one line"):
+        main(["diagnose", "--explain-line", text, "--json", "-"])
+        lines = [entry["line"] for entry in json.loads(capsys.readouterr().out)["lines"]]
+        assert "\n".join(lines).strip() == text.strip()
 
 
 def test_names_that_stand_in_the_lines_below_are_found(capsys: pytest.CaptureFixture[str]) -> None:

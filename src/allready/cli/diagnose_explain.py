@@ -1,6 +1,7 @@
 """`allready diagnose --explain-line`: what one pasted line means, or several together."""
 
 import argparse
+import itertools
 import re
 import sys
 import time
@@ -128,11 +129,41 @@ def _lines(text: str) -> list[str]:
     if text == "-":
         text = sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", "replace")
     text = text.replace("\r\n", "\n")
+    text = _unquoted(text)
     if "\n" in text.strip() or text.lstrip().startswith(("{", "[")):
         text = opened_text(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
     return text.split("\n")[:MAX_LINES]
 
 
+_QUOTED = r"(?m)^[ \t]{0,3}(?:> ?){1,8}(?=.*$)"
+_FENCE = r"[ \t]{0,8}(?:`{3,}|~{3,})[ \t]{0,4}[\w+.-]{0,30}[ \t]{0,4}"
+
+
+def _unquoted(text: str) -> str:
+    """Lines out of a mail's or a comment's marks: `> ` before lines that follow each other, fences, an indentation that
+    all of them have."""
+    found: list[str] = []
+    for is_quoted, some in itertools.groupby(text.split("\n"), lambda line: compiled(_QUOTED).match(line) is not None):
+        lines: Sequence[str] = list(some)
+        if is_quoted and len(lines) > 1:  # loguru marks one frame of a traceback so
+            lines = _dedented([compiled(_QUOTED).sub("", line) for line in lines])
+        found += lines
+    return "\n".join(_dedented([line for line in found if compiled(_FENCE).fullmatch(line) is None]))
+
+
+def _dedented(lines: Sequence[str]) -> Sequence[str]:
+    """Without the indentation of code in Markdown, where all lines have it and it is not a frame's: of a traceback that
+    is cut, every line may be indented."""
+    margins = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
+    margin = min(margins, default=0)
+    if len(margins) < 2 or margin < _CODE or any(line.startswith(_FRAME, margin) for line in lines):
+        return lines
+    return [line[margin:] for line in lines]
+
+
+_CODE = 4
+"""Columns by which Markdown tells code from text."""
+_FRAME = 'File "'
 _OPENS = r"(?:.{0,300}\] ?)?(?:Traceback \(most recent call last\)|terminate called after throwing)"
 _JOINS = r"(?:During handling of the above|The above exception was the direct cause)"
 _PART = (

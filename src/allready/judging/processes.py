@@ -12,6 +12,10 @@ from allready.signatures.names import RENDEZVOUS
 GOING_ON = {"connect", "operation"}
 """Classes of last lines of a process whose bootstrap is behind it."""
 BACK_TRACE = "nccl.back_trace"
+OWN_RESULTS = {"nccl.result_cuda", "nccl.result_internal", "nccl.result_invalid"}
+_INITIALIZES = "init"
+_OWN_CODES = {"1", "2", "3", "4", "5"}  # 6 is another process's
+_CONNECTING = r"(?:^|/)(?:bootstrap|socket)\b"
 _TWICE = 2
 
 
@@ -123,14 +127,36 @@ def got_on(case: Analysis, event: Event) -> bool:
     return any(_has_got_on(p, event) for p in _of(case, origin))
 
 
+def failed_by_itself(case: Analysis, process: ProcessRecord) -> bool:
+    """Whether NCCL says with codes or results of this process alone why it ended: a check, a CUDA call, the program's
+    own call, or a system call that is no connection.  Such a process waited for no other rank; one that wrote of its
+    initialization last only tried something before."""
+    if process.last_line_class == _INITIALIZES:
+        return False
+    here = Origin(source="", host=process.host, pid=process.pid, rank=process.rank)
+    mine = (e for e in case.of(_own_failures) if same_process(e.origin, here))
+    return any(not got_on(case, e) for e in mine)
+
+
+def _own_failures(case: Analysis) -> list[Event]:
+    return [e for e in case.run.events if e.signature in OWN_RESULTS or _is_own_code(e)]
+
+
+def _is_own_code(event: Event) -> bool:
+    if event.signature != BACK_TRACE:
+        return False
+    is_connection = compiled(_CONNECTING).search(event.values.get("file", "")) is not None
+    return event.values.get("result") in _OWN_CODES and not is_connection
+
+
 def _rendezvous(case: Analysis) -> list[Event]:
     return [e for e in case.run.events if e.signature == RENDEZVOUS]
 
 
 def overcome(case: Analysis, signature: Signature, event: Event) -> bool:
-    """Whether an error at the start, or of something that its library can do without, was none for its process: it got
-    on, and neither an exception, a chain of error codes nor its end followed.  Or Python printed it as a warning, and
-    an exception that speaks of no device ended the program behind it."""
+    """Whether an error at the start, or of something that its library can do without, was none for its process: it made
+    progress, and neither an exception, a chain of error codes nor its end followed.  Or Python printed it as a warning,
+    and an exception that speaks of no device ended the program behind it."""
     if compiled(_WARNING).search(event.text) is not None and _raised_behind(case, event):
         return True
     if is_at_start(signature):

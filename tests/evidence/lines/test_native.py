@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import foreign_lines
 import make_logs
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ KINDS = (
     "--kind mixed --ranks 1", "--kind mixed --ranks 64", "--kind mixed --ranks 64 --timestamps", "--kind training",
     "--kind words", "--kind bars", "--ranks 1 --iterations", "--ranks 8 --interleaved",
     "--ranks 8 --interleaved --timestamps", "--kind tqdm",
+    *(f"--kind {kind}" for kind in foreign_lines.KINDS),
     *(f"--kind mixed --ranks 8 --as {form}" for form in ("prefixes", "kubernetes", "crlf")),
 )  # fmt: skip
 
@@ -203,6 +205,27 @@ def _kinds_of(texts: list[bytes], engine: Native | None) -> list[int]:
     return [int(kind) for kind in known.kinds[numbers]]
 
 
+def test_forms_that_come_once_among_many_are_learnt_when_they_come_again(engine: Native) -> None:
+    """A sample of text in a log would fill the table with forms of which no line comes again."""
+    rng = random.Random(11)
+    texts = ["".join(rng.choices("abcdefghij", k=12)).encode() for _ in range(600)]
+    some = [b"step of all %d" % n for n in range(1_000)] + texts
+    data, starts, lengths, at = _lines(some)
+    rows = Rows(bytearray(data.tobytes()))
+    lines = Lines(rows.buffer, rows, 0, 0, starts, lengths, engine)
+    known = Forms(lambda _, __: np.empty(0, np.int64), lambda _, __: np.empty(0, np.int64), engine)
+    before = len(known.forms)
+    first = known.of(lines, at)
+    assert first is not None
+    assert len(known.forms) == before + 1
+    assert (first[:1_000] == before).all()
+    assert (first[1_000:] == 0).all()
+    again = known.of(lines, at)
+    assert again is not None
+    assert len(known.forms) == before + 1 + len(texts)
+    assert len(set(again[1_000:].tolist())) == len(texts)
+
+
 def test_segments_between_carriage_returns_decide_together(engine: Native) -> None:
     rng = random.Random(6)
     texts = [b"\r".join(rng.choices(_SEGMENTS[: rng.choice((3, 6, 12))], k=rng.randrange(1, 9))) for _ in range(900)]
@@ -330,6 +353,20 @@ def test_a_wheel_promises_no_older_c_library_than_it_needs() -> None:
     check_platform(needs, "")
     with pytest.raises(RuntimeError, match=r"needs glibc 2\.14"):
         check_platform(needs, "manylinux_2_5_x86_64")
+
+
+def test_long_lines_are_read_piece_by_piece_only_where_something_stands(engine: Native) -> None:
+    """What stands at the border of two pieces is found; of pieces with nothing in them none is read."""
+    word = next(anchor for anchor in table.anchors() if anchor.isascii() and 20 < len(anchor) < 60).encode()
+    plain = b"the answer was longer than before, it writes of no component and of a fortnight " * 60
+    for at in (0, 3_990, 4_000, 4_001, 4_399, 4_405, 7_990, len(plain)):
+        line = plain[:at] + word + plain[at:] + b" step 7, loss"
+        data = b"first\n" + line + b"\n" + plain + b"\n"
+        assert _difference(data, TIGHT) == []
+        found = scan(io.BytesIO(data), limits=TIGHT, chunk_bytes=1 << 16)
+        assert any(word in kept.text for kept in found.lines)
+        assert [mark.iteration for mark in found.marks] == [7]
+        assert {kept.number for kept in found.lines} == {2}
 
 
 @pytest.mark.parametrize("seed", range(4))

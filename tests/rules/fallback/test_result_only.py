@@ -22,6 +22,13 @@ def test_who_failed_by_itself_is_told_before_those_that_lost_another() -> None:
     assert str(hit.values["who"]).startswith("rank 2")
 
 
+def test_the_last_error_that_torch_repeats_is_told() -> None:
+    [hit] = ask("RES004", events=(result(values={"last_error": "ring 7 came out wobbly"}),)).hits
+    assert (hit.values["said"], hit.confidence) == ("ring 7 came out wobbly", Confidence.POSSIBLE)
+    [hit] = ask("RES004", events=(result(),)).hits
+    assert hit.values["said"] is None
+
+
 def test_a_warning_or_a_lost_peer_tells_more() -> None:
     for more in ("nccl.other_warning", "nccl.peer_closed", "store.connection_lost"):
         assert ask("RES004", events=(result(), event(more, 0))).state == "clear"

@@ -48,6 +48,21 @@ def test_a_line_that_is_harmless_as_a_rule_is_the_reason_of_a_chain_right_behind
     assert all(h.confidence is Confidence.POSSIBLE for h in ask("RES001", events=far).hits)
 
 
+def test_an_error_of_the_library_below_counts_above_a_chain_of_its_process_only() -> None:
+    def below(line: int, **changes: Any) -> Event:
+        known: dict[str, Any] = {"values": {"library": "UCX", "warning": "valve 3 is stuck"}, "origin": at(line)}
+        return event("nccl.transport_error", **(known | changes))
+
+    [hit] = ask("RES001", events=(below(1), step(2, "transport/net.cc:700", 2))).hits
+    assert (hit.values["library"], hit.values["warning"]) == ("UCX", "valve 3 is stuck")
+    assert (hit.confidence, hit.culprits.ranks, hit.fault_class) == (Confidence.LIKELY, (), FaultClass.START_PATH)
+    assert ask("RES001", events=(below(1),), processes=(seen(1, "error"),)).state == "clear"
+    assert ask("RES001", events=(below(1), step(40, code=2))).state == "clear"
+    assert ask("RES001", events=(below(1, origin=at(1, pid=8)), step(2, code=2))).state == "clear"
+    [hit] = ask("RES001", events=(below(1), warning(2), step(3, code=2))).hits
+    assert (hit.values["library"], hit.values["warning"]) == ("NCCL", TEXT)
+
+
 def test_a_chain_behind_a_line_that_is_understood_is_explained() -> None:
     closed = event("nccl.peer_closed", role=Role.CASCADE, origin=at(2), values={"peer": "10.0.0.2"})
     found = ask("RES001", events=(warning(1), closed, step(3, code=6)), processes=(seen(3, "error"),)).hits

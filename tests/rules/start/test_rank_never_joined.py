@@ -46,6 +46,25 @@ def test_a_death_explains_it() -> None:
     assert ask("STA001", processes=(process(0, comms=(joined(0),)),), deaths=(death(1),)).state == "clear"
 
 
+def test_who_failed_by_itself_waited_for_nobody() -> None:
+    """NCCL's codes 1 to 5 are of the process that writes them; 6, and what failed while it connected, are not."""
+    home = Origin(source="out.log", line=9, host="gpu0", pid=7, rank=0)
+
+    def found(signature: str, last: str = "error", **values: str) -> bool:
+        own = event(signature, origin=home, values=values, role=Role.CASCADE)
+        one = process(0, host="gpu0", pid=7, comms=(joined(0),), last_line_class=last)
+        return bool(ask("STA001", processes=(one,), events=(own,)).hits)
+
+    assert not found("nccl.back_trace", file="transport/net.cc:700", result="2")
+    assert not found("nccl.back_trace", file="init.cc:1500", result="3")
+    assert not found("nccl.result_internal")
+    assert found("nccl.back_trace", file="init.cc:1500", result="6")
+    assert found("nccl.back_trace", file="misc/socket.cc:57", result="2")
+    assert found("nccl.back_trace", file="bootstrap.cc:300", result="3")
+    assert found("nccl.result_remote")
+    assert found("nccl.back_trace", "init", file="plugin/net.cc:30", result="2"), "a plugin was tried, and it went on"
+
+
 def test_one_rank_alone_waits_for_nobody() -> None:
     assert ask("STA001", expected_ranks=1, processes=(process(0, comms=(joined(0, nranks=1),)),)).state == "clear"
 

@@ -25,6 +25,7 @@ from allready.evidence.inputs.moves import Moves, Places
 from allready.patterns import compiled, compiled_bytes
 
 if TYPE_CHECKING:
+    from allready.evidence.lines.literals import Literals
     from allready.evidence.lines.native import Native
 
 MAX_LAYERS = 4
@@ -316,6 +317,13 @@ class _Records:
         return (self._pieces.owed() + "\n".join(texts)).encode("utf-8", "replace")
 
 
+@functools.cache
+def _pieces() -> "Literals":
+    from allready.evidence.lines.literals import Literals
+
+    return Literals(_PIECES)  # bytes.find takes five times as long
+
+
 def _native() -> "Native | None":
     from allready.evidence.lines.native import native
 
@@ -456,12 +464,13 @@ class _Cri:
     def __init__(self, *, has_stamps: bool) -> None:
         self._has_stamps = has_stamps
         self._pieces = _Pieces()
+        self._native = _native()
 
     def again(self) -> "_Cri":
         return _Cri(has_stamps=self._has_stamps)
 
     def opened(self, lines: bytes) -> bytes:
-        if self._has_stamps and not self._pieces and not any(piece in lines for piece in _PIECES):
+        if self._has_stamps and not self._pieces and not len(_pieces().find(lines, len(lines), self._native)[0]):
             return lines
         return b"".join(map(self._one, _lines(lines)))
 

@@ -28,6 +28,8 @@ MAX_NATIVE_BYTES = 8_192
 NCCL_WORD = b"NCCL "
 _MAX_FORMS = 30_000
 _MAX_FORM_BYTES = 1_024
+_MANY_NEW = 256
+"""New forms in a chunk: of so many, those that come once, as a sample of text does, cost more to learn than to read."""
 _MAX_PROCESSES = 20_000
 _MAX_PAUSE = 64
 _FRONT_BYTES = 32
@@ -41,6 +43,8 @@ _PROCESS = (
 """A line of NCCL's, whole, and the process that it names; at most one match in each line."""
 
 Kinds = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
 Finder = Callable[[bytes, int], Ints]
 """From bytes and their number to the places of literals."""
 
@@ -54,6 +58,7 @@ class Forms:
     def __init__(self, anchors: Finder, blocks: Finder, native: Native | None = None) -> None:
         self._anchors, self._blocks, self._native = anchors, blocks, native
         self._hashes: HashTable | None = None
+        self._once: HashTable | None = None  # forms of which one line was seen, among many others
         self._process_hashes: HashTable | None = None
         self._numbers: dict[bytes, int] = {b"\0unknown": 0}
         self.forms: list[bytes] = 3 * [b""]  # the first one stands for lines that have none, two for segments
@@ -78,24 +83,36 @@ class Forms:
         """By the compiled scanner, which knows forms by their hashes."""
         if self._hashes is None:
             self._hashes = native.table()
-        some = (lines.rows.bytes, lines.starts, lines.trimmed, at, self._hashes)
-        found = native.forms(*some, self.kinds)
+        lines_of = (lines.rows.bytes, lines.starts, lines.trimmed)
+        found = native.forms(*lines_of, at, self._hashes, self.kinds)
         if found.num_new:
-            is_new = np.flatnonzero((found.numbers < 0) & (found.hashes != 0))
+            unknown = np.flatnonzero(found.numbers < 0)
+            is_new = unknown[found.hashes[unknown] != 0]
             hashes = np.concatenate((found.hashes[is_new], found.segment_hashes))
             places = np.concatenate((lines.starts[at[is_new]], found.places))
             lengths = np.concatenate((lines.trimmed[at[is_new]], found.lengths))
             new, firsts, counts = np.unique(hashes, return_index=True, return_counts=True)
             num_untold = found.num_new_segments - len(found.segment_hashes)
-            if self._see_new(len(new) + num_untold, len(at) + found.num_segments):
-                new, firsts = new[counts > 1], firsts[counts > 1]  # the others will hardly come again
+            are_most = self._see_new(len(new) + num_untold, len(at) + found.num_segments)
+            if are_most or len(new) > _MANY_NEW:
+                again = self._come_again(native, new, counts)
+                new, firsts = new[again], firsts[again]
             spans = zip(places[firsts].tolist(), lengths[firsts].tolist(), strict=True)
             texts = [without_numbers(bytes(lines.buffer[start : start + length])) for start, length in spans]
             self._learn(texts)
-            if len(self._hashes) + len(new) <= 2 * _MAX_FORMS:
+            if len(new) and len(self._hashes) + len(new) <= 2 * _MAX_FORMS:
                 self._hashes.add(new, np.array([self._numbers.get(text, 0) for text in texts], np.int64))
-            found = native.forms(*some, self.kinds)
+                found.numbers[unknown] = native.forms(*lines_of, at[unknown], self._hashes, self.kinds).numbers
         return np.maximum(found.numbers, 0)
+
+    def _come_again(self, native: Native, new: Words, counts: Ints) -> Flags:
+        """Which of many new forms are worth learning: those of which this is not the only line so far."""
+        if self._once is None or len(self._once) + len(new) > 2 * _MAX_FORMS:
+            self._once = native.table()
+        again: Flags = (counts > 1) | (self._once.find(new) >= 0)
+        seen_once = new[~again]
+        self._once.add(seen_once, np.zeros(len(seen_once), np.int64))
+        return again
 
     def _of_text(self, data: bytes | bytearray, size: int, num_lines: int) -> Ints:
         """By deleting the numbers of all lines together."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from allready.evidence.lines.chunk import APART, Lines
@@ -11,6 +12,7 @@ from allready.evidence.lines.native import Ints
 from allready.evidence.lines.streams import Builder
 
 _MOST_WAITING_BYTES = 4 << 20
+Flags = npt.NDArray[np.bool_]
 
 
 class _Waiting(Struct):
@@ -39,6 +41,8 @@ class LastLines:
         self._names: list[str] = []
         self._streams: Ints = np.empty(0, np.int64)
         self._repeats: Ints = np.empty(0, np.int64)
+        self._is_settled: Flags = np.zeros(0, np.bool_)
+        """By number: of which processes there is an object."""
 
     def set(self, process: str, line: RawLine) -> None:
         """A line of a process, if it is its last one so far."""
@@ -74,8 +78,9 @@ class LastLines:
         rows = (names, lines.base + at + 1, lines.offset + lines.starts[at], data, places, lines.lengths[at])
         self._waiting.append(_Waiting(*rows))
         self._waiting_bytes += size
-        is_any_new = not all(self._names[name] in self._found for name in names.tolist())
-        if is_any_new or self._waiting_bytes > _MOST_WAITING_BYTES:
+        if len(self._is_settled) < len(self._names):
+            self._is_settled = np.concatenate((self._is_settled, np.zeros(len(self._names), np.bool_)))
+        if not self._is_settled[names].all() or self._waiting_bytes > _MOST_WAITING_BYTES:
             self._settle()
 
     def _settle(self) -> None:
@@ -85,6 +90,7 @@ class LastLines:
             last[block.names] = index
         for index, block in enumerate(self._waiting):
             some = np.flatnonzero(last[block.names] == index)
+            self._is_settled[block.names] = True
             columns = (block.names, block.numbers, block.offsets, block.places, block.lengths)
             for name, number, offset, place, length in zip(*(x[some].tolist() for x in columns), strict=True):
                 text = bytes(block.data[place : place + min(length, self._limits.clip_bytes)]).rstrip(b"\r")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from allready.evidence.lines.native import Ints, Native
+from allready.evidence.lines.native import Ints, LiteralsPlace, Native
 
 Words = npt.NDArray[np.uint32]
 
@@ -46,9 +46,41 @@ class Literals:
             for phase, words in enumerate(by_word)
             if words
         ]
+        self._places: list[tuple[int, LiteralsPlace]] | None = None  # the same for the compiled scanner
 
     def find(self, data: bytes | bytearray, length: int, native: Native | None = None) -> tuple[Ints, Ints]:
         """(position, index of the literal) of everything in the first `length` bytes, by position."""
+        if native is None:
+            found, which = self._by_arrays(data, length)
+        else:
+            if self._places is None:
+                self._places = [(phase, self._place(words, by_word)) for phase, _, words, by_word in self._phases]
+            parts = [native.literals(data, length, *place) for place in self._places]
+            found, which = (np.concatenate([NOTHING, *(part[i] for part in parts)]) for i in (0, 1))
+        if not len(found):
+            return NOTHING, NOTHING
+        order = np.lexsort((which, found))
+        found, which = found[order], which[order]
+        # A short literal is seen in more than one way.
+        new = np.concatenate(([True], (found[1:] != found[:-1]) | (which[1:] != which[:-1])))
+        return found[new], which[new]
+
+    def _place(self, words: Words, by_word: dict[int, list[tuple[int, int]]]) -> LiteralsPlace:
+        """The words of one phase as C takes them."""
+        entries = [by_word[word] for word in words.tolist()]
+        bits = _Table(by_word).bits
+        firsts = np.cumsum([0, *map(len, entries)])
+        offsets, indexes = np.array([entry for some in entries for entry in some], np.int64).T.copy()
+        text = b"".join(self.literals)
+        begins = np.cumsum(self.sizes) - self.sizes
+        keep = (bits, words, firsts, offsets, indexes, np.frombuffer(text, np.uint8), begins, self.sizes)
+        at = [array.ctypes.data for array in keep]
+        place = LiteralsPlace(int(_FACTOR), int(_DOWN), *at[:2], len(words), *at[2:])
+        place.most_entries, place.keep = max(map(len, entries)), keep
+        return place
+
+    def _by_arrays(self, data: bytes | bytearray, length: int) -> tuple[Ints, Ints]:
+        """In no order, and some of them twice."""
         places: list[int] = []
         indexes: list[int] = []
         for phase, table, words, by_word in self._phases:
@@ -56,7 +88,7 @@ class Literals:
             if count <= 0:
                 continue
             view = np.frombuffer(data, "<u4", count, phase)
-            hits = np.flatnonzero(_is_any(view, words)) if table is None else table.find(view, native)
+            hits = np.flatnonzero(_is_any(view, words)) if table is None else table.find(view)
             if not len(hits):
                 continue
             values = view[hits]
@@ -75,14 +107,7 @@ class Literals:
                     if len(good):
                         places += good
                         indexes += [index] * len(good)
-        if not places:
-            return NOTHING, NOTHING
-        found, which = np.array(places, np.int64), np.array(indexes, np.int64)
-        order = np.lexsort((which, found))
-        found, which = found[order], which[order]
-        # A short literal is seen in more than one way.
-        new = np.concatenate(([True], (found[1:] != found[:-1]) | (which[1:] != which[:-1])))
-        return found[new], which[new]
+        return np.array(places, np.int64), np.array(indexes, np.int64)
 
 
 def _standing(data: bytes | bytearray, length: int, hits: Ints, offset: int, literal: bytes) -> list[int]:
@@ -134,12 +159,14 @@ class _Table:
     def __init__(self, words: Iterable[int]) -> None:
         self._is_in = np.zeros(1 << _BITS, np.bool_)
         self._is_in[(np.array(list(words), np.uint32) * _FACTOR) >> _DOWN] = True
-        self._bits = np.packbits(self._is_in, bitorder="little")
 
-    def find(self, view: Words, native: Native | None) -> Ints:
+    @property
+    def bits(self) -> npt.NDArray[np.uint8]:
+        """One for each hash: whether a word has it."""
+        return np.packbits(self._is_in, bitorder="little")
+
+    def find(self, view: Words) -> Ints:
         """Where they are, and others with the same hash."""
-        if native is not None:
-            return native.hashed(view, int(_FACTOR), int(_DOWN), self._bits)
         slots = view * _FACTOR
         slots >>= _DOWN
         return np.flatnonzero(np.take(self._is_in, slots, mode="wrap"))

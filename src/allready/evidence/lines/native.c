@@ -14,7 +14,7 @@
 
 typedef const uint8_t *Bytes;
 
-#define VERSION 4
+#define VERSION 5
 #define MOST_LINE 8192 /* a longer line has no form */
 #define MOST_FORM 1024
 #define MOST_HOST 255
@@ -89,15 +89,54 @@ static inline uint32_t short_word_at(Bytes p) {
     return w;
 }
 
-/* Which of the `num` words that follow each other have a bit in `bits`, by their hash: one bit for each hash. */
-EXPORT int64_t allready_hashed(Bytes data, int64_t num, uint32_t factor, int64_t down, const uint8_t *bits, int64_t *out) {
-    int64_t found = 0;
-    for (int64_t i = 0; i < num; i++) {
-        uint32_t hash = short_word_at(data + 4 * i) * factor >> down;
-        out[found] = i;
-        found += bits[hash >> 3] >> (hash & 7) & 1;
+/* Literals that are told by one of their words of four bytes.  `words` in order; the entries of word `w` are those from
+ * `firsts[w]` on: which literal it is, and how far the word stands in it.  `bits`: one for each hash of a word. */
+typedef struct {
+    int64_t factor, down;
+    const uint8_t *bits;
+    const uint32_t *words;
+    int64_t num_words;
+    const int64_t *firsts, *offsets, *literals;
+    Bytes text;
+    const int64_t *begins, *sizes;
+} Literals;
+
+static inline int64_t word_number(uint32_t word, const uint32_t *words, int64_t num) {
+    int64_t low = 0;
+    for (int64_t high = num; low < high;) {
+        int64_t middle = (low + high) / 2;
+        if (words[middle] < word)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return found;
+    return low < num && words[low] == word ? low : -1;
+}
+
+/* Looks at the words of `data` from number `first` on for literals: where each begins and which it is, until there is no
+ * room for the entries of one more word.  Where to go on; the number of words where it came to the end. */
+EXPORT int64_t allready_literals(Bytes data, int64_t size, int64_t phase, int64_t first, const Literals *known,
+                                 int64_t room, int64_t *places, int64_t *which, int64_t *num_found) {
+    const uint32_t factor = (uint32_t)known->factor;
+    const int64_t num = (size - phase) / 4;
+    int64_t found = 0, i = first;
+    for (; i < num; i++) {
+        uint32_t word = short_word_at(data + phase + 4 * i), hash = word * factor >> known->down;
+        if (!(known->bits[hash >> 3] >> (hash & 7) & 1)) continue;
+        int64_t number = word_number(word, known->words, known->num_words);
+        if (number < 0) continue;
+        int64_t entry = known->firsts[number], end = known->firsts[number + 1];
+        if (found + end - entry > room) break;
+        for (; entry < end; entry++) {
+            int64_t literal = known->literals[entry], place = phase + 4 * i - known->offsets[entry];
+            if (place < 0 || place + known->sizes[literal] > size) continue;
+            if (memcmp(data + place, known->text + known->begins[literal], (size_t)known->sizes[literal])) continue;
+            places[found] = place;
+            which[found++] = literal;
+        }
+    }
+    *num_found = found;
+    return i;
 }
 
 /* Copies lines with their newlines one behind the other; where each begins, and how many bytes in all. */

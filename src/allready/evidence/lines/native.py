@@ -18,23 +18,24 @@ from allready.names import NO_NATIVE_VARIABLE
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Shorts = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 
 LIBRARY = Path(__file__).with_name("native.lib")
-VERSION = 4
+VERSION = 5
 _MOST_SEGMENTS = 4_096
 """New ones between carriage returns that one call tells."""
+_MOST_LITERALS = 4_096
+"""Those that one call finds."""
 
-_INT, _WORD, _SHORT, _AT = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
+_INT, _WORD, _AT = ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p
 _TABLE = (_AT, _AT, _WORD)
 _SOME_LINES = (_AT, _AT, _AT, _AT, _INT)  # the buffer, starts, lengths, indexes and their number
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "insert": (None, (_AT, _AT, _INT, *_TABLE)),
     "count": (_INT, (_AT, _INT)),
     "newlines": (_INT, (_AT, _INT, _AT)),
-    "hashed": (_INT, (_AT, _INT, _SHORT, _INT, _AT, _AT)),
+    "literals": (_INT, (_AT, _INT, _INT, _INT, _AT, _INT, _AT, _AT, _AT)),
     "splice": (_INT, (*_SOME_LINES, _AT, _AT)),
     "find": (None, (_AT, _INT, *_TABLE, _AT)),
     "forms": (_INT, (*_SOME_LINES, _AT, _AT, _AT, _AT)),
@@ -116,6 +117,19 @@ class LayoutPlace(ctypes.Structure):
     ]  # fmt: skip
 
 
+class LiteralsPlace(ctypes.Structure):
+    """`Literals` of `native.c`; `most_entries`: of one word."""
+
+    most_entries: int
+    keep: tuple[Any, ...]
+    """What the addresses stand for, so that it lives as long."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
+        ("factor", _INT), ("down", _INT), ("bits", _AT), ("words", _AT), ("num_words", _INT), ("firsts", _AT),
+        ("offsets", _AT), ("literals", _AT), ("text", _AT), ("begins", _AT), ("sizes", _AT),
+    ]  # fmt: skip
+
+
 class _Known(ctypes.Structure):
     """`Known` of `native.c`."""
 
@@ -164,7 +178,6 @@ class Native:
         self._most = 1 << 9  # half of the places
         self._scratch: Words = np.zeros(1 << 10, np.uint64)
         self._scratch_values: Ints = np.zeros(1 << 10, np.int64)
-        self._places: Ints = np.empty(0, np.int64)
         self._bytes: Array = np.empty(0, np.uint8)
 
     def table(self) -> HashTable:
@@ -177,13 +190,18 @@ class Native:
         self._library.allready_newlines(data.ctypes.data, size, ends.ctypes.data)
         return ends
 
-    def hashed(self, words: Shorts, factor: int, down: int, bits: Array) -> Ints:
-        """Which of the words have a bit in `bits`, by their hash."""
-        if len(words) >= len(self._places):
-            self._places = np.empty(len(words) + 1, np.int64)  # a place is written before it is known to count
-        out = self._places
-        args = words.ctypes.data, len(words), factor, down, bits.ctypes.data, out.ctypes.data
-        return out[: self._library.allready_hashed(*args)].copy()
+    def literals(self, data: bytes | bytearray, size: int, phase: int, known: LiteralsPlace) -> tuple[Ints, Ints]:
+        """Where literals begin in the first `size` bytes, and which, of those that words at this phase tell."""
+        view, first, num_found = np.frombuffer(data, np.uint8), 0, _INT(0)
+        most, parts = _MOST_LITERALS + known.most_entries, [np.empty((2, 0), np.int64)]
+        while first < (size - phase) // 4:
+            found = np.empty((2, most), np.int64)
+            some = (view.ctypes.data, size, phase, first, ctypes.addressof(known), most)
+            out = (found[0].ctypes.data, found[1].ctypes.data, ctypes.addressof(num_found))
+            first = self._library.allready_literals(*some, *out)
+            parts.append(found[:, : num_found.value])
+        places, which = np.concatenate(parts, axis=1)
+        return places, which
 
     def splice(self, data: Array, starts: Ints, lengths: Ints, at: Ints, out: bytearray) -> Ints:
         """Copy lines with their newlines into `out`; where each begins."""

@@ -10,7 +10,7 @@ from allready.evidence.lines.anchors import BLOCK_ANCHORS, LINE_ANCHORS
 from allready.evidence.lines.forms import NCCL_WORD
 from allready.evidence.lines.line_buffer import clip
 from allready.evidence.lines.literals import Literals, distinct, places_of
-from allready.evidence.lines.marks import Marker, Marks
+from allready.evidence.lines.marks import WORDS, Marker, Marks
 from allready.evidence.lines.native import Ints, Native
 from allready.signatures import table
 
@@ -54,6 +54,14 @@ class ResidueReader:
     def blocks(self, data: bytes, length: int) -> Ints:
         """Where those stand that begin a block."""
         return self._blocks.find(data, length, self._native)[0]
+
+    def places(self, data: bytes) -> Ints | None:
+        """Where anything stands for which `read` would give something, or may, in order; None where that is not known
+        without it."""
+        if self.marker.is_own:
+            return None
+        found = (self.anchors(data, len(data)), places_of(data, len(data), (NCCL_WORD[:4],)))
+        return np.sort(np.concatenate((*found, places_of(data, len(data), WORDS, any_case=True))))
 
     def read(
         self, data: bytes | bytearray, length: int, starts: Ints, *, before: int | None = None

@@ -21,7 +21,7 @@ from allready.evidence.lines.lane import Lane, LoopMemory
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of, without_numbers
 from allready.evidence.lines.literals import distinct, places_of
-from allready.evidence.lines.marks import PADDING, Marker
+from allready.evidence.lines.marks import PADDING, WORDS, Marker
 from allready.evidence.lines.model import LIMITS, RESTART, LineLimits, Mark, RawLine, Scanned
 from allready.evidence.lines.native import Ints, Native, native
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
@@ -31,7 +31,6 @@ from allready.evidence.lines.residue import ResidueHit, ResidueReader
 from allready.evidence.lines.streams import Streams
 from allready.evidence.lines.templates import Rows, Templates, Workspace, geometry
 from allready.model.fill import said
-from allready.patterns import compiled_bytes
 
 _LESSON_BYTES = 256 << 10
 """Of the first log: from so many the fast lane learns what the others are compared with."""
@@ -43,7 +42,7 @@ _MAX_FORMS = 64
 _FEW = 64
 _NONE: Ints = np.empty(0, np.int64)
 _MAX_MARKED = 50_000
-_MARKER_WORD = rb"(?i)step|iter"
+_MARKED_BYTES = 1_024  # of a line that says an iteration
 _FRONT_BYTES = 160  # of a line, in which its writer is named
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
@@ -307,14 +306,18 @@ class _Scan:
 
         Returns how many of the long lines are of no interest.
         """
-        offsets = (lines.starts[[index for index, _, _ in events]] + lines.offset).tolist() if events else []
+        at = [index for index, _, _ in events]
+        offsets, lengths = (lines.starts[at] + lines.offset).tolist(), lines.lengths[at].tolist()
         num_before = np.cumsum(lines.targets >= 0)  # a line that is read is no operation itself
         num_put = num_rest = 0
-        for (index, _, event), offset in zip(events, offsets, strict=True):
+        view = memoryview(lines.buffer)
+        for (index, _, event), offset, length in zip(events, offsets, lengths, strict=True):
             number = lines.base + index + 1
             if isinstance(event, int):
                 if self._streams.wants(event):
-                    self._mark(event, lines.text(index, 1024), number, int(num_before[index]))
+                    begin = offset - lines.offset
+                    text = bytes(view[begin : begin + min(length, _MARKED_BYTES)])
+                    self._mark(event, text, number, int(num_before[index]))
                 continue
             num_put = self._keep_until(known, num_put, index)
             if event is not None:
@@ -381,8 +384,9 @@ class _Scan:
     def _tag(self, text: bytes) -> str | None:
         """Who wrote a line; what stands before its count is read once, whenever it was written, and once whatever
         numbers it has where it names no process."""
-        word = compiled_bytes(_MARKER_WORD).search(text, 0, _FRONT_BYTES + 4)
-        front = text[: min(_FRONT_BYTES, word.start() if word is not None else _FRONT_BYTES)]
+        small = text[: _FRONT_BYTES + 4].lower()
+        places = [place for word in WORDS if (place := small.find(word)) >= 0]
+        front = text[: min(_FRONT_BYTES, *places)] if places else text[:_FRONT_BYTES]
         known = self._tags.get(front)
         if known is not None:
             return known
@@ -441,9 +445,13 @@ class _Scan:
         piece, overlap = self._limits.line_bytes, self._limits.clip_bytes
         if self._quick is not None and self._quick.is_plain(self._one_line(start, min(stop + overlap, available))):
             return False
+        whole = bytes(self._feed.buffer[start : min(stop + overlap, available)])
+        places = self._reader.places(whole)
         is_kept = False
         for at in range(start, stop, piece):
             end = min(at + piece + overlap, available)
+            if places is not None and not np.diff(np.searchsorted(places, (at - start, end - start)))[0]:
+                continue
             data = bytes(self._feed.buffer[at:end]) + b"\n" * PADDING
             before = piece if at + piece < stop or stop < available else None
             hits, marks = self._reader.read(data, end - at, np.zeros(1, np.int64), before=before)

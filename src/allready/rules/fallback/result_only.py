@@ -25,7 +25,8 @@ MORE_SPECIFIC = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed; only the return code was logged",
-    message="[[{who}: ]]NCCL failed with {result}, and no file has the warning with the reason",
+    message="[[{who}: ]]NCCL failed with {result}[[; the last error that it kept, which no known fault explains: "
+    "'{said}'|, and no file has the warning with the reason]]",
     remedy="run again with NCCL_DEBUG=WARN (INFO for the lines before it) and give diagnose the output of all ranks: "
     "the first NCCL WARN is the reason. What it may be: ncclUnhandledCudaError a CUDA call, ncclSystemError a socket, "
     "a file, memory or RDMA, ncclInvalidUsage a call of the program, ncclRemoteError another process that ended first",
@@ -33,7 +34,8 @@ MORE_SPECIFIC = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
 def result_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    Exceptions with NCCL's result, where no file has a warning of NCCL, a lost connection or any cause.
+    Exceptions with NCCL's result, where no file has a warning of NCCL, a lost connection or any cause.  torch repeats
+    the last error that NCCL kept (`Last error:`), which may be the reason and may be unrelated.
     ## Why it matters
     The result says which kind of call failed and not why.  NCCL prints the reason only with NCCL_DEBUG=WARN or more.
     ## Check by hand
@@ -51,6 +53,10 @@ def result_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     alike = [e for e in local if e.signature == first.signature]
     yield hit_of_lines(
         alike,
-        values={"who": called(run, alike), "result": RESULTS[first.signature]},
+        values={
+            "who": called(run, alike),
+            "result": RESULTS[first.signature],
+            "said": first.values.get("last_error") or None,
+        },
         fault_class=load()[first.signature].fault_class,
     )

@@ -14,6 +14,8 @@ from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence
 from allready.patterns import compiled
 
 OTHER = "nccl.other_warning"
+BELOW = "nccl.transport_error"
+"""Of UCX and libfabric, which NCCL's plugins and MPI call: they warn of much, so that it counts only above a chain."""
 NO_WORDS_OF_ITS_OWN = {BACK_TRACE, "nccl.hint", "nccl.proxy_echo"}
 RESULT = "nccl.result_"
 MAX = 200
@@ -60,7 +62,7 @@ class WarningBlock(Struct, frozen=True):
     applies=Applies.OFFLINE,
     unless=(Sign.ALL_WELL,),
     title="An NCCL warning without a known cause",
-    message="[[{who}: ]]NCCL warns '{warning}', which no known fault explains[[ (phase: {phase}, at {chain})| "
+    message="[[{who}: ]]{library} warns '{warning}', which no known fault explains[[ (phase: {phase}, at {chain})| "
     "(phase: {phase})| (at {chain})]]",
     remedy="take this line as the first clue: search NCCL's issues for its text, compare the process with one that "
     "works (driver, container, devices, variables), and run again with NCCL_DEBUG=INFO for the lines before it. What "
@@ -72,7 +74,7 @@ def unexplained_warning(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## What it checks
     The first `NCCL WARN` that no signature knows, where no file shows a cause, and whether its process ended by it: the
     lines `file.cc:123 -> 3` that follow, an exception, or that it is the last line.  A line that is harmless as a rule
-    counts as well when such lines follow at once.
+    counts as well when such lines follow at once, and so does an error of UCX or libfabric, which NCCL's plugins call.
     ## Why it matters
     NCCL writes the reason once, where the call failed.  Everything after it (exceptions, closed connections) repeats
     only that something failed.
@@ -88,7 +90,8 @@ def unexplained_warning(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     yield hit_of_lines(
         (found.event, *found.chain),
         values={
-            "who": called(run, (found.event,)),
+            "who": called(run, found.chain[-1:] or (found.event,)),
+            "library": found.event.values.get("library", "NCCL"),
             "warning": found.event.values.get("warning") or found.event.text,
             "phase": phase_of(found.chain) or None,
             "chain": f"{found.chain[0].values['file']} -> {found.code} {RESULTS[found.code]}" if found.code else None,
@@ -153,7 +156,9 @@ def _candidates(case: Analysis) -> Iterator[WarningBlock]:
                 last = at
         for at, event in enumerate(events):
             chain = tuple(chains.get(at, ()))
-            if event.role is Role.CASCADE or (event.signature != OTHER and event.role is not Role.HARMLESS):
+            if event.role is Role.CASCADE or (
+                event.signature not in {OTHER, BELOW} and event.role is not Role.HARMLESS
+            ):
                 continue
             if event.signature == OTHER or (chain and _is_near(event, chain[0])):
                 one = WarningBlock(event, chain)

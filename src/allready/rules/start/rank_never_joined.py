@@ -1,7 +1,9 @@
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from allready import model
+from allready.judging.analysis import Analysis
 from allready.judging.majority import is_minority
+from allready.judging.processes import failed_by_itself
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly, speaks_beside_its_launcher, who
 from allready.judging.signs import Sign
@@ -27,14 +29,15 @@ from allready.judging.stated import stated
         ),
     ),
 )
-def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
+def rank_never_joined(case: Analysis, run: model.RunEvidence) -> Iterator[model.Hit]:
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks started and which
     completed. Where some wait and none completed, those without a START line are named; not where a waiting rank wrote
     `Bootstrap timings` or the number of nodes, which it knows only from all ranks, nor where as many processes of which
-    no rank is known report errors of NCCL: they began; nor where half of the ranks or more lack the line, and every
-    process wrote of its initialization last: the log may stop there.
+    no rank is known report errors of NCCL: they began; nor where one that started ended by an error of its own; nor
+    where half of the ranks or more lack the line, and every process wrote of its initialization last: the log may
+    stop there.
     ## Why it matters
     Initialization waits for all ranks; those that wait log it, the missing one does not.
     ## Check by hand
@@ -51,6 +54,8 @@ def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
     for process in run.processes:
         for comm in process.comms:
             if comm.nranks == size and comm.parent is None and comm.init_started:
+                if failed_by_itself(case, process):
+                    return
                 started[comm.rank] = process.sources[0] if process.sources else ""
                 if comm.started_s is not None:
                     times.append(comm.started_s)
