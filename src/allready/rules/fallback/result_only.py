@@ -1,10 +1,10 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import FaultClass, Hit, RunEvidence, Severity
+from allready.model import Event, FaultClass, Hit, RunEvidence, Severity
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.unexplained_warning import OTHER
@@ -25,7 +25,8 @@ MORE_SPECIFIC = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed; only the return code was logged",
-    message="[[{who}: ]]NCCL failed with {result}, and no file has the warning with the reason",
+    message="[[{who}: ]]NCCL failed with {result}[[; its last warning: {said}|, and no file has the "
+    "warning with the reason]]",
     remedy="run again with NCCL_DEBUG=WARN (INFO for the lines before it) and give diagnose the output of all ranks: "
     "the first NCCL WARN is the reason. What it may be: ncclUnhandledCudaError a CUDA call, ncclSystemError a socket, "
     "a file, memory or RDMA, ncclInvalidUsage a call of the program, ncclRemoteError another process that ended first",
@@ -51,6 +52,11 @@ def result_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     alike = [e for e in local if e.signature == first.signature]
     yield hit_of_lines(
         alike,
-        values={"who": called(run, alike), "result": RESULTS[first.signature]},
+        values={"who": called(run, alike), "result": RESULTS[first.signature], "said": _said(alike)},
         fault_class=load()[first.signature].fault_class,
     )
+
+
+def _said(events: Sequence[Event]) -> str | None:
+    """NCCL's last warning in that process, which torch prints below the result: it need not be the reason."""
+    return next((said for e in events if (said := e.values.get("last_error", "").strip())), None)
