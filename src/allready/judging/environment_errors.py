@@ -100,6 +100,11 @@ def trouble_of(death: Death) -> Trouble | None:
         return None
     if death.kind == "exception" and re.match(_OF_LINES, text) and not re.search(_OF_THE_JOB, text):
         return None
+    return trouble_in(text)
+
+
+def trouble_in(text: str) -> Trouble | None:
+    """What these words say failed."""
     return next((trouble for trouble, pattern in _PATTERNS if re.search(pattern, text)), None)
 
 

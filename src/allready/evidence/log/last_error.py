@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from allready.evidence.log.tracebacks import HEADER
-from allready.evidence.log.trouble import is_bad, is_overcome
+from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
 from allready.patterns import compiled
 
 _MAX_LINES, _MAX_ALL = 6, 16
@@ -78,7 +78,7 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
 
 
 def _is_of_the_system(text: str) -> bool:
-    return compiled(_OF_THE_SYSTEM).search(text) is not None and is_bad(text)
+    return not is_of_a_library(text) and compiled(_OF_THE_SYSTEM).search(text) is not None
 
 
 def _end_of(lines: Sequence[str]) -> int:
