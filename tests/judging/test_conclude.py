@@ -165,7 +165,7 @@ def test_a_warning_of_a_first_cause_is_raised_where_it_is_all_that_is_left() -> 
         assert conclude([finding], known(run=run)).verdict is None
 
 
-def test_a_limit_that_a_program_met_explains_a_wait_for_nobody_knows_whom() -> None:
+def test_a_limit_that_a_program_met_explains_a_wait_that_accuses_no_rank() -> None:
     limit, run = found("PYL051", Severity.WARNING), _left("PYL051", 8, 9)
     wait = found("HNG009", confidence=Confidence.POSSIBLE)
     assert conclude([wait, limit], known(run=run)).findings[0].code == "PYL051"

@@ -90,7 +90,7 @@ def _raised(done: Conclusion, known: Known) -> Conclusion:
     """Where no finding of a run that is over is an error, the first that fits the situation becomes one; also where
     the errors only say that ranks waited, and not why."""
     errors = [f for f in done.findings if is_error(f)]
-    if known.run is None or (errors and not _is_wait_for_nobody(errors[0], known.rules)):
+    if known.run is None or (errors and not _is_unexplained_wait(errors[0], known.rules)):
         return done
     for situations in ROUNDS:
         for at, finding in enumerate(done.findings):
@@ -110,7 +110,7 @@ def _raised(done: Conclusion, known: Known) -> Conclusion:
     return done
 
 
-def _is_wait_for_nobody(finding: Finding, rules: Rules) -> bool:
+def _is_unexplained_wait(finding: Finding, rules: Rules) -> bool:
     """Whether all that it says is that ranks were inside an operation, and for whom they waited is not known."""
     layer = rules[finding.code].layer
     return layer is Layer.TRANSPORT and finding.confidence is Confidence.POSSIBLE and not finding.culprits

@@ -27,7 +27,7 @@ def last_error(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Logs that stop with a line that calls itself an error (`ERROR: Lost atoms`, `FATAL: ...`, an exception's name
-    without its traceback), or with the system's own word for why a call failed (`connect: No route to host`), where no
+    without its traceback), or with the system's message on a call that failed (`connect: No route to host`), where no
     process is known to have ended, no other line names a cause, and no rank waited in vain.
     ## Why it matters
     Programs that do not print tracebacks tell so why they end: simulations, configuration frameworks, servers.
