@@ -67,6 +67,8 @@ def test_the_system_s_word_for_a_failed_call_is_an_error_whatever_program_prints
         "WARNING: cache: Permission denied",
     ):
         assert _told([*STEPS, last]) is None
+    for behind in ("cleaning up", "step 21/40 loss 2.0"):  # the program went on
+        assert _told([*STEPS, "mkdir: /data/out: Read-only file system", behind]) is None
 
 
 def test_errors_in_the_words_of_programs() -> None:

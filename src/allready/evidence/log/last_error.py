@@ -52,7 +52,7 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
     steps.  Without any, the exception that ended one of its threads is the error: nothing caught it.
     """
     found = None
-    num = 0
+    num, is_at_end = 0, True
     end = _end_of(lines)
     for at in range(end - 1, max(-1, end - 1 - _MAX_ALL), -1):
         text = lines[at]
@@ -63,7 +63,8 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
             break
         match = compiled(_ERROR).search(text)
         is_told = match is not None and (is_bad(text) or match["raised"] is not None)
-        is_error = is_told or compiled(_LOGGED).match(text) is not None or _is_of_the_system(text)
+        is_error = is_told or compiled(_LOGGED).match(text) is not None or (is_at_end and _is_of_the_system(text))
+        is_at_end = is_at_end and (is_error or is_bad(text))
         if match is not None and compiled(_OF_SLURM).match(text) and not is_bad(match["said"] or text):
             continue
         raised = match["raised"] if match is not None else None
