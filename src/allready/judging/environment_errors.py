@@ -103,9 +103,9 @@ def trouble_of(death: Death) -> Trouble | None:
     return trouble_in(text)
 
 
-def trouble_in(text: str) -> Trouble | None:
-    """What these words say failed."""
-    return next((trouble for trouble, pattern in _PATTERNS if re.search(pattern, text)), None)
+def trouble_in(text: str, flags: int = 0) -> Trouble | None:
+    """What these words say failed.  `flags`: of re; Go writes the system's words in small letters."""
+    return next((trouble for trouble, pattern in _PATTERNS if re.search(pattern, text, flags)), None)
 
 
 def is_of_the_program(death: Death) -> bool:

@@ -55,6 +55,7 @@ def test_an_error_whose_words_go_on_in_the_next_line_is_told_with_its_end() -> N
 def test_the_system_s_word_for_a_failed_call_is_an_error_whatever_program_prints_it() -> None:
     for last, fault_class in (
         ("fetch 10.1.0.4:8080: connect: No route to host", FaultClass.START_PATH),
+        ("pull: dial tcp 10.1.0.4:443: connect: network is unreachable", FaultClass.START_PATH),
         ("shard 7: write(fd=12): Disk quota exceeded", FaultClass.ENV_LIMIT),
         ("lookup of data-0.cluster: Name or service not known", FaultClass.START_NAME),
     ):

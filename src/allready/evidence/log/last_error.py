@@ -22,17 +22,19 @@ _LOGGED = r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120
 """By glog, at the level of an error: the words need not say so."""
 
 _OF_THE_SYSTEM = (
-    r"(?:[:,(\]] ?|error=|errno[= ]\d{1,3}[,:]? ?)(?P<system>No space left on device|Disk quota exceeded|"
+    r"(?:[:,(\]] ?|error=|errno[= ]\d{1,3}[,:]? ?)(?i:no space left on device|Disk quota exceeded|"
     r"Read-only file system|Input/output error|Stale file handle|Transport endpoint is not connected|"
     r"Cannot allocate memory|Too many open files(?: in system)?|Resource temporarily unavailable|"
     r"Network is (?:unreachable|down)|No route to host|Host is (?:unreachable|down)|Connection (?:refused|timed out)|"
     r"Cannot assign requested address|Address already in use|Name or service not known|"
     r"Temporary failure in name resolution|No address associated with hostname|No such device(?: or address)?|"
     r"Device or resource busy|Permission denied|Operation not permitted|Exec format error|Text file busy|"
-    r"File name too long|Too many levels of symbolic links)(?: ?\(\d{1,3}\))?['\")\].]{0,3}\s*$|"
+    r"File name too long|Too many levels of symbolic links|no such host|"
+    r"i/o timeout)(?: ?\(\d{1,3}\))?['\")\].]{0,3}\s*$|"
     r"\[Errno \d{1,3}\] [A-Z][\w /-]{3,60}(?:: ['\"].{1,300})?\s*$"
 )
-"""By libc, whose words are the same in every program: a line that ends with them says why a call failed."""
+"""By libc, whose words are the same in every program, or by Go, in small letters: a line that ends with them says why a
+call failed."""
 
 _HANDLED = r"\s{0,4}\[SignalInfo: \*\*\* SIG(?:TERM|INT|HUP)\b"
 

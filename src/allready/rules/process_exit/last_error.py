@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterator
 
 from allready.judging.environment_errors import trouble_in
@@ -41,7 +42,7 @@ def last_error(run: RunEvidence) -> Iterator[Hit]:
         return
     if any(_says_why(e) and _stands_behind(e.origin, ended[0].origin) for e in run.events):
         return  # a shell, which says why the command failed of which the program complains
-    trouble = trouble_in(ended[0].error)
+    trouble = trouble_in(ended[0].error, re.IGNORECASE)
     yield Hit(
         values={"text": ended[0].error},
         fault_class=trouble.fault_class if trouble is not None else None,
