@@ -31,6 +31,7 @@ _OF_THE_SYSTEM = (
     r"Device or resource busy|Permission denied|Operation not permitted|Exec format error|Text file busy|"
     r"File name too long|Too many levels of symbolic links|no such host|"
     r"i/o timeout)(?: ?\(\d{1,3}\))?['\")\].]{0,3}\s*$|"
+    r"\bfailed\b.{0,60}\berrno ?[=:]? ?\d{1,3}\W{0,2}$|"
     r"\[Errno \d{1,3}\] [A-Z][\w /-]{3,60}(?:: ['\"].{1,300})?\s*$"
 )
 """By libc, whose words are the same in every program, or by Go, in small letters: a line that ends with them says why a
