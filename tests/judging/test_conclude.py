@@ -28,13 +28,16 @@ from allready.model import (
     ClosingKind,
     Confidence,
     Culprits,
+    Event,
     FaultClass,
     Finding,
     Origin,
     Report,
+    Role,
     RunEvidence,
     Severity,
     Situation,
+    SourceRecord,
     Status,
     World,
 )
@@ -140,6 +143,34 @@ def test_nothing_is_raised_beside_an_error_of_a_job_that_runs_or_after_a_good_en
         ([replace(CANCELLED, values={"what": "?"})], {"run": RunEvidence()}),
     ):
         assert conclude(findings, known(**parts)).changes == ()
+
+
+def _left(code: str, at: int, num_lines: int) -> RunEvidence:
+    """A job of which one line tells a first cause, at this place of its log."""
+    signature = load()[code].signature
+    line = Event(signature=signature, origin=Origin(source="out", line=at), text=code, role=Role.ROOT)
+    return RunEvidence(events=(line,), sources=(SourceRecord(path="out", kind="log", num_lines=num_lines),))
+
+
+def test_a_warning_of_a_first_cause_is_raised_where_it_is_all_that_is_left() -> None:
+    unknown_name = found("STO007", Severity.WARNING)
+    done = conclude([unknown_name], known(run=_left("STO007", 7, 9)))
+    assert done.verdict is not None
+    assert (done.verdict.code, done.verdict.confidence) == ("STO007", "possible")
+    for finding, run in (
+        (unknown_name, _left("STO007", 5, 9)),  # the job went on
+        (found("STO007", Severity.INFO), _left("STO007", 9, 9)),  # an echo
+        (found("NLG060", Severity.WARNING), _left("NLG060", 9, 9)),  # makes a job slow
+    ):
+        assert conclude([finding], known(run=run)).verdict is None
+
+
+def test_a_limit_that_a_program_met_explains_a_wait_that_accuses_no_rank() -> None:
+    limit, run = found("PYL051", Severity.WARNING), _left("PYL051", 8, 9)
+    wait = found("HNG009", confidence=Confidence.POSSIBLE)
+    assert conclude([wait, limit], known(run=run)).findings[0].code == "PYL051"
+    accused = replace(wait, code="HNG001", confidence=Confidence.LIKELY, culprits=Culprits(ranks=(1,)))
+    assert conclude([accused, limit], known(run=run)).findings[0].code == "HNG001"
 
 
 def test_of_what_hinders_a_start_the_finding_that_stands_first_is_raised() -> None:

@@ -49,6 +49,13 @@ def test_one_lookup_for_each_rank_of_a_node_is_a_warning_and_lookups_without_end
     assert severity("store.name_unknown", line(text.replace("IPv6", "IPv4"))) is None
 
 
+def test_who_never_reached_the_store_was_there_and_the_count_of_those_who_did_is_a_warning() -> None:
+    waited = line("Timed out after 121 seconds waiting for clients. 1/2 clients joined.")
+    tried = line("The client socket has timed out after 120000ms while trying to connect to (n0, 29500).", 9)
+    assert severity("store.waiting_for_clients", waited, store__connect_timeout=tried) is Severity.WARNING
+    assert severity("store.waiting_for_clients", waited) is None
+
+
 STALL = "nfs: server storage01 not responding, still trying"
 
 

@@ -15,10 +15,10 @@ from allready.judging.arbiter import Change, Rules, explain_order, in_order, is_
 from allready.judging.differences import Differences, explained_by
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
-from allready.judging.raised import ROUNDS, SITUATIONS, raised
+from allready.judging.raised import ROUNDS, SITUATIONS, raised, situation_of
 from allready.judging.report_builder import keep_first_detection, verdict_of
 from allready.judging.watched import with_live
-from allready.model import Finding, Report, RunEvidence, Severity, Status, Verdict
+from allready.model import Confidence, Finding, Report, RunEvidence, Severity, Status, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -87,21 +87,33 @@ def _watched(done: Conclusion, known: Known) -> Conclusion:
 
 
 def _raised(done: Conclusion, known: Known) -> Conclusion:
-    """Where no finding of a run that is over is an error, the first that fits the situation becomes one."""
-    if known.run is None or any(map(is_error, done.findings)):
+    """Where no finding of a run that is over is an error, the first that fits the situation becomes one; also where
+    the errors only say that ranks waited, and not why."""
+    errors = [f for f in done.findings if is_error(f)]
+    if known.run is None or (errors and not _is_unexplained_wait(errors[0], known.rules)):
         return done
     for situations in ROUNDS:
         for at, finding in enumerate(done.findings):
             rule = known.rules[finding.code]
-            if rule.raised is None or rule.raised.where not in situations:
+            wanted = situation_of(rule)
+            if wanted is None or wanted.where not in situations:
+                continue
+            if errors and not rule.layer.explains(known.rules[errors[0].code].layer):
                 continue
             new = raised(finding, rule, known.run)
             if new is not None:
                 found = (*done.findings[:at], new, *done.findings[at + 1 :])
-                why = f"no finding is an error, and {SITUATIONS[rule.raised.where].reason}"
+                state = "ranks waited, and nothing accuses one" if errors else "no finding is an error"
+                why = f"{state}, and {SITUATIONS[wanted.where].reason}"
                 change = Change("raised", finding.code, f"from {finding.severity} to {new.severity}", why)
                 return replace(done, findings=in_order(found, known.rules), changes=(*done.changes, change))
     return done
+
+
+def _is_unexplained_wait(finding: Finding, rules: Rules) -> bool:
+    """Whether all that it says is that ranks were inside an operation, and for whom they waited is not known."""
+    layer = rules[finding.code].layer
+    return layer is Layer.TRANSPORT and finding.confidence is Confidence.POSSIBLE and not finding.culprits
 
 
 def _verdict(done: Conclusion, known: Known) -> Conclusion:

@@ -100,7 +100,12 @@ def trouble_of(death: Death) -> Trouble | None:
         return None
     if death.kind == "exception" and re.match(_OF_LINES, text) and not re.search(_OF_THE_JOB, text):
         return None
-    return next((trouble for trouble, pattern in _PATTERNS if re.search(pattern, text)), None)
+    return trouble_in(text)
+
+
+def trouble_in(text: str, flags: int = 0) -> Trouble | None:
+    """What these words say failed.  `flags`: of re; Go writes the system's words in small letters."""
+    return next((trouble for trouble, pattern in _PATTERNS if re.search(pattern, text, flags)), None)
 
 
 def is_of_the_program(death: Death) -> bool:

@@ -6,12 +6,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.arbiter import is_error
+from allready.judging.layers import Layer
 from allready.judging.processes import OF_START
 from allready.judging.registry import Rule
-from allready.model import Confidence, Finding, RunEvidence, Severity, Situation
+from allready.model import Confidence, Finding, Raised, Role, RunEvidence, Severity, Situation
+from allready.signatures import load
 
 MAX_BEHIND = 40
 """Lines that may stand behind the last output: others' warnings, a shell's prompt, a scheduler's report."""
+
+MAX_BEHIND_A_CLUE = 3
+"""The same, where the rule does not say that its lines can be the verdict."""
 
 MAX_FIRST_CALLS = 3
 """A job that makes no progress from the beginning is in the first operations of its communicators."""
@@ -71,11 +76,12 @@ def _last_words(finding: Finding, rule: Rule, run: RunEvidence) -> bool:
         if event.signature == rule.signature:
             lines[event.origin.source] = max(lines.get(event.origin.source, 0), event.origin.line or 0)
     num_lines = {source.path: source.num_lines for source in run.sources}
+    behind = MAX_BEHIND if rule.raised is not None else MAX_BEHIND_A_CLUE
     went_on = any(c.progress_line is not None and c.progress_line > lines.get(c.origin.source, 0) for c in run.closings)
     return (
         not went_on
         and not any(c.init_completed for p in run.processes for c in p.comms)
-        and all(line > num_lines.get(source, 0) - MAX_BEHIND for source, line in lines.items())
+        and all(line > num_lines.get(source, 0) - behind for source, line in lines.items())
     )
 
 
@@ -95,16 +101,32 @@ ROUNDS = ((Situation.NO_START, Situation.FIRST_CALLS), (Situation.ENDED_FROM_OUT
 """The order in which they are looked for; of findings of one round the first is raised."""
 
 
+_SAY_NOTHING = {Layer.READINESS, Layer.PACE, Layer.ECHO}
+"""What differs, or makes a job slow, ends none."""
+
+_CLUE = Raised(where=Situation.LAST_WORDS)
+
+
+def situation_of(rule: Rule) -> Raised | None:
+    """When a finding of the rule becomes the verdict: as it declares; else, where it reads lines that tell a first
+    cause, when they are the last that is left of the job."""
+    if rule.raised is not None or not rule.signature or rule.layer in _SAY_NOTHING:
+        return rule.raised
+    return _CLUE if load()[rule.signature].role is Role.ROOT else None
+
+
 def raised(finding: Finding, rule: Rule, run: RunEvidence) -> Finding | None:
     """The finding as an error, where the run is in the situation that its rule names.
 
-    Not a line that is an echo in this run: then it is less severe than its rule says.
+    Not a line that is an echo in this run: then it is less severe than its rule says.  Where the rule names none, a
+    warning counts that its rule would have as an error: nothing else is left that could explain the end.
     """
-    wanted = rule.raised
+    wanted = situation_of(rule)
     if wanted is None or is_error(finding) or run.closing is not None:
         return None
     meaning = SITUATIONS[wanted.where]
-    is_meant = finding.severity.weight >= rule.severity.weight and all(
+    least = rule.severity if rule.raised is not None else Severity.WARNING
+    is_meant = finding.severity.weight >= least.weight and all(
         finding.values.get(name) in values for name, values in wanted.values.items()
     )
     if not is_meant or not meaning.holds(finding, rule, run):

@@ -47,7 +47,14 @@ def _is_one_operation(events: Sequence[Event], _: EventsById) -> bool:
     return all("op_a" in e.values and all(e.values.get(a) == e.values.get(b) for a, b in pairs) for e in events)
 
 
+def _is_one_on_the_way(events: Sequence[Event], run: EventsById) -> bool:
+    """Some process tried to reach the store all the time: it was there, and the way to the store is what failed."""
+    written = {event.origin for event in events}
+    return any(event.origin not in written for event in run.get("store.connect_timeout", ()))
+
+
 CASES: Mapping[str, tuple[Callable[[Sequence[Event], EventsById], bool], Case]] = {
+    "store.waiting_for_clients": (_is_one_on_the_way, Case(severity=Severity.WARNING)),
     "store.name_unknown": (_is_one_lookup_each, Case(severity=Severity.WARNING)),
     "kernel.storage_stalled": (_is_short_pause, Case(severity=Severity.WARNING)),
     "launcher.kubernetes_not_started": (_is_scheduled_later, Case(severity=Severity.WARNING)),

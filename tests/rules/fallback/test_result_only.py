@@ -16,6 +16,14 @@ def test_a_bare_result_says_what_kind_of_call_failed_and_accuses_nobody() -> Non
     assert not hit.culprits
 
 
+def test_the_last_warning_that_torch_prints_below_the_result_is_shown() -> None:
+    told = result("internal", values={"last_error": "No NCCL_TUNER_CONFIG_PATH provided. "})
+    [hit] = ask("RES004", events=(result("internal"), told)).hits
+    assert hit.values["said"] == "No NCCL_TUNER_CONFIG_PATH provided."
+    [hit] = ask("RES004", events=(result("internal", values={"last_error": ""}),)).hits
+    assert hit.values["said"] is None
+
+
 def test_who_failed_by_itself_is_told_before_those_that_lost_another() -> None:
     [hit] = ask("RES004", events=(result("remote", 0), result("invalid", 2))).hits
     assert (hit.values["result"], hit.fault_class) == ("ncclInvalidUsage", FaultClass.DESYNC_ARGS)

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.log import read_lines
-from allready.model import Closing, ClosingKind, Confidence, Origin, Status
+from allready.model import Closing, ClosingKind, Confidence, FaultClass, Origin, Status
 from tests.rules.runs import ask, death, event
 
 ERROR = Closing(
@@ -50,6 +50,26 @@ def test_an_error_whose_words_go_on_in_the_next_line_is_told_with_its_end() -> N
     report = judge_readings([read_lines(words, "job.out")], Question(), started=datetime.now(UTC))[0]
     assert report.verdict is not None
     assert report.verdict.sentence.endswith("returned non-zero exit status 3.")
+
+
+def test_the_system_s_word_for_a_failed_call_is_an_error_whatever_program_prints_it() -> None:
+    for last, fault_class in (
+        ("fetch 10.1.0.4:8080: connect: No route to host", FaultClass.START_PATH),
+        ("pull: dial tcp 10.1.0.4:443: connect: network is unreachable", FaultClass.START_PATH),
+        ("shard 7: write(fd=12): Disk quota exceeded", FaultClass.ENV_LIMIT),
+        ("lookup of data-0.cluster: Name or service not known", FaultClass.START_NAME),
+    ):
+        report = judge_readings([read_lines([*STEPS, last], "job.out")], Question(), started=datetime.now(UTC))[0]
+        assert report.verdict is not None
+        assert (report.verdict.code, report.verdict.fault_class) == ("DTH008", fault_class)
+    for last in (
+        "No route to host is what it says when the cable is out",
+        "lookup of data-0.cluster: Name or service not known, using the address",
+        "WARNING: cache: Permission denied",
+    ):
+        assert _told([*STEPS, last]) is None
+    for behind in ("cleaning up", "step 21/40 loss 2.0"):  # the program went on
+        assert _told([*STEPS, "mkdir: /data/out: Read-only file system", behind]) is None
 
 
 def test_errors_in_the_words_of_programs() -> None:

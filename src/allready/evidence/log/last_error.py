@@ -1,10 +1,11 @@
-"""The error that a program printed last, without a traceback or an exit code."""
+"""The error that a program printed last, without a traceback or an exit code; or the system's word for why a call of it
+failed."""
 
 import re
 from collections.abc import Callable, Sequence
 
 from allready.evidence.log.tracebacks import HEADER
-from allready.evidence.log.trouble import is_bad, is_overcome
+from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
 from allready.patterns import compiled
 
 _MAX_LINES, _MAX_ALL = 6, 16
@@ -19,6 +20,22 @@ _ERROR = (
 
 _LOGGED = r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120}:\d{1,6}\] \S.{3,300}"
 """By glog, at the level of an error: the words need not say so."""
+
+_OF_THE_SYSTEM = (
+    r"(?:[:,(\]] ?|error=|errno[= ]\d{1,3}[,:]? ?)(?i:no space left on device|Disk quota exceeded|"
+    r"Read-only file system|Input/output error|Stale file handle|Transport endpoint is not connected|"
+    r"Cannot allocate memory|Too many open files(?: in system)?|Resource temporarily unavailable|"
+    r"Network is (?:unreachable|down)|No route to host|Host is (?:unreachable|down)|Connection (?:refused|timed out)|"
+    r"Cannot assign requested address|Address already in use|Name or service not known|"
+    r"Temporary failure in name resolution|No address associated with hostname|No such device(?: or address)?|"
+    r"Device or resource busy|Permission denied|Operation not permitted|Exec format error|Text file busy|"
+    r"File name too long|Too many levels of symbolic links|no such host|"
+    r"i/o timeout)(?: ?\(\d{1,3}\))?['\")\].]{0,3}\s*$|"
+    r"\bfailed\b.{0,60}\berrno ?[=:]? ?\d{1,3}\W{0,2}$|"
+    r"\[Errno \d{1,3}\] [A-Z][\w /-]{3,60}(?:: ['\"].{1,300})?\s*$"
+)
+"""By libc, whose words are the same in every program, or by Go, in small letters: a line that ends with them says why a
+call failed."""
 
 _HANDLED = r"\s{0,4}\[SignalInfo: \*\*\* SIG(?:TERM|INT|HUP)\b"
 
@@ -38,7 +55,7 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
     steps.  Without any, the exception that ended one of its threads is the error: nothing caught it.
     """
     found = None
-    num = 0
+    num, is_at_end = 0, True
     end = _end_of(lines)
     for at in range(end - 1, max(-1, end - 1 - _MAX_ALL), -1):
         text = lines[at]
@@ -49,7 +66,8 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
             break
         match = compiled(_ERROR).search(text)
         is_told = match is not None and (is_bad(text) or match["raised"] is not None)
-        is_error = is_told or compiled(_LOGGED).match(text) is not None
+        is_error = is_told or compiled(_LOGGED).match(text) is not None or (is_at_end and _is_of_the_system(text))
+        is_at_end = is_at_end and (is_error or is_bad(text))
         if match is not None and compiled(_OF_SLURM).match(text) and not is_bad(match["said"] or text):
             continue
         raised = match["raised"] if match is not None else None
@@ -61,6 +79,10 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
         if is_error and not is_overcome(text):
             found = at, _shortened(raised + _rest_of(lines, at) if raised else text.strip())
     return found
+
+
+def _is_of_the_system(text: str) -> bool:
+    return not is_of_a_library(text) and compiled(_OF_THE_SYSTEM).search(text) is not None
 
 
 def _end_of(lines: Sequence[str]) -> int:

@@ -1,10 +1,10 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import FaultClass, Hit, RunEvidence, Severity
+from allready.model import Event, FaultClass, Hit, RunEvidence, Severity
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.unexplained_warning import OTHER
@@ -53,10 +53,11 @@ def result_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     alike = [e for e in local if e.signature == first.signature]
     yield hit_of_lines(
         alike,
-        values={
-            "who": called(run, alike),
-            "result": RESULTS[first.signature],
-            "said": first.values.get("last_error") or None,
-        },
+        values={"who": called(run, alike), "result": RESULTS[first.signature], "said": _said(alike)},
         fault_class=load()[first.signature].fault_class,
     )
+
+
+def _said(events: Sequence[Event]) -> str | None:
+    """NCCL's last warning in that process, which torch prints below the result: it need not be the reason."""
+    return next((said for e in events if (said := e.values.get("last_error", "").strip())), None)

@@ -1,5 +1,7 @@
+import re
 from collections.abc import Iterator
 
+from allready.judging.environment_errors import trouble_in
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
@@ -26,8 +28,8 @@ def last_error(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Logs that stop with a line that calls itself an error (`ERROR: Lost atoms`, `FATAL: ...`, an exception's name
-    without its traceback), where no process is known to have ended, no other line names a cause, and no rank waited in
-    vain.
+    without its traceback), or with the system's message on a call that failed (`connect: No route to host`), where no
+    process is known to have ended, no other line names a cause, and no rank waited in vain.
     ## Why it matters
     Programs that do not print tracebacks tell so why they end: simulations, configuration frameworks, servers.
     ## Check by hand
@@ -40,8 +42,10 @@ def last_error(run: RunEvidence) -> Iterator[Hit]:
         return
     if any(_says_why(e) and _stands_behind(e.origin, ended[0].origin) for e in run.events):
         return  # a shell, which says why the command failed of which the program complains
+    trouble = trouble_in(ended[0].error, re.IGNORECASE)
     yield Hit(
         values={"text": ended[0].error},
+        fault_class=trouble.fault_class if trouble is not None else None,
         confidence=Confidence.POSSIBLE,
         evidence=tuple(evidence(c.origin, c.error, None) for c in ended[:4]),
     )
