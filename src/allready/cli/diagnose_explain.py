@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.output import deliver_json
 from allready.evidence.clock import Clock
+from allready.evidence.log.last_error import FRAME
 from allready.evidence.prefix import Prefix, parse
 from allready.judging import transfer
 from allready.judging.engine import finding_of
@@ -156,14 +157,13 @@ def _dedented(lines: Sequence[str]) -> Sequence[str]:
     is cut, every line may be indented."""
     margins = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
     margin = min(margins, default=0)
-    if len(margins) < 2 or margin < _CODE or any(line.startswith(_FRAME, margin) for line in lines):
+    if len(margins) < 2 or margin < _CODE or any(line.startswith(FRAME, margin) for line in lines):
         return lines
     return [line[margin:] for line in lines]
 
 
 _CODE = 4
 """Columns by which Markdown tells code from text."""
-_FRAME = 'File "'
 _OPENS = r"(?:.{0,300}\] ?)?(?:Traceback \(most recent call last\)|terminate called after throwing)"
 _JOINS = r"(?:During handling of the above|The above exception was the direct cause)"
 _PART = (

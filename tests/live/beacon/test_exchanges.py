@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allready.evidence.flight.given import exchanges_of
-from allready.live.beacon.exchanges import MAX_CALLS, Exchanges
+from allready.live.beacon.exchanges import MAX_EXCHANGES, ExchangeNotes
 
 MEMBERS = {"0": [0, 1, 2], "pair": [5, 3]}
 
@@ -44,9 +44,9 @@ def kind() -> type[Group]:
     return type("Group", (Group,), dict(vars(Group)))
 
 
-def attached(kind: type, problems: list[str] | None = None) -> Exchanges:
+def attached(kind: type, problems: list[str] | None = None) -> ExchangeNotes:
     told = problems if problems is not None else []
-    found = Exchanges(lambda what, error: told.append(f"{what}: {error}"))
+    found = ExchangeNotes(lambda what, error: told.append(f"{what}: {error}"))
     found.attach(SimpleNamespace(ProcessGroup=kind, __file__="/x/torch/distributed/distributed_c10d.py"))
     return found
 
@@ -74,12 +74,16 @@ def test_calls_come_through_as_they_are_and_are_read_back_with_peer_tag_and_line
 
 def test_what_is_older_is_counted_only_and_groups_whose_members_are_not_known_are_left_out(kind: type[Group]) -> None:
     found, group = attached(kind), kind()
-    for _ in range(MAX_CALLS + 3):
+    for _ in range(MAX_EXCHANGES + 3):
         group.send([Tensor()], 1, 0)
     group.group_name = "unknown"
     group.send([Tensor()], 1, 0)
     read = exchanges_of(found.noted(MEMBERS))
-    assert (len(read.calls), read.made, read.is_whole) == (MAX_CALLS - 1, {("0", True, 1): MAX_CALLS + 3}, False)
+    assert (len(read.calls), read.made, read.is_whole) == (
+        MAX_EXCHANGES - 1,
+        {("0", True, 1): MAX_EXCHANGES + 3},
+        False,
+    )
     assert exchanges_of(found.noted({})) == exchanges_of(None)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from allready.evidence.lines.marks import PADDING
-from allready.evidence.lines.native import Floats, Ints, Native
-from allready.evidence.lines.templates import Flags, Rows
+from allready.evidence.lines.native import Flags, Floats, Ints, Native
+from allready.evidence.lines.templates import Rows
 
 _PADDING = b"\n" * PADDING
 UNKNOWN = -(2**31)

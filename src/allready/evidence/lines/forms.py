@@ -16,7 +16,7 @@ from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.line_buffer import DIGITS, HEX_NUMBER, process_of, without_numbers
 from allready.evidence.lines.literals import distinct
 from allready.evidence.lines.marks import WORDS
-from allready.evidence.lines.native import HashTable, Ints, Native
+from allready.evidence.lines.native import Flags, HashTable, Ints, Native, Words
 from allready.patterns import compiled_bytes
 
 PLAIN, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
@@ -43,8 +43,6 @@ _PROCESS = (
 """A line of NCCL's, whole, and the process that it names; at most one match in each line."""
 
 Kinds = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
-Flags = npt.NDArray[np.bool_]
 Finder = Callable[[bytes, int], Ints]
 """From bytes and their number to the places of literals."""
 

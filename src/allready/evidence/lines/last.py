@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from allready.evidence.lines.chunk import APART, Lines
 from allready.evidence.lines.model import LineLimits, RawLine, Repeat
-from allready.evidence.lines.native import Ints
+from allready.evidence.lines.native import Flags, Ints
 from allready.evidence.lines.streams import Builder
 
 _MOST_WAITING_BYTES = 4 << 20
-Flags = npt.NDArray[np.bool_]
 
 
 class _Waiting(Struct):

@@ -18,6 +18,7 @@ from allready.names import NO_NATIVE_VARIABLE
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 

@@ -22,7 +22,6 @@ from allready.evidence.lines.native import Floats, HashTable, Ints, LayoutPlace,
 
 Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.uint16]
-Flags = npt.NDArray[np.bool_]
 
 MAX_LAYOUTS = 24  # of one length; more are forgotten, the least used first
 _MAX_WORDS = (MAX_BYTES + 7) // 8

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Place = tuple[tuple[CodeType, int], ...]
     Noted = tuple[str, bool, int, int, int, int, Place]
 
-MAX_CALLS = 512
+MAX_EXCHANGES = 512
 MAX_KINDS = 1024
 MAX_FRAMES = 3
 _MAX_DEPTH = 24
@@ -27,12 +27,12 @@ _METHODS = (("send", True, "dstRank"), ("recv", False, "srcRank"), ("recv_anysou
 ANY = -1
 
 
-class Exchanges:
+class ExchangeNotes:
     """What this process sent and received.  `attach` in the heartbeat's thread; notes are taken where the script
     calls."""
 
     def __init__(self, note_problem: "Callable[[str, Exception], None]") -> None:
-        self._calls: deque[Noted] = deque(maxlen=MAX_CALLS)
+        self._calls: deque[Noted] = deque(maxlen=MAX_EXCHANGES)
         self._made: dict[tuple[str, bool, int], int] = {}
         self._library = ""
         self._note_problem = note_problem
