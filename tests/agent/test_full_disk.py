@@ -83,6 +83,7 @@ def test_on_a_full_disk_the_verdict_stands_on_the_terminal(job: Job, options: st
         assert len(lines_with(node, "output of a rank is not saved: No space left on device")) == 1
 
 
+@pytest.mark.slow
 def test_where_there_is_room_for_the_report_and_not_for_the_page_the_report_is_there(job: Job) -> None:
     with small_disk(job.folder / "disk", "size=64k") as disk:
         (disk / "fill").write_bytes(b"x" * (36 << 10))

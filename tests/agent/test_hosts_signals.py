@@ -85,6 +85,7 @@ def test_so_is_one_of_the_configuration_file(job: Job, sshd: Sshd) -> None:
     nothing_is_left(job.folder)
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_ranks_that_save_for_too_long(job: Job, sshd: Sshd) -> None:
     node = started(job, sshd, "--grace", "60", words=("600",), traps="SIGINT")
     node.process.send_signal(signal.SIGINT)

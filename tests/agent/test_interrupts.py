@@ -90,6 +90,7 @@ def test_a_signal_while_nodes_are_awaited_ends_the_job_as_one_while_it_runs(job:
     assert report["job"] == {"exit_code": 143, "outcome": "stopped", "attempts": 0}
 
 
+@pytest.mark.slow
 def test_what_a_rank_does_because_of_the_signal_is_no_reason_of_the_hang(job: Job) -> None:
     """Its end waits for a thread, or for others as JAX does; the last look at the job falls into that."""
     leaves = "import threading; threading.Thread(target=time.sleep, args=(60,)).start(); time.sleep(1000)"

@@ -29,7 +29,7 @@ FILES: dict[str, Callable[[], bytes]] = {
         + "  (Nodes:0)\n" * 1_500_000
     ).encode(),
     "fr_0": lambda: PICKLE + b"}NNs" * 4_150_000 + b"eu.",
-    "table.txt": lambda: (TABLE + "\n" * 6_000_000).encode(),
+    "table.txt": lambda: (TABLE + "\n" * 3_000_000).encode(),
 }
 
 

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import cases
 from tests.runtime.random_faults import run, run_large
 
 pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
 
-@cases("seed, mesh, in_flight", [(2, False, False), (3, True, True)], parts=2)
+@pytest.mark.parametrize(
+    ("seed", "mesh", "in_flight"), [(2, False, False), pytest.param(3, True, True, marks=pytest.mark.slow)]
+)
 def test_no_split_no_wrong_sum_and_no_rank_that_is_blocked_beyond_its_bound(
     seed: int, mesh: bool, in_flight: bool, tmp_path: Path
 ) -> None:
