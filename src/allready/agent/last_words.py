@@ -4,7 +4,7 @@ An interpreter takes seconds to end after an exception, and others wait for its 
 wrong yet.  Its beacon has noted when the script was left, so what the shutdown made other ranks raise is told apart.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ from allready.model import NodeEvidence, NodeStatus, RankEvidence, RankStatus
 from allready.model.live import outsiders
 
 
-def raised_until_s(interruption: Interruption, statuses: Iterable[NodeStatus]) -> float:
+def raised_until_s(interruption: Interruption, statuses: Collection[NodeStatus]) -> float:
     """Until when what a rank raised was no consequence of the shutdown, by node 0's clock.
 
     Args:
