@@ -215,25 +215,25 @@ import atexit, os, time
 rank = os.environ["RANK"]
 if rank == "1":
     atexit.register(time.sleep, 60)
-    open(os.environ["TOUCH"], "w").close()
-    raise ValueError("bad batch")
+    try:
+        raise ValueError("bad batch")
+    finally:
+        open(os.environ["TOUCH"], "w").close()
 time.sleep(1000)
 """
 
 
 def test_what_had_ended_a_script_stays_the_verdict_though_its_rank_is_still_ending(job: Job, tmp_path: Path) -> None:
-    """Python without torch; rank 1 is on node 1, the signal on node 0."""
-    touch, script = tmp_path / "raises", job.script(ENDS_SLOWLY)
-    nodes = [job.node(n, "--grace", "1", script, env={"TOUCH": str(touch)}) for n in (0, 1)]
+    touch = tmp_path / "raises"
+    arguments = ("--nproc-per-node", "2", "--grace", "1", job.script(ENDS_SLOWLY))
+    node = job.start(*arguments, env={"TOUCH": str(touch)})
     wait_for(touch.exists, 60.0)
-    time.sleep(0.3)
-    nodes[0].process.send_signal(signal.SIGINT)
-    assert [node.wait(20) for node in nodes] == [130, 130]
-    for node in nodes:
-        report = node.report()
-        assert (report["status"], report["job"]["outcome"]) == ("fault", "stopped")
-        assert (report["verdict"]["code"], report["verdict"]["culprits"]["ranks"]) == ("DTH001", [1])
-        assert "ValueError: bad batch" in report["verdict"]["sentence"]
+    node.process.send_signal(signal.SIGINT)
+    assert node.wait(20) == 130
+    report = node.report()
+    assert (report["status"], report["job"]["outcome"]) == ("fault", "stopped")
+    assert (report["verdict"]["code"], report["verdict"]["culprits"]["ranks"]) == ("DTH001", [1])
+    assert "ValueError: bad batch" in report["verdict"]["sentence"]
 
 
 def test_a_job_that_is_interrupted_before_all_nodes_came_says_who_is_missing(job: Job) -> None:

@@ -48,12 +48,15 @@ class Agents(Struct):
     ranks: tuple[RankStatus, RankStatus]
     logs: tuple[str, str] = ("", "")
     late: bool = False
+    is_silent: bool = False
     offset_s: float = 0.0  # of node 1's clock
     asked: list[Gather] = []
 
     def answers(self, order: Gather) -> list[NodeEvidence]:
         logs = ("", "") if self.late and not self.asked else self.logs
         self.asked.append(order)
+        if self.is_silent:
+            return []
         return [
             NodeEvidence(
                 node_rank=n,
@@ -68,8 +71,9 @@ class Agents(Struct):
         ]
 
 
-def interrupted(agents: Agents, interruption: Interruption = CTRL_C) -> Report:
-    """The report of a calm job at a signal; no status before it tells that a rank raised."""
+def interrupted(agents: Agents, interruption: Interruption = CTRL_C, *, has_begun: bool = True) -> Report:
+    """The report of a calm job at a signal; no status before it tells that a rank raised, or, if it has not begun, of
+    any rank."""
     found = supervisor(Monitor(hang_after_s=None), HEALTHY)
     found._nodes = frozenset({0, 1})
     table, hub = found._table, cast("Any", found)._roll.hub
@@ -88,6 +92,8 @@ def interrupted(agents: Agents, interruption: Interruption = CTRL_C) -> Report:
     for status in (node(0, rank(0), -0.5), node(1, rank(1), -0.5 + agents.offset_s, agents.offset_s)):
         table.statuses[status.node_rank] = status
         table._news.append(status)
+    if not has_begun:
+        table.begin(0, {0: (0,), 1: (1,)})
     asyncio.run(found._interrupt(interruption))
     return found.report
 
@@ -130,6 +136,20 @@ def test_a_rank_that_has_not_printed_it_yet_is_asked_again() -> None:
 def test_a_rank_that_ends_meanwhile_is_told_by_what_it_raised() -> None:
     gone = raised(1, -0.2, process_state="exited", exit_code=1, ended_s=WALL + 0.05)
     assert interrupted(Agents((rank(0), gone), ("", BATCH))).status is Status.FAULT
+
+
+def test_a_rank_that_raises_at_once_needs_no_status_before() -> None:
+    gone = raised(1, -0.2, process_state="exited", exit_code=1, ended_s=WALL + 0.05)
+    for one, other in ((rank(0), raised(1, -0.2)), (killed(0, 0.1), gone)):
+        report = interrupted(Agents((one, other), ("", BATCH)), has_begun=False)
+        assert report.verdict is not None
+        assert (report.verdict.code, report.verdict.culprits.ranks, len(report.findings)) == ("DTH001", (1,), 1)
+
+
+def test_a_job_that_has_not_begun_is_not_waited_for() -> None:
+    agents = Agents((rank(0), rank(1)), is_silent=True)
+    assert interrupted(agents, has_begun=False).verdict is None
+    assert len(agents.asked) == 1
 
 
 @cases(("offset_s", "at_s", "status"), [(60.0, 59.8, Status.FAULT), (-60.0, -59.0, Status.INTERRUPTED)])

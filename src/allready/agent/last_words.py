@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from allready.judging.interruption import UNSEEN_S, Interruption
-from allready.model import NodeEvidence, NodeStatus, RankEvidence, RankStatus
+from allready.model import NodeEvidence, NodeStatus, ProcessState, RankEvidence, RankStatus
 from allready.model.live import outsiders
 
 
@@ -38,7 +38,8 @@ def raised_before(
 ) -> list[NodeEvidence]:
     """The answers of those nodes on which a rank had raised before `until_s`, and of these ranks only.
 
-    The answers show the moment before: such a rank is about to end, and all others are as they were.
+    The answers show the moment before: such a rank is about to end, and all others are as they were, or as they began
+    where they had begun just then.
 
     Args:
         known: the newest statuses from before the signal.  Ranks that were gone by then, or without which the others
@@ -48,9 +49,7 @@ def raised_before(
     outside = outsiders(known)
     found = []
     for answer in answers:
-        status = known.get(answer.node_rank)
-        if status is None:
-            continue
+        status = known.get(answer.node_rank) or _as_begun(answer.status)
         were = {r.rank: r for r in status.ranks if not r.is_gone and r.rank not in outside}
         left = {
             one.rank: _ending(were[one.rank], one.status)
@@ -65,6 +64,12 @@ def raised_before(
             before = replace(status, ranks=tuple(left.get(r.rank, r) for r in status.ranks))
             found.append(replace(answer, status=before, ranks=ranks))
     return found
+
+
+def _as_begun(status: NodeStatus) -> NodeStatus:
+    """Without the ends of ranks."""
+    ranks = (replace(r, exit_code=None, signal=None, ended_s=None) for r in status.ranks)
+    return replace(status, ranks=tuple(replace(r, process_state=ProcessState.SLEEPING) for r in ranks))
 
 
 def _ending(was: RankStatus, now: RankStatus) -> RankStatus:

@@ -52,6 +52,8 @@ _STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: 
 _INTERRUPTED = "the job is interrupted"
 LAST_WORDS_S = 1.0
 """For so long, after that, the words of a rank that had raised."""
+BEGINS_S = 0.5
+"""For so long nodes that have reported no rank yet: they answer once they have started theirs."""
 LAST_GATHER_S = 2.0
 """So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that."""
 
@@ -436,7 +438,7 @@ class Supervisor:
         known = self._observe(lambda monitor: monitor.statuses())
         deadline = time.monotonic() + limit_s
         words: list[NodeEvidence] = []
-        while known:
+        while known is not None:
             order = self._observe(lambda monitor: monitor.ask_words(_INTERRUPTED))
             answers = await self._answers(order, deadline)
             words = raised_before(answers, known, self._raised_until_s(interruption, answers))
@@ -450,13 +452,16 @@ class Supervisor:
         return raised_until_s(interruption, newest.values())
 
     async def _answers(self, order: Gather | None, deadline: float) -> list[NodeEvidence]:
-        """What nodes of which a rank was seen answer to it until then (monotonic)."""
+        """What nodes answer to it until then (monotonic)."""
         answers: list[NodeEvidence] = []
         if order is None:
             return answers
         await self._roll.hub.send(None, messages.GATHER, order)
-        awaited = self._living_nodes() & set(self._roll.hub.nodes) & set(self._table.statuses)
+        awaited = self._living_nodes() & set(self._roll.hub.nodes)
+        soon = time.monotonic() + BEGINS_S
         while awaited and time.monotonic() < deadline and not self._table.is_urgent:
+            if awaited.isdisjoint(self._table.statuses) and time.monotonic() >= soon:
+                break
             await self._roll.take_messages(timeout_s=TICK_S / 2)
             for item in self._table.news():
                 if isinstance(item, NodeEvidence) and item.number == order.number:
