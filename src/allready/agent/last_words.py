@@ -1,7 +1,7 @@
 """Exceptions that had ended the scripts of ranks when a signal came to their job: what these ranks printed of them.
 
 An interpreter takes seconds to end after an exception, and others wait for its rank no longer than usual: nothing looks
-wrong yet.  Its beacon has noted when the script was left, so what the shutdown made other ranks raise is told apart.
+wrong yet.  Its beacon has noted when the script was left, which tells that from what the shutdown made ranks raise.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
