@@ -49,13 +49,14 @@ class Agents(Struct):
     logs: tuple[str, str] = ("", "")
     late: bool = False
     is_silent: bool = False
+    answers_once: bool = False
     offset_s: float = 0.0  # of node 1's clock
     asked: list[Gather] = []
 
     def answers(self, order: Gather) -> list[NodeEvidence]:
         logs = ("", "") if self.late and not self.asked else self.logs
         self.asked.append(order)
-        if self.is_silent:
+        if self.is_silent or (self.answers_once and len(self.asked) > 1):
             return []
         return [
             NodeEvidence(
@@ -131,6 +132,14 @@ def test_a_rank_that_has_not_printed_it_yet_is_asked_again() -> None:
     agents = Agents((rank(0), raised(1, -0.2)), ("", BATCH), late=True)
     assert interrupted(agents).status is Status.FAULT
     assert len(agents.asked) == 2
+
+
+def test_while_one_rank_does_not_print_what_another_has_printed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allready.agent.supervisor.LAST_GATHER_S", 0.3)
+    agents = Agents((raised(0, -0.2), raised(1, -0.2)), ("", BATCH), answers_once=True)
+    report = interrupted(agents)
+    assert report.verdict is not None
+    assert (report.verdict.culprits.ranks, len(agents.asked)) == ((1,), 2)
 
 
 def test_a_rank_that_ends_meanwhile_is_told_by_what_it_raised() -> None:

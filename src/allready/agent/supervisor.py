@@ -50,12 +50,13 @@ NAMELESS_S = 6.0
 that are on their way may tell who it was, and once it is ended none does."""
 _STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: "hang"}
 _INTERRUPTED = "the job is interrupted"
-LAST_WORDS_S = 1.0
-"""For so long, after that, the words of a rank that had raised."""
-BEGINS_S = 0.5
-"""For so long nodes that have reported no rank yet: they answer once they have started theirs."""
 LAST_GATHER_S = 2.0
-"""So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that."""
+"""So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that.
+Every other job is asked for so long what ranks have printed that had raised."""
+LAST_WORDS_S = 1.0
+"""For so long a job that seems to hang is asked for that, after its stacks."""
+BEGINS_S = 0.5
+"""For so long nodes are asked that have reported no rank yet: they answer once they have started theirs."""
 
 
 class Supervisor:
@@ -438,10 +439,11 @@ class Supervisor:
         known = self._observe(lambda monitor: monitor.statuses())
         deadline = time.monotonic() + limit_s
         words: list[NodeEvidence] = []
+        newest: dict[int, NodeEvidence] = {}  # the last round may be cut short
         while known is not None:
             order = self._observe(lambda monitor: monitor.ask_words(_INTERRUPTED))
-            answers = await self._answers(order, deadline)
-            words = raised_before(answers, known, self._raised_until_s(interruption, answers))
+            newest |= {a.node_rank: a for a in await self._answers(order, deadline)}
+            words = raised_before(newest.values(), known, self._raised_until_s(interruption, newest.values()))
             if are_whole(words) or time.monotonic() >= deadline or self._table.is_urgent:
                 break
             await asyncio.sleep(TICK_S)
