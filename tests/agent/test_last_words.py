@@ -188,14 +188,16 @@ def test_until_when_an_exception_is_none_of_the_shutdowns(
     assert raised_until_s(interruption, [node(0, one)]) == pytest.approx(WALL + until_s)
 
 
-def test_who_was_gone_before_and_whom_the_others_went_on_without_explains_nothing_new() -> None:
+def test_who_was_gone_before_stays_gone_and_whom_the_others_went_on_without_explains_nothing() -> None:
     def found(*known: RankStatus) -> list[NodeEvidence]:
         answers = Agents((rank(0), raised(1, -9.0)), ("", BATCH)).answers(Gather(number=1))
         return raised_before(answers, {n: node(n, one) for n, one in enumerate(known)}, WALL)
 
     formed = (GroupMark(group="0", label=WORLD, members=(0,)),)
     assert [answer.node_rank for answer in found(rank(0), rank(1))] == [1]
-    assert found(rank(0), raised(1, -9.0, process_state="exited", exit_code=1)) == []
+    [gone] = found(rank(0), rank(1, process_state="exited", exit_code=1, ended_s=WALL - 1))
+    assert gone.ranks[0].status.is_gone
+    assert gone.ranks[0].log_tail == BATCH
     assert found(rank(0, epoch=2, groups=formed), rank(1, epoch=1)) == []
 
 

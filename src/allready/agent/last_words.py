@@ -38,19 +38,18 @@ def raised_before(
 ) -> list[NodeEvidence]:
     """The answers of those nodes on which a rank had raised before `until_s`, and of these ranks only.
 
-    The answers show the moment before: such a rank is about to end, and all others are as they were, or as they began
-    where they had begun just then.
+    The answers show the moment before: such a rank is about to end, or had ended, and all others are as they were,
+    or as they began where they had begun just then.
 
     Args:
-        known: the newest statuses from before the signal.  Ranks that were gone by then, or without which the others
-            had gone on, explain nothing new.
+        known: the newest statuses from before the signal.  Ranks without which the others had gone on explain nothing.
         until_s: as `raised_until_s` has it.
     """
     outside = outsiders(known)
     found = []
     for answer in answers:
         status = known.get(answer.node_rank) or _as_begun(answer.status)
-        were = {r.rank: r for r in status.ranks if not r.is_gone and r.rank not in outside}
+        were = {r.rank: r for r in status.ranks if r.rank not in outside}
         left = {
             one.rank: _ending(were[one.rank], one.status)
             for one in answer.ranks
@@ -73,6 +72,8 @@ def _as_begun(status: NodeStatus) -> NodeStatus:
 
 
 def _ending(was: RankStatus, now: RankStatus) -> RankStatus:
+    if was.is_gone:
+        return replace(was, raised=now.raised)
     return replace(was, phase="ending", raised=now.raised, site=now.site or was.site, framework=now.framework)
 
 
