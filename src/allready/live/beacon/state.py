@@ -109,7 +109,7 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         visit_since_s=decoded.visit_since_s,
         stack_id=decoded.stack_id,
         framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
-        raised=decoded.raised,
+        raised=None if decoded.raised is None else (decoded.raised[0][:_MAX_TEXT], decoded.raised[1]),
         handling=decoded.handling if decoded.handling in ENDING_SIGNALS else "",
         joins_as=decoded.joins_as if all(0 <= n < _MAX_COUNT for n in decoded.joins_as or ()) else None,
         joins_at=decoded.joins_at if decoded.joins_at is not None and 0 < decoded.joins_at[1] < 1 << 16 else None,
