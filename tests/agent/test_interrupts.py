@@ -80,17 +80,6 @@ def test_a_scheduler_that_signals_every_process_keeps_it(job: Job, ranks_first: 
 
 
 @pytest.mark.slow
-def test_a_signal_while_nodes_are_awaited_ends_the_job_as_one_while_it_runs(job: Job) -> None:
-    node = job.node(0, job.script(LOOP))
-    wait_for(lambda: verdict_of(node, "waiting"), 60.0)
-    node.process.send_signal(signal.SIGTERM)
-    assert node.wait(30) == 143
-    report = node.report()
-    assert (report["verdict"]["code"], report["verdict"]["culprits"]["nodes"]) == ("JOB001", [1])
-    assert report["job"] == {"exit_code": 143, "outcome": "stopped", "attempts": 0}
-
-
-@pytest.mark.slow
 def test_what_a_rank_does_because_of_the_signal_is_no_reason_of_the_hang(job: Job) -> None:
     """Its end waits for a thread, or for others as JAX does; the last look at the job falls into that."""
     leaves = "import threading; threading.Thread(target=time.sleep, args=(60,)).start(); time.sleep(1000)"
@@ -210,15 +199,41 @@ def test_a_proven_fault_stays_one(job: Job, tmp_path: Path) -> None:
     assert report["verdict"]["culprits"]["ranks"] == [1]
 
 
+ENDS_SLOWLY = """
+import atexit, os, time
+rank = os.environ["RANK"]
+if rank == "1":
+    atexit.register(time.sleep, 60)
+    try:
+        raise ValueError("bad batch")
+    finally:
+        open(os.environ["TOUCH"], "w").close()
+time.sleep(1000)
+"""
+
+
+def test_what_had_ended_a_script_stays_the_verdict_though_its_rank_is_still_ending(job: Job, tmp_path: Path) -> None:
+    touch = tmp_path / "raises"
+    arguments = ("--nproc-per-node", "2", "--grace", "1", job.script(ENDS_SLOWLY))
+    node = job.start(*arguments, env={"TOUCH": str(touch)})
+    wait_for(touch.exists, 60.0)
+    node.process.send_signal(signal.SIGINT)
+    assert node.wait(20) == 130
+    report = node.report()
+    assert (report["status"], report["job"]["outcome"]) == ("fault", "stopped")
+    assert (report["verdict"]["code"], report["verdict"]["culprits"]["ranks"]) == ("DTH001", [1])
+    assert "ValueError: bad batch" in report["verdict"]["sentence"]
+
+
 def test_a_job_that_is_interrupted_before_all_nodes_came_says_who_is_missing(job: Job) -> None:
     node = job.node(0, job.script(LOOP))
     wait_for(lambda: verdict_of(node, "waiting"), 60.0)
     node.process.send_signal(signal.SIGINT)
-    assert node.wait(20) == 1
+    assert node.wait(20) == 130  # as where the job runs
     report = node.report()
     assert report["status"] != "healthy"
-    assert report["verdict"]["culprits"]["nodes"] == [1]
-    assert report["job"] == {"exit_code": 1, "outcome": "stopped", "attempts": 0}
+    assert (report["verdict"]["code"], report["verdict"]["culprits"]["nodes"]) == ("JOB001", [1])
+    assert report["job"] == {"exit_code": 130, "outcome": "stopped", "attempts": 0}
 
 
 def assert_only_interrupted(nodes: Sequence[Node]) -> None:

@@ -362,10 +362,7 @@ class Sampler:
             except (DeadlineExceeded, *NO_ROOM) as error:  # this machine has more to do than it can: the next may work
                 log.debug("no sample of the ranks: %s", error)
                 return
-        clock = self._context.state.clock
-        status = replace(
-            status, attempt=attempt, clock_offset_s=clock.offset_s, clock_uncertainty_s=clock.uncertainty_s
-        )
+        status = self._of(status, attempt)
         self._context.state.seen(status)
         now = time.monotonic()
         waits = waits_s(status)
@@ -387,7 +384,17 @@ class Sampler:
         except (DeadlineExceeded, *NO_ROOM) as error:  # node 0 asks again
             log.debug("no evidence for question %d: %s", order.number, error)
             return None
-        return replace(evidence, addresses=self._context.addresses, status=replace(evidence.status, attempt=attempt))
+        return replace(evidence, addresses=self._context.addresses, status=self._of(evidence.status, attempt))
+
+    def _of(self, status: NodeStatus, attempt: int | None) -> NodeStatus:
+        """With its attempt, and how this node's clock goes."""
+        clock = self._context.state.clock
+        return replace(
+            status,
+            attempt=status.attempt if attempt is None else attempt,
+            clock_offset_s=clock.offset_s,
+            clock_uncertainty_s=clock.uncertainty_s,
+        )
 
 
 def gather(observer: "NodeObserver", order: Gather, flush: "Callable[[float], bool] | None" = None) -> NodeEvidence:
@@ -396,4 +403,6 @@ def gather(observer: "NodeObserver", order: Gather, flush: "Callable[[float], bo
     Raises:
         DeadlineExceeded: another call to the observer has been going on for too long (the machine hangs).
     """
+    if order.only_words:
+        return observer.last_words(order.number, flush=flush)
     return observer.gather(order.number, deadline_s=GATHER_S, with_dump=order.with_dump, flush=flush)

@@ -13,6 +13,7 @@ from allready.agent import messages
 from allready.agent.attempt import GATHER_BEFORE_END_S
 from allready.agent.hang import is_hang
 from allready.agent.jax_meeting import JaxMeetings
+from allready.agent.last_words import are_whole, joined, raised_before, raised_until_s, with_words_only, without_later
 from allready.agent.nodes import AgentLost, NodeTable
 from allready.agent.standstill import Standstill
 from allready.errors import ExchangeError
@@ -48,8 +49,14 @@ NAMELESS_S = 6.0
 """So long at most a job whose verdict says that it hangs, and names no rank, is left to stand: answers of busy nodes
 that are on their way may tell who it was, and once it is ended none does."""
 _STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: "hang"}
+_INTERRUPTED = "the job is interrupted"
 LAST_GATHER_S = 2.0
-"""So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that."""
+"""So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that.
+Every other job is asked for so long what ranks have printed that had raised."""
+LAST_WORDS_S = 1.0
+"""For so long a job that seems to hang is asked for that, after its stacks."""
+BEGINS_S = 0.5
+"""For so long nodes are asked that have reported no rank yet: they answer once they have started theirs."""
 
 
 class Supervisor:
@@ -410,27 +417,53 @@ class Supervisor:
         before = self._before(began_s, interruption.time_s)
         if self._is_final or (self._warning is not None and self._is_leaving(time.time())):
             return self.report
-        if began_s < interruption.time_s:
-            return before
         self._feed(now, until_s=began_s)
-        if not self._observe(lambda monitor: monitor.wants(now) is not None or not monitor.is_calm):
-            return before
+        is_calm = not self._observe(lambda monitor: monitor.wants(now) is not None or not monitor.is_calm)
         ended = _ended_ranks(self._table.statuses, before_s=began_s)
-        answers = await self._last_evidence()
-        report = self._observe(
-            _frozen, [a for a in answers if _ended_ranks({a.node_rank: a.status}) <= ended], now, began_s
-        )
+        answers: list[NodeEvidence] = []
+        if not is_calm and began_s == interruption.time_s:
+            order = self._observe(lambda monitor: monitor.ask(_INTERRUPTED, with_dump=False))
+            answers = await self._answers(order, time.monotonic() + LAST_GATHER_S)
+            until_s = self._raised_until_s(interruption, answers)
+            answers = [without_later(a, until_s) for a in answers if _ended_ranks({a.node_rank: a.status}) <= ended]
+        words: list[NodeEvidence] = []
+        if before.status is not Status.FAULT:
+            words = await self._last_words(interruption, LAST_GATHER_S if is_calm else LAST_WORDS_S)
+        if not words and (is_calm or began_s < interruption.time_s):
+            return before
+        report = self._observe(_frozen, answers, words, now, began_s)
         return before if report is None else better_of(before, self._compared(report))
 
-    async def _last_evidence(self) -> list[NodeEvidence]:
-        order = self._observe(lambda monitor: monitor.ask("the job is interrupted", with_dump=False))
+    async def _last_words(self, interruption: Interruption, limit_s: float) -> list[NodeEvidence]:
+        """What ranks print whose scripts an exception had ended before: on a busy machine that takes a moment."""
+        known = self._observe(lambda monitor: monitor.statuses())
+        deadline = time.monotonic() + limit_s
+        words: list[NodeEvidence] = []
+        newest: dict[int, NodeEvidence] = {}  # the last round may be cut short
+        while known is not None:
+            order = self._observe(lambda monitor: monitor.ask_words(_INTERRUPTED))
+            newest |= {a.node_rank: a for a in await self._answers(order, deadline)}
+            words = raised_before(newest.values(), known, self._raised_until_s(interruption, newest.values()))
+            if are_whole(words) or time.monotonic() >= deadline or self._table.is_urgent:
+                break
+            await asyncio.sleep(TICK_S)
+        return with_words_only(words)
+
+    def _raised_until_s(self, interruption: Interruption, answers: Iterable[NodeEvidence]) -> float:
+        newest = {s.node_rank: s for s in self._table.known_ends()} | {a.node_rank: a.status for a in answers}
+        return raised_until_s(interruption, newest.values())
+
+    async def _answers(self, order: Gather | None, deadline: float) -> list[NodeEvidence]:
+        """What nodes answer to it until then (monotonic)."""
+        answers: list[NodeEvidence] = []
         if order is None:
-            return []
+            return answers
         await self._roll.hub.send(None, messages.GATHER, order)
         awaited = self._living_nodes() & set(self._roll.hub.nodes)
-        deadline = time.monotonic() + LAST_GATHER_S
-        answers: list[NodeEvidence] = []
+        soon = time.monotonic() + BEGINS_S
         while awaited and time.monotonic() < deadline and not self._table.is_urgent:
+            if awaited.isdisjoint(self._table.statuses) and time.monotonic() >= soon:
+                break
             await self._roll.take_messages(timeout_s=TICK_S / 2)
             for item in self._table.news():
                 if isinstance(item, NodeEvidence) and item.number == order.number:
@@ -441,12 +474,20 @@ class Supervisor:
         return answers
 
 
-def _frozen(monitor: "Monitor", answers: Iterable[NodeEvidence], now: float, began_s: float) -> Report:
+def _frozen(
+    monitor: "Monitor", answers: Iterable[NodeEvidence], words: Iterable[NodeEvidence], now: float, began_s: float
+) -> Report:
     """What is known at the end of a job that is interrupted."""
+    found: dict[int, NodeEvidence] = {}
     for evidence in answers:
         kept = monitor.without_moved(evidence)  # ranks may have got the signal as well
         if kept is not None:
-            monitor.take_evidence(kept, now)
+            found[kept.node_rank] = kept
+    for said in words:
+        node = said.node_rank
+        found[node] = joined(found[node], said) if node in found else said
+    for evidence in found.values():
+        monitor.take_evidence(evidence, now)
     return monitor.freeze(now, began_s)
 
 

@@ -95,6 +95,8 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     epoch: int = 0
     handling: str = ""  # of ENDING_SIGNALS, in whose handler its main thread is, or was when it left its script
     handling_after_s: float | None = None  # when it was seen outside of it last: the signal came after that
+    # The type of the exception that ended its script, and when (wall clock); None: none did, or a signal was why.
+    raised: tuple[str, float] | None = None
     outlives: tuple[
         str, ...
     ] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show
@@ -308,13 +310,15 @@ class Gather(Struct, frozen=True, kw_only=True):
 
     `number` grows; an answer carries it.  `why`: for the log.  `keep`: the answer also goes into the report folder.
     `with_dump`: a flight-recorder dump with call sites as well, which costs a rank a second of its processor, and the
-    calls that NCCL logged, which the agent reads in so long.
+    calls that NCCL logged, which the agent reads in so long.  `only_words`: nothing but what those ranks printed whose
+    scripts an exception has ended; no rank is asked, and the answer comes at once.
     """
 
     number: int
     why: str = ""
     keep: bool = True
     with_dump: bool = True
+    only_words: bool = False
 
 
 def newest_epoch(statuses: Mapping[int, NodeStatus]) -> int:

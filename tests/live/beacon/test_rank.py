@@ -472,15 +472,25 @@ def test_a_rank_that_a_signal_makes_leave_says_so_while_its_exit_handlers_wait(
     with running(tmp_path, write(tmp_path, text)) as rank:
         rank.until(lambda s: "train.py:4" in s.site)
         os.kill(rank.pid, number)
-        assert rank.until(lambda s: s.phase == "ending").handling == number.name
+        left = rank.until(lambda s: s.phase == "ending")
+        assert (left.handling, left.raised) == (number.name, None)
 
 
 def test_the_last_word_is_ending(tmp_path: Path) -> None:
     text = "import atexit, time\ntime.sleep(0.5)\natexit.register(time.sleep, 0.5)\nraise ValueError"
     with running(tmp_path, write(tmp_path, text)) as rank:
-        rank.until(lambda s: s.phase == "ending")
+        raised = rank.until(lambda s: s.phase == "ending").raised
+        assert raised is not None
+        assert raised[0] == "ValueError"
         rank.process.wait(PATIENCE_S)
-        assert rank.until(lambda s: True).phase == "ending"
+        last = rank.until(lambda s: True)
+        assert (last.phase, last.raised) == ("ending", raised)
+
+
+def test_a_script_that_exits_has_raised_nothing(tmp_path: Path) -> None:
+    with running(tmp_path, write(tmp_path, "import sys\nsys.exit('no data')")) as rank:
+        rank.process.wait(PATIENCE_S)
+        assert rank.until(lambda s: s.phase == "ending").raised is None
 
 
 def test_a_rank_without_a_recorder_answers_at_once(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def encode(
     most_bytes: int,
     formed: "tuple[int, tuple[int, ...]]" = (0, ()),
     handling: str = "",
+    raised: "tuple[str, float] | None" = None,
     joins_as: "tuple[int, int] | None" = None,
     waits_otherwise: bool = False,
     joins_at: "tuple[str, int, bool] | None" = None,
@@ -53,9 +54,10 @@ def encode(
 ) -> bytes:
     """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is added.
 
-    `formed`: see `names.FORMED`; `handling`: see `handlers.handled`; `joins_as`, `joins_at`: see `joining`; `awaits`:
-    see `store_wait`; `waits_otherwise`: in a call that waits for something else than other ranks; `made`: the
-    collectives of each group, once the process ends, of so many groups as an eighth of the cell has room for.
+    `formed`: see `names.FORMED`; `handling`: see `handlers.handled`; `raised`: the exception that ended the script, and
+    when; `joins_as`, `joins_at`: see `joining`; `awaits`: see `store_wait`; `waits_otherwise`: in a call that waits for
+    something else than other ranks; `made`: the collectives of each group, once the process ends, of so many groups as
+    an eighth of the cell has room for.
     """
     problem_list = ",".join(quoted(_cut(p)) for p in problems[:MAX_PROBLEMS])
     ring = "null" if ring_s is None else f"{ring_s:.3f}"
@@ -64,7 +66,7 @@ def encode(
         problem_list = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MAX_PROBLEMS])
     head = (
         f'{{"at_s":{at_s:.3f},"phase":{quoted(phase)},"site":{quoted(_cut(site))},"site_since_s":{site_since_s:.3f},'
-        f"{_formed(*formed)}{_handling(handling)}{_joins(joins_as)}{_at(joins_at)}{_awaited(awaits)}{_otherwise(waits_otherwise)}"
+        f"{_formed(*formed)}{_handling(handling)}{_raised(raised)}{_joins(joins_as)}{_at(joins_at)}{_awaited(awaits)}{_otherwise(waits_otherwise)}"
         f'{_made(made, most_bytes // 8)}"visit_since_s":{visit_since_s:.3f},"stack_id":{stack_id},'
         f'"framework":{quoted(framework)},"ring_s":{ring},'
         f'"problems":[{problem_list}],"groups":{{'
@@ -94,6 +96,10 @@ def _formed(epoch: int, members: "tuple[int, ...]") -> str:
 
 def _handling(signal: str) -> str:
     return f'"handling":{quoted(signal)},' if signal else ""
+
+
+def _raised(raised: "tuple[str, float] | None") -> str:
+    return "" if raised is None else f'"raised":[{quoted(_cut(raised[0], 100))},{raised[1]:.3f}],'
 
 
 def _otherwise(is_so: bool) -> str:

@@ -28,7 +28,7 @@ def run(
     import builtins
 
     module = _fresh_main(builtins)
-    signal = ""
+    signal, raised = "", ""
     sys.argv[:] = ["-m" if is_module else target, *arguments]
     sys.orig_argv[:] = [*_interpreter_options(), *(["-m"] if is_module else []), target, *arguments]
     try:
@@ -50,11 +50,12 @@ def run(
         raise
     except BaseException as error:
         signal = "" if beacon is None else beacon.signal_of(error)
+        raised = "" if signal else type(error).__name__
         _show_only_its_own(error)
         raise
     finally:
         if beacon is not None:
-            beacon.script_is_through(signal)
+            beacon.script_is_through(signal, raised)
 
 
 def _fresh_main(builtins: "ModuleType") -> "ModuleType":

@@ -21,8 +21,8 @@ _MAX_COUNT = 1 << 60
 class CellState(Struct, frozen=True, kw_only=True):
     """What one rank reports.
 
-    `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`, `epoch`, `handling`, `joins_as`,
-    `joins_at`, `awaits`, `waits_otherwise`: as in `RankStatus`.
+    `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`, `epoch`, `handling`, `raised`,
+    `joins_as`, `joins_at`, `awaits`, `waits_otherwise`: as in `RankStatus`.
     `stack_id`: equal as long as the main thread stands at the same instruction with the same callers; equal on ranks
     that stand at the same place of the same program.  `groups`: `waiting_s` is filled in.  `made`: as in `RankStatus`.
     `num_left_out`: groups for which the cell had no room.  `ring_s`: wall clock of the ring's last writing.  `is_whole`
@@ -40,6 +40,7 @@ class CellState(Struct, frozen=True, kw_only=True):
     framework: str = ""
     epoch: int = 0
     handling: str = ""
+    raised: tuple[str, float] | None = None
     joins_as: tuple[int, int] | None = None
     joins_at: tuple[str, int, bool] | None = None
     awaits: tuple[str, str] | None = None
@@ -71,6 +72,7 @@ class _Payload(msgspec.Struct):
     framework: str = ""
     epoch: int = 0
     handling: str = ""
+    raised: tuple[str, float] | None = None
     joins_as: tuple[int, int] | None = None
     joins_at: tuple[str, int, bool] | None = None
     awaits: tuple[str, str] | None = None
@@ -107,6 +109,7 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         visit_since_s=decoded.visit_since_s,
         stack_id=decoded.stack_id,
         framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
+        raised=None if decoded.raised is None else (decoded.raised[0][:_MAX_TEXT], decoded.raised[1]),
         handling=decoded.handling if decoded.handling in ENDING_SIGNALS else "",
         joins_as=decoded.joins_as if all(0 <= n < _MAX_COUNT for n in decoded.joins_as or ()) else None,
         joins_at=decoded.joins_at if decoded.joins_at is not None and 0 < decoded.joins_at[1] < 1 << 16 else None,

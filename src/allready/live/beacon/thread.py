@@ -197,6 +197,7 @@ class Beacon:
         self._made: Sequence[GroupCounters] = ()
         self._sight: Sight | None = None
         self._handling = ""
+        self._raised: tuple[str, float] | None = None
         self._joins_as: tuple[int, int] | None = None
         self._joins_at: tuple[str, int, bool] | None = None
         self._awaits: tuple[str, str] | None = None
@@ -293,11 +294,16 @@ class Beacon:
             self._note(f"{type(failed).__name__}: {failed}")
             return ""
 
-    def script_is_through(self, signal: str = "") -> None:
+    def script_is_through(self, signal: str = "", raised: str = "") -> None:
         """The script's last line has been run, or it was left by an exception, because of `signal` if there is one, or
-        by `os._exit`."""
+        by `os._exit`.
+
+        Args:
+            raised: the exception's type; "" for SystemExit, and where a signal is why.
+        """
         if not self.speaks:
             return
+        self._raised = (raised, time.time()) if raised else None
         self._is_ending = True
         self._handling = signal or self._handling
         self._next_sample = 0.0  # what follows may wait for other ranks: how the script was left is to be known by then
@@ -505,6 +511,7 @@ class Beacon:
                 groups=groups,
                 formed=self._formed,
                 handling=self._handling,
+                raised=self._raised,
                 joins_as=self._joins_as,
                 joins_at=self._joins_at,
                 awaits=self._awaits,

@@ -210,6 +210,10 @@ class JobState:
                     return True
         return False
 
+    def has_raised(self) -> bool:
+        """Whether an exception has ended the script of a rank that is still there."""
+        return any(r.raised is not None and not r.is_gone for s in self.statuses.values() for r in s.ranks)
+
     def nodes_of_ended(self) -> set[int]:
         """Nodes that have ranks that have ended."""
         return {n for n, s in self.statuses.items() if any(r.is_gone for r in s.ranks)}

@@ -227,6 +227,11 @@ class Monitor:
         self._number += 1
         return model.Gather(number=self._number, why=why, with_dump=with_dump)
 
+    def ask_words(self, why: str) -> model.Gather:
+        """An order for nothing but the last words of ranks whose scripts an exception has ended."""
+        self._number += 1
+        return model.Gather(number=self._number, why=why, keep=False, with_dump=False, only_words=True)
+
     def _suspect(self, now: float) -> None:
         board = self._board
         rhythms = self._rhythms
@@ -383,7 +388,7 @@ class Monitor:
 
     def _run_evidence(self, now: float, world: model.World, *, is_over: bool, with_ends: bool) -> model.RunEvidence:
         board = self._board
-        if self._suspicion is None and not self._kept and not is_over:
+        if self._suspicion is None and not self._kept and not is_over and not (with_ends and board.has_raised()):
             return model.RunEvidence(
                 expected_ranks=world.world_size,
                 lags=self._pace.lags(),

@@ -253,7 +253,9 @@ def _is_at_the_end(death: Death, log: str) -> bool:
 
 def _owned(death: Death, one: RankEvidence, whose: SourceOwner) -> Death:
     origin = replace(death.origin, rank=one.rank, node=f"node{whose.node}", pid=one.status.pid)
-    ending_s = one.status.site_since_s if not one.status.is_gone else None
+    ending_s = None
+    if not one.status.is_gone:
+        ending_s = one.status.site_since_s if one.status.raised is None else one.status.raised[1]
     return replace(
         death,
         rank=one.rank,

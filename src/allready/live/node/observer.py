@@ -28,8 +28,9 @@ from allready.live.node.ras import RasAsker
 from allready.live.node.reach import Reach
 from allready.live.node.save_evidence import keep
 from allready.live.node.sockets import Owner, owners, rows_of
+from allready.live.node.tails import tail
 from allready.model import ProcessEnd, ProcessState
-from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, SocketRow
+from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, RankEvidence, SocketRow
 from allready.proc.cgroup import cpu_pressure_share, num_cpus, read_mounts
 
 FULL_EVERY_S = 2.0
@@ -39,6 +40,7 @@ SOCKETS_S = 0.25
 LINKS_S = 0.1
 LOCK_S = 1.0
 GATHERING_S = 4.0
+FLUSH_S = 0.3
 STARTING = frozenset({"starting", "importing", "joining"})
 
 
@@ -188,6 +190,19 @@ class NodeObserver:
             has_spied=round_.has_spied,
             has_whole_logs=has_whole_logs,
         )
+
+    def last_words(self, number: int, *, flush: Callable[[float], bool] | None = None) -> NodeEvidence:
+        """What those ranks printed whose scripts an exception has ended, as the answer to question `number`.
+
+        `flush(timeout_s)`: as for `gather`.
+        """
+        with self._lock.held(LOCK_S):
+            status = self._sample(time.time(), with_pace=False)
+            left = [watch for watch in self._ranks.values() if watch.status.raised is not None]
+        if left and flush is not None:
+            flush(FLUSH_S)
+        words = tuple(RankEvidence(rank=w.handle.rank, status=w.status, log_tail=tail(w.handle.log_path)) for w in left)
+        return NodeEvidence(node_rank=self._node_rank, number=number, time_s=time.time(), status=status, ranks=words)
 
     def keep(self, evidence: NodeEvidence, folder: Path) -> None:
         """Write evidence as files that `allready diagnose` reads, see `node.keep`: whole or not at all.

@@ -78,6 +78,7 @@ class RankWatch:
         self._cpu, self._queued, self._sleeps = Window(), Window(), Sleeps()
         self._outlives: tuple[str, ...] = ()
         self._made: tuple[GroupMark, ...] | None = None
+        self._raised: tuple[str, float] | None = None
         self._unhandled_s: float | None = None
         self._throttled: list[tuple[float, tuple[float, ...]]] = []
         self._ring_marks: dict[Path, tuple[int, int]] = {}
@@ -98,7 +99,7 @@ class RankWatch:
         stat = read_stat(self.handle.pid)
         if stat is not None and self.process not in (None, stat.id):
             stat = None  # the pid was reused
-        before, epoch = self.status.process_state, self.status.epoch
+        before, epoch, raised = self.status.process_state, self.status.epoch, self.status.raised
         continued = stat is not None and was_continued(self.handle.pid)
         if stat is not None:
             self.name = stat.name
@@ -117,15 +118,19 @@ class RankWatch:
                         self.note_end(end, is_oom=shared.is_oom)
         if self.end is None and (state := self.cell.state()) is not None:
             self.state, self._read_s = state, now_s
+            self._raised = state.raised if state.pid == self.handle.pid else None
             if not state.handling and state.written_s is not None:
                 self._unhandled_s = state.written_s
         if self.end is not None and self._made is None:
             last = self.cell.state()
-            self._made = last.made if last is not None and last.pid == self.handle.pid else ()
+            if last is not None and last.pid != self.handle.pid:
+                last = None
+            self._made = last.made if last is not None else ()
+            self._raised = last.raised if last is not None else self._raised
         self.status = self._status(stat, now_s, pauses=shared.pauses, gpu=gpu)
         after = self.status.process_state
         has_changed = before != after and not {before, after}.isdisjoint(_NEWS)
-        self.is_news = continued or has_changed or epoch != self.status.epoch
+        self.is_news = continued or has_changed or (epoch, raised) != (self.status.epoch, self.status.raised)
         return self.status
 
     def note_end(self, end: ProcessEnd, *, is_oom: "Callable[[RankWatch], bool]") -> None:
@@ -208,6 +213,7 @@ class RankWatch:
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
             epoch=own.epoch if own is not None else 0,
             handling=own.handling if own is not None else "",
+            raised=self._raised,
             handling_after_s=self._unhandled_s if own is not None and own.handling else None,
             outlives=self._outlives,
             waits_otherwise=own is not None and own.waits_otherwise,
