@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from allready.evidence.reading import Exchange, Exchanges
+from allready.judging import strays
 from allready.judging.strays import stray_exchange
 from allready.model import CallSite, StrayExchange, StrayProof
 from tests.cases import cases
@@ -182,3 +185,38 @@ def test_nothing_is_said_of_what_fits_of_two_ranks_and_without_the_notes_of_all(
     lost = played(lambda r: pipeline(r, drops=(1, 20, 3)))
     del lost[3]
     assert stray(lost) is None
+
+
+def test_ranks_whose_calls_all_have_their_half_wait_for_data_on_its_way() -> None:
+    """A tree that is right, whose link from 1 to 0 is slow: both of its ends have made their call."""
+    tree: dict[int, list[Call]] = {
+        0: [*[(False, 1, 0, 51), (False, 2, 0, 51), (True, 1, 0, 54), (True, 2, 0, 54)] * 2, (False, 1, 0, 51)],
+        1: [*[(False, 3, 0, 51), (True, 0, 0, 52), (False, 0, 0, 53), (True, 3, 0, 54)] * 2, (False, 3, 0, 51)],
+        2: [(True, 0, 0, 52), (False, 0, 0, 53)] * 3,
+        3: [(True, 1, 0, 52), (False, 1, 0, 53)] * 3,
+    }
+    tree[1] += [(True, 0, 0, 52)]
+    tree[2] = tree[2][:-1]
+    found = stray({rank: made(calls) for rank, calls in tree.items()})
+    assert found is not None
+    assert found.met == (0, 1)
+
+
+def test_a_call_whose_half_has_another_tag_is_not_met() -> None:
+    found = stray({r: made(ring(r, 21, odd=1, to=2, tag=7)) for r in range(WORLD)})
+    assert found is not None
+    assert found.met == (0, 3)
+
+
+def test_the_time_grows_with_the_number_of_calls_and_not_with_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, num_named, by_number = 48, 0, strays._by_number
+
+    def named(rank: int, kind: strays.Kind) -> object:
+        nonlocal num_named
+        num_named += 1
+        return by_number(rank, kind)
+
+    monkeypatch.setattr(strays, "_by_number", named)
+    calls = {r: [(d % 2 == 0, (r + d) % world, 0, 31) for d in range(1, world)] for r in range(world)}
+    assert stray({rank: made(one) for rank, one in calls.items()}) is None
+    assert num_named <= 8 * world * world

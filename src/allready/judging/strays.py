@@ -5,6 +5,7 @@ shows it is what a rank did in the iterations before while all others kept to th
 place of the program.  Where neither has a majority there is no stray.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
@@ -72,7 +73,9 @@ def stray_exchange(
     if found is None and all(one.is_whole for one in exchanges.values()):
         found = _another_peer(sides) or _out_of_order(sides)
     found = found or _too_few(exchanges, owed)
-    return found if found is not None and (found.rank in unmet or _has_another_tag(found)) else None
+    if found is None or not (found.rank in unmet or _has_another_tag(found)):
+        return None
+    return replace(found, met=_met(exchanges))
 
 
 def _has_another_tag(found: StrayExchange) -> bool:
@@ -97,13 +100,37 @@ def _merged(rank: int, groups: Sequence[tuple[Group, Mapping[int, Track]]], own:
 def _owed(exchanges: Mapping[int, Exchanges]) -> dict[int, list[Kind]]:
     """Rank -> sends and receives of which others made more of the other half than it has made."""
     found: dict[int, list[Kind]] = {}
+    take_any = {rank for rank, one in exchanges.items() if any(peer == -1 for _, _, peer in one.made)}
     for rank, one in exchanges.items():
         for (group, is_send, peer), number in one.made.items():
             other = exchanges.get(peer)
             half = (group, not is_send, rank)
-            takes_any = other is not None and any(p == -1 and not sends for _, sends, p in other.made)
-            if other is not None and not takes_any and other.made.get(half, 0) < number:
+            if other is not None and peer not in take_any and other.made.get(half, 0) < number:
                 found.setdefault(peer, []).append(half)
+    return found
+
+
+def _met(exchanges: Mapping[int, Exchanges]) -> tuple[int, ...]:
+    """Ranks of whose every call the other rank has made the half, with the same tag."""
+    tags = {rank: _tags(one) for rank, one in exchanges.items()}
+
+    def has_half(rank: int, kind: Kind) -> bool:
+        group, is_send, peer = kind
+        half = (group, not is_send, rank)
+        number, others = exchanges[rank].made[kind], exchanges[peer].made.get(half, 0) if peer in exchanges else 0
+        if others < number:
+            return False
+        mine, theirs = tags[rank].get(kind, []), tags[peer].get(half, [])
+        since = max(number - len(mine), others - len(theirs))  # from this one on the tags of both are known
+        return Counter(mine[since - number + len(mine) :]) <= Counter(theirs[since - others + len(theirs) :])
+
+    return tuple(r for r, one in exchanges.items() if one.made and all(has_half(r, kind) for kind in one.made))
+
+
+def _tags(one: Exchanges) -> dict[Kind, list[int]]:
+    found: dict[Kind, list[int]] = {}
+    for call in one.calls:
+        found.setdefault((call.group, call.is_send, call.peer), []).append(call.tag)
     return found
 
 
@@ -113,12 +140,14 @@ def _owed(exchanges: Mapping[int, Exchanges]) -> dict[int, list[Kind]]:
 def _left_its_loop(sides: Sequence[_Side]) -> StrayExchange | None:
     """The only one that left the loop of its calls, where all others kept to theirs; also one of two."""
     for key_of in (_with_tag, _without_tag):
-        kept = [_kept(side, key_of) for side in sides]
-        left = [one for one in kept if isinstance(one, StrayExchange)]
-        if len(left) == 1 < len(sides) and all(one is True for one in kept if one is not left[0]):
-            return left[0]
-        if all(one is True for one in kept):
-            return None
+        left = []
+        for side in sides:
+            kept = _kept(side, key_of)
+            left += [kept] if isinstance(kept, StrayExchange) else []
+            if kept is None or len(left) > 1:
+                break
+        else:
+            return left[0] if left and len(sides) > 1 else None
     return None
 
 
@@ -224,17 +253,20 @@ def _out_of_order(sides: Sequence[_Side]) -> StrayExchange | None:
     """
     for name in (_by_distance, _by_number):
         known = {side.rank: _ordered(side, name) for side in sides}
-        at_odds = []
-        for a, b in combinations(sides, 2):
-            first = _first_difference(known[a.rank], known[b.rank])
+        at_odds: list[tuple[int, int, _Call, _Call]] = []
+        odd: set[int] = set()
+        for a, b in combinations(known, 2):
+            first = _first_difference(known[a], known[b])
             if first is not None:
-                at_odds.append((a.rank, b.rank, *first))
+                odd = odd & {a, b} if at_odds else {a, b}
+                at_odds.append((a, b, *first))
+                if not odd:
+                    return None
         if not at_odds:
             continue
-        odd = [r for r in at_odds[0][:2] if all(r in pair[:2] for pair in at_odds)]
         if len(at_odds) < MIN_ALIKE or len(odd) != 1:
             return None
-        rank, (one, another, mine, theirs) = odd[0], at_odds[0]
+        rank, (one, another, mine, theirs) = next(iter(odd)), at_odds[0]
         made, usual, other = (mine, theirs, another) if one == rank else (theirs, mine, one)
         meant = _owed_as(sides, rank, _named(other, usual, name), name)
         if meant is None or usual.exchange is None or not _has_passed(made, meant, known[rank][0]):
@@ -296,14 +328,15 @@ def _first_difference(a: Order, b: Order) -> tuple[_Call, _Call] | None:
 def _too_few(exchanges: Mapping[int, Exchanges], owed: Mapping[int, Sequence[Kind]]) -> StrayExchange | None:
     """The only one that made fewer of a kind of call than all others that make it, and for which another rank waits."""
     found = set()
-    for rank, kinds in owed.items():
-        for kind in kinds:
-            number = exchanges[rank].made.get(kind, 0)
-            for name in (_by_distance, _by_number):
-                most = majority(_made_by(exchanges, name, name(rank, kind)) | {rank: number})
-                is_alone = most is not None and most.odd == (rank,) and len(most.members) >= MIN_ALIKE
-                if is_alone and most is not None and number < most.value:
-                    found.add((rank, kind, number, most.value))
+    for name in (_by_distance, _by_number):
+        made = _made_by_name(exchanges, name)
+        usual_of = {key: majority(numbers) for key, numbers in made.items()}
+        for rank, kind in ((rank, kind) for rank, kinds in owed.items() for kind in kinds):
+            key, number = name(rank, kind), exchanges[rank].made.get(kind, 0)
+            most = usual_of.get(key)
+            is_alone = most is not None and most.odd == ((rank,) if rank in made[key] else ())
+            if is_alone and most is not None and len(most.members) >= MIN_ALIKE and number < most.value:
+                found.add((rank, kind, number, most.value))
     if len({rank for rank, *_ in found}) != 1:
         return None
     rank, (_, is_send, peer), number, usual = min(found)
@@ -312,15 +345,15 @@ def _too_few(exchanges: Mapping[int, Exchanges], owed: Mapping[int, Sequence[Kin
     return StrayExchange(rank=rank, usual=missing, proof=StrayProof.NUMBERS, num_made=number, num_usual=usual)
 
 
-def _made_by(
-    exchanges: Mapping[int, Exchanges], name: Callable[[int, Kind], Hashable], wanted: Hashable
-) -> dict[int, int]:
-    return {
-        rank: number
-        for rank, one in exchanges.items()
-        for kind, number in one.made.items()
-        if name(rank, kind) == wanted
-    }
+def _made_by_name(
+    exchanges: Mapping[int, Exchanges], name: Callable[[int, Kind], Hashable]
+) -> dict[Hashable, dict[int, int]]:
+    """A kind's name -> rank -> how many calls of it that one made."""
+    found: dict[Hashable, dict[int, int]] = {}
+    for rank, one in exchanges.items():
+        for kind, number in one.made.items():
+            found.setdefault(name(rank, kind), {})[rank] = number
+    return found
 
 
 # What is shown
