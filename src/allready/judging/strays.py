@@ -219,19 +219,20 @@ def _another_peer(sides: Sequence[_Side]) -> StrayExchange | None:
                 continue
             rank, made, usual = found
             meant = replace(made, **usual_of(rank, usual))
-            if _is_waited_for(by_rank, rank, meant):
+            if _surplus(by_rank, rank, made) > 0 > _surplus(by_rank, rank, meant):
                 return _stray(rank, made, meant, StrayProof.RANKS)
     return None
 
 
-def _is_waited_for(sides: Mapping[int, _Side], rank: int, meant: Exchange) -> bool:
-    """Whether the other rank has made more halves of this call than the rank has made calls like it."""
-    own = [c.exchange for c in sides[rank].calls if c.exchange is not None]
-    theirs = [c.exchange for c in sides[meant.peer].calls if c.exchange is not None] if meant.peer in sides else []
-    here = (meant.group, meant.is_send, meant.peer, meant.tag)
-    there = (meant.group, not meant.is_send, rank, meant.tag)
-    made = sum((c.group, c.is_send, c.peer, c.tag) == here for c in own)
-    return sum((c.group, c.is_send, c.peer, c.tag) == there for c in theirs) > made
+def _surplus(sides: Mapping[int, _Side], rank: int, one: Exchange) -> int:
+    """How many more calls like this one, of this tag, the rank has made than the other rank halves of them."""
+
+    def number(side: _Side | None, wanted: tuple[str, bool, int, int]) -> int:
+        made = (c.exchange for c in side.calls if c.exchange is not None) if side is not None else ()
+        return sum((c.group, c.is_send, c.peer, c.tag) == wanted for c in made)
+
+    here = number(sides[rank], (one.group, one.is_send, one.peer, one.tag))
+    return here - number(sides.get(one.peer), (one.group, not one.is_send, rank, one.tag))
 
 
 def _odd_at(of_rank: Mapping[int, Sequence[Exchange]], value: _Value) -> tuple[int, Exchange, int] | None:
@@ -241,6 +242,8 @@ def _odd_at(of_rank: Mapping[int, Sequence[Exchange]], value: _Value) -> tuple[i
     if most is None or len(most.value) != 1 or len(most.odd) != 1 or len(most.members) < MIN_ALIKE:
         return None
     (odd,), usual = most.odd, next(iter(most.value))
+    if len(of_rank[odd]) > 1 and usual not in of_each[odd]:
+        return None  # it went on after the first: so it is meant to be, as the children of different parents are
     made = next((one for one in of_rank[odd][-MAX_SINCE:] if value(odd, one) != usual), None)
     return None if made is None else (odd, made, usual)
 
@@ -269,6 +272,9 @@ def _out_of_order(sides: Sequence[_Side]) -> StrayExchange | None:
         rank, (one, another, mine, theirs) = next(iter(odd)), at_odds[0]
         made, usual, other = (mine, theirs, another) if one == rank else (theirs, mine, one)
         meant = _owed_as(sides, rank, _named(other, usual, name), name)
+        last = next(side.calls[-MAX_SINCE:] for side in sides if side.rank == rank)
+        if all(call is not made for call in last):
+            return None  # it has had another order for long, as the middle one of three stages has, and went on
         if meant is None or usual.exchange is None or not _has_passed(made, meant, known[rank][0]):
             return None
         return _stray(rank, made.exchange, replace(usual.exchange, peer=meant[2]), StrayProof.RANKS)
