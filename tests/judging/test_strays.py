@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from allready.evidence.reading import Exchange, Exchanges
 from allready.judging import strays
@@ -183,6 +184,9 @@ def test_nothing_is_said_of_what_fits_of_two_ranks_and_without_the_notes_of_all(
     halves = {0: made([(False, 1, 0, 11)]), 1: made([(False, 0, 0, 11)])}
     assert stray(halves) is None
     lost = played(lambda r: pipeline(r, drops=(1, 20, 3)))
+    whole, lost[3] = lost[3], replace(lost[3], is_partial=True)
+    assert stray(lost) is None
+    assert stray(lost | {3: whole}) is not None
     del lost[3]
     assert stray(lost) is None
 

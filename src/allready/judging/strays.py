@@ -66,6 +66,8 @@ def stray_exchange(
     named = {call.peer for one in exchanges.values() for call in one.calls} - {-1}
     if not exchanges or len(exchanges) > MAX_RANKS or not named <= exchanges.keys():
         return None
+    if any(one.is_partial for one in exchanges.values()):
+        return None  # what is not known to be made may have been
     owed = _owed(exchanges)
     unmet = {*owed, *(peer for kinds in owed.values() for _, _, peer in kinds)}
     sides = [_Side(r, _merged(r, groups, one), frozenset(owed.get(r, ()))) for r, one in sorted(exchanges.items())]

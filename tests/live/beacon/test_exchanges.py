@@ -2,13 +2,16 @@
 
 import json
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from allready.evidence.flight.given import exchanges_of
+from allready.live.beacon import exchanges
 from allready.live.beacon.exchanges import MAX_CALLS, Exchanges
+from tests.cases import cases
 
 MEMBERS = {"0": [0, 1, 2], "pair": [5, 3]}
 
@@ -89,7 +92,8 @@ def test_another_torch_costs_the_notes_and_never_the_call(kind: type[Group]) -> 
     kind.group_name = property(lambda _: 1 / 0)  # type: ignore[assignment]
     assert kind().send([Tensor()], 1, 0) == ("send", 1, 1, 0)
     assert told == ["a send or receive cannot be read: division by zero"]
-    assert found.noted(MEMBERS) == {}
+    assert found.noted(MEMBERS) == {"partial": True}
+    assert exchanges_of(found.noted(MEMBERS)).is_partial
     attached(type("None", (), {}), told)
     assert len(told) == 1
 
@@ -106,3 +110,40 @@ def test_rows_that_are_none_are_passed_over() -> None:
     assert [len(c.place) for c in read.calls] == [1]
     assert read.made == {("0", True, 1): 9}
     assert exchanges_of([1]) == exchanges_of({"calls": 3, "places": None, "made": {}})
+
+
+def test_what_a_group_that_is_gone_made_is_not_counted_for_one_that_has_its_name_since(kind: type[Group]) -> None:
+    found, first = attached(kind), kind()
+    first.send([Tensor()], 1, 0)
+    del first
+    assert exchanges_of(found.noted(MEMBERS)).made == {("0", True, 1): 1}  # a rank at its end
+    second = kind()
+    second.send([Tensor()], 2, 0)
+    assert exchanges_of(found.noted(MEMBERS)).made == {("0", True, 2): 1}
+    assert found.noted({"1": [0, 1]}) == {}
+
+
+def test_calls_of_several_threads_are_all_counted(kind: type[Group]) -> None:
+    found, group = attached(kind), kind()
+    group.send([Tensor()], 1, 0)
+    own = next(iter(found._made))
+    group.recv_anysource([Tensor()], 0)
+    thread = threading.Thread(target=group.send, args=([Tensor()], 1, 0))
+    thread.start()
+    thread.join(10)
+    assert found._made[own] == 1  # one thread writes no number of another's
+    assert exchanges_of(found.noted(MEMBERS)).made == {("0", True, 1): 2, ("0", False, -1): 1}
+
+
+@cases("names", [("0", "0", "0"), ("0", "1", "2")])
+def test_more_kinds_or_groups_than_are_kept_are_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(exchanges, "MAX_KINDS", 2)
+    kind = type("Group", (Group,), dict(vars(Group)))
+    found, group = attached(kind), kind()
+    for peer, name in enumerate(names):
+        assert "partial" not in found.noted(MEMBERS)
+        group.group_name = name
+        group.send([Tensor()], peer, 0)
+    assert exchanges_of(found.noted(MEMBERS)).is_partial
