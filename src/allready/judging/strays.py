@@ -227,11 +227,13 @@ def _another_peer(sides: Sequence[_Side]) -> StrayExchange | None:
 
 
 def _surplus(sides: Mapping[int, _Side], rank: int, one: Exchange) -> int:
-    """How many more calls like this one, of this tag, the rank has made than the other rank halves of them."""
+    """How many more calls like this one, of this tag, the rank has made than the other rank halves of them; a receive
+    from any may be of either."""
 
     def number(side: _Side | None, wanted: tuple[str, bool, int, int]) -> int:
         made = (c.exchange for c in side.calls if c.exchange is not None) if side is not None else ()
-        return sum((c.group, c.is_send, c.peer, c.tag) == wanted for c in made)
+        peers = {wanted[2], -1}
+        return sum((c.group, c.is_send, wanted[2], c.tag) == wanted for c in made if c.peer in peers)
 
     here = number(sides[rank], (one.group, one.is_send, one.peer, one.tag))
     return here - number(sides.get(one.peer), (one.group, not one.is_send, rank, one.tag))
