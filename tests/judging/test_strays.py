@@ -228,6 +228,13 @@ def test_a_child_of_another_parent_is_no_stray_where_the_root_forgets_a_child() 
     assert found is None or found.proof is StrayProof.NUMBERS  # which counts once the rank has ended
 
 
+def test_numbers_without_a_call_are_compared_and_end_nothing() -> None:
+    """A file that was changed, or whose rows are none."""
+    rows = played(lambda r: pipeline(r, drops=(1, 20, 1)))
+    rows[2] = replace(rows[2], calls=())
+    assert stray(rows) is None
+
+
 def tree(*last: Sequence[Call], rounds: int = 2) -> StrayExchange | None:
     """Two rounds of a tree (0 above 1 and 2, 1 above 3) that are right, and then what is given."""
     before: list[list[Call]] = [

@@ -88,7 +88,7 @@ def _has_another_tag(found: StrayExchange) -> bool:
 def _merged(rank: int, groups: Sequence[tuple[Group, Mapping[int, Track]]], own: Exchanges) -> tuple[_Call, ...]:
     """In the order of their making; collectives from before the oldest send or receive that is known are left out."""
     calls = [_Call(call.created_ns, exchange=call) for call in own.calls]
-    begin = 0 if own.is_whole else own.calls[0].created_ns
+    begin = 0 if own.is_whole or not own.calls else own.calls[0].created_ns
     for group, tracks in groups:
         track = tracks.get(rank)
         created = track.ring.created_ns if track is not None else ()
