@@ -103,7 +103,7 @@ def test_rows_that_are_none_are_passed_over() -> None:
     rows = [good, good[:6], ["0", 1, *good[2:]], [*good[:3], "x", *good[4:]], [*good[:6], 1 << 70], None]
     noted = {
         "calls": rows,
-        "places": [[["t.py", 3, "f"], ["t.py"], 5]],
+        "places": [[["t.py", 3, "f"], ["t.py"], 5, ["t.py", 1 << 80, "f"]]],
         "made": [["0", True, 1, 9], ["0", True, 1, -2]],
     }
     read = exchanges_of(noted)

@@ -92,7 +92,7 @@ def _place(value: Any) -> tuple[CallSite, ...]:
     return tuple(
         CallSite(file=file[:MAX_TEXT], line=line, function=function[:MAX_TEXT])
         for file, line, function in rows
-        if type(file) is str and type(line) is int and type(function) is str
+        if type(file) is str and type(line) is int and abs(line) < BIG and type(function) is str
     )
 
 
