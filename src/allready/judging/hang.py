@@ -311,7 +311,7 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     if case.live is None:
         return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
     is_of_threads = any(waits_in_another_thread(case.run, r) for r in snapshot.knot)
-    if is_of_threads and not all(waits_whole(case.run, r) for r in snapshot.knot):
+    if is_of_threads and not all(waits_whole(case.live, case.run, r) for r in snapshot.knot):
         return None
     waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
     lasted = min(

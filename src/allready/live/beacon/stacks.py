@@ -117,7 +117,7 @@ def _makes(frame: "FrameType | None") -> str:
             if given.get("use_local_synchronization"):
                 return ""  # others may make groups of their own meanwhile
             ranks, name = given.get("ranks"), str(given.get("group_name", ""))
-            members = list(ranks) if type(ranks) in _PLAIN_LISTS else []
+            members = list(ranks or ()) if type(ranks) in _PLAIN_LISTS else []
             if any(type(rank) is not int for rank in members):
                 return ""  # to ask another object for its number runs code of its own, here
             is_world = ranks is None or (members != [] and members == list(range(given.get("global_world_size") or 0)))
