@@ -147,3 +147,9 @@ def test_more_kinds_or_groups_than_are_kept_are_said_to_be_missing(
         group.group_name = name
         group.send([Tensor()], peer, 0)
     assert exchanges_of(found.noted(MEMBERS)).is_partial
+
+
+def test_calls_from_before_the_notes_began_are_said_to_be_missing(kind: type[Group]) -> None:
+    found = Exchanges(lambda *_: None)
+    found.attach(SimpleNamespace(ProcessGroup=kind, __file__="/x/torch/distributed/c.py", is_initialized=lambda: True))
+    assert exchanges_of(found.noted(MEMBERS)).is_partial
