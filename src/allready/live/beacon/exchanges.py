@@ -57,10 +57,8 @@ class Exchanges:
                 setattr(kind, name, noting)
             except (AttributeError, TypeError) as error:  # a torch whose groups are closed
                 self._miss(f"sends and receives are not noted ({name})", error)
-        is_initialized = getattr(module, "is_initialized", None)
-        self._is_partial |= is_initialized is not None and bool(
-            is_initialized()
-        )  # there may have been calls before this
+        is_initialized = getattr(module, "is_initialized", bool)
+        self._is_partial |= bool(is_initialized())  # there may have been calls before this
         hide_from_compiler((self._note, self._place, self._label, self._miss), self._note_problem)
 
     def _noting(self, plain: "Callable[..., Any]", *, is_send: bool, peer_name: str) -> "Callable[..., Any]":
