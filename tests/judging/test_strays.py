@@ -228,6 +228,17 @@ def test_a_child_of_another_parent_is_no_stray_where_the_root_forgets_a_child() 
     assert found is None or found.proof is StrayProof.NUMBERS  # which counts once the rank has ended
 
 
+def test_who_never_sends_to_a_rank_is_no_stray_where_that_one_receives_from_the_wrong_one() -> None:
+    """Ranks 0 and 3 send to 1; it receives from 4, which has never sent to it and is through."""
+    right: dict[int, list[Call]] = {0: [(True, 1, 0, 81)], 2: [], 3: [(True, 1, 0, 81)], 4: []}
+    calls = {**right, 1: [(False, 0, 0, 82), (False, 4, 0, 82)]}
+    assert stray({rank: made(calls[rank]) for rank in range(5)}) is None
+    calls |= {2: [(True, 1, 0, 81)], 1: [(False, rank, 0, 82) for rank in (0, 2, 3, 4)]}
+    found = stray({rank: made(calls[rank]) for rank in range(5)})
+    assert found is not None
+    assert (found.rank, found.num_made) == (4, 0)
+
+
 def test_numbers_without_a_call_are_compared_and_end_nothing() -> None:
     """A file that was changed, or whose rows are none."""
     rows = played(lambda r: pipeline(r, drops=(1, 20, 1)))

@@ -345,7 +345,9 @@ def _too_few(exchanges: Mapping[int, Exchanges], owed: Mapping[int, Sequence[Kin
             key, number = name(rank, kind), exchanges[rank].made.get(kind, 0)
             most = usual_of.get(key)
             is_alone = most is not None and most.odd == ((rank,) if rank in made[key] else ())
-            if is_alone and most is not None and len(most.members) >= MIN_ALIKE and number < most.value:
+            # Who has made none may have another place than those that do, unless all but the two ranks do.
+            least = len(exchanges) - 2 if not number and name is _by_number else MIN_ALIKE
+            if is_alone and most is not None and len(most.members) >= max(MIN_ALIKE, least) and number < most.value:
                 found.add((rank, kind, number, most.value))
     if len({rank for rank, *_ in found}) != 1:
         return None
