@@ -19,6 +19,6 @@ TAKEN = "taken_ns"
 MEMBERS = "members"
 """Where `ARGUMENTS` is: group -> its global ranks in the group's order."""
 EXCHANGES = "exchanges"
-"""Where `ARGUMENTS` is: the beacon's rows of sends and receives, see its `Exchanges.noted`."""
+"""Where `ARGUMENTS` is: the beacon's rows of sends and receives, see its `ExchangeNotes.noted`."""
 GROUP_COUNTS = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
 """torch's, of a group's state in a dump."""

@@ -19,10 +19,9 @@ from allready.evidence.reading import Exchange, Exchanges
 from allready.evidence.stacks.libraries import is_users
 from allready.judging.majority import majority
 from allready.judging.sequence import loop_of, numbered
+from allready.judging.turns import MAX_SINCE
 from allready.model import CallSite, ExchangeCall, Frame, StrayExchange, StrayProof
 
-MAX_SINCE = 4
-"""Calls that a rank may have made since it left its loop: few, since the others soon wait for it or it for them."""
 MAX_RANKS = 256
 MAX_EARLY = 64
 """Calls of each rank among which the first difference is looked for, where no loop is known."""

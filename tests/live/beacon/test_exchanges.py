@@ -10,7 +10,7 @@ import pytest
 
 from allready.evidence.flight.given import exchanges_of
 from allready.live.beacon import exchanges
-from allready.live.beacon.exchanges import MAX_CALLS, Exchanges
+from allready.live.beacon.exchanges import MAX_CALLS, ExchangeNotes
 from tests.cases import cases
 
 MEMBERS = {"0": [0, 1, 2], "pair": [5, 3]}
@@ -47,9 +47,9 @@ def kind() -> type[Group]:
     return type("Group", (Group,), dict(vars(Group)))
 
 
-def attached(kind: type, problems: list[str] | None = None) -> Exchanges:
+def attached(kind: type, problems: list[str] | None = None) -> ExchangeNotes:
     told = problems if problems is not None else []
-    found = Exchanges(lambda what, error: told.append(f"{what}: {error}"))
+    found = ExchangeNotes(lambda what, error: told.append(f"{what}: {error}"))
     found.attach(SimpleNamespace(ProcessGroup=kind, __file__="/x/torch/distributed/distributed_c10d.py"))
     return found
 
@@ -150,6 +150,6 @@ def test_more_kinds_or_groups_than_are_kept_are_said_to_be_missing(
 
 
 def test_calls_from_before_the_notes_began_are_said_to_be_missing(kind: type[Group]) -> None:
-    found = Exchanges(lambda *_: None)
+    found = ExchangeNotes(lambda *_: None)
     found.attach(SimpleNamespace(ProcessGroup=kind, __file__="/x/torch/distributed/c.py", is_initialized=lambda: True))
     assert exchanges_of(found.noted(MEMBERS)).is_partial

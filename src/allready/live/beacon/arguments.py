@@ -11,7 +11,7 @@ import sys
 from collections import deque
 
 from allready.live.beacon.compiler import hide_from_compiler
-from allready.live.beacon.exchanges import Exchanges
+from allready.live.beacon.exchanges import MAX_CALLS, ExchangeNotes
 from allready.live.beacon.group_hooks import GroupHooks
 
 TYPE_CHECKING = False
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Noted = tuple[str, int, str, int | None, tuple[int, ...] | None, tuple[int, ...] | None]
 
 MODULE = "torch.distributed.distributed_c10d"
-MAX_CALLS = 512
 MAX_SPLITS = 8192
 """Numbers in all splits together that are kept, of the newest calls."""
 MAX_MEMBERS = 1024
@@ -49,7 +48,7 @@ class Arguments:
         self._hooks: GroupHooks | None = None
         self.attached: tuple[str, ...] = ()
         self.problem = ""
-        self.exchanges = Exchanges(self._note_problem)
+        self.exchanges = ExchangeNotes(self._note_problem)
 
     def attach(self) -> None:
         """Begin to note, as soon as torch.distributed is there; what cannot be noted is left alone."""

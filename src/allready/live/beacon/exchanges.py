@@ -29,7 +29,7 @@ _METHODS = (("send", True, "dstRank"), ("recv", False, "srcRank"), ("recv_anysou
 ANY = -1
 
 
-class Exchanges:
+class ExchangeNotes:
     """What this process sent and received.  `attach` in the heartbeat's thread; notes are taken where the script
     calls."""
 
