@@ -187,7 +187,7 @@ NO_VOTES = {
     "shown, in an order of sizes": (
         "judging/baseline.py", "judging/calls.py", "judging/waits.py", "evidence/digest.py", "report/matrix.py",
         "report/timeline.py", "report/words.py", "rules/fallback/_victims.py", "rules/hang/_circle.py",
-        "rules/live/nothing_moves.py", "rules/net/unroutable_choice.py",
+        "rules/live/nothing_moves.py", "rules/net/routes.py",
     ),
     "lines, texts or counts of one writer, not members of a job": (
         "evidence/inputs/backwards.py", "evidence/inputs/envelopes.py", "evidence/lines/forms.py",
