@@ -2,7 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+import pytest
+from msgspec.structs import replace
+
 from allready.evidence.reading import Exchange, Exchanges
+from allready.judging import strays
 from allready.judging.strays import stray_exchange
 from allready.model import CallSite, StrayExchange, StrayProof
 from tests.cases import cases
@@ -180,5 +184,74 @@ def test_nothing_is_said_of_what_fits_of_two_ranks_and_without_the_notes_of_all(
     halves = {0: made([(False, 1, 0, 11)]), 1: made([(False, 0, 0, 11)])}
     assert stray(halves) is None
     lost = played(lambda r: pipeline(r, drops=(1, 20, 3)))
+    whole, lost[3] = lost[3], replace(lost[3], is_partial=True)
+    assert stray(lost) is None
+    assert stray(lost | {3: whole}) is not None
     del lost[3]
     assert stray(lost) is None
+
+
+def test_a_child_of_another_parent_is_no_stray_where_data_is_on_its_way() -> None:
+    """A tree that is right, whose link from 1 to 0 is slow: both of its ends have made their call."""
+    found = tree([(False, 1, 0, 51)], [(False, 3, 0, 51), (True, 0, 0, 52)], [], [(True, 1, 0, 52), (False, 1, 0, 53)])
+    assert found is None
+
+
+def test_a_call_whose_half_has_another_tag_is_not_met() -> None:
+    found = stray({r: made(ring(r, 21, odd=1, to=2, tag=7)) for r in range(WORLD)})
+    assert found is not None
+    assert found.met == (0, 3)
+
+
+def test_the_time_grows_with_the_number_of_calls_and_not_with_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, num_named, by_number = 48, 0, strays._by_number
+
+    def named(rank: int, kind: strays.Kind) -> object:
+        nonlocal num_named
+        num_named += 1
+        return by_number(rank, kind)
+
+    monkeypatch.setattr(strays, "_by_number", named)
+    calls = {r: [(d % 2 == 0, (r + d) % world, 0, 31) for d in range(1, world)] for r in range(world)}
+    assert stray({rank: made(one) for rank, one in calls.items()}) is None
+    assert num_named <= 8 * world * world
+
+
+def test_a_child_of_another_parent_is_no_stray_where_the_root_forgets_a_child() -> None:
+    """Ranks 1 and 2 receive from 0 and rank 3 from 1, as in the rounds before."""
+    found = tree(
+        [(False, 1, 0, 51), (False, 2, 0, 51), (True, 3, 0, 54)],
+        [(False, 3, 0, 51), (True, 0, 0, 52), (False, 0, 0, 53)],
+        [(True, 0, 0, 52), (False, 0, 0, 53)],
+        [(True, 1, 0, 52), (False, 1, 0, 53)],
+    )
+    assert found is None or found.proof is StrayProof.NUMBERS  # which counts once the rank has ended
+
+
+def test_who_never_sends_to_a_rank_is_no_stray_where_that_one_receives_from_the_wrong_one() -> None:
+    """Ranks 0 and 3 send to 1; it receives from 4, which has never sent to it and is through."""
+    right: dict[int, list[Call]] = {0: [(True, 1, 0, 81)], 2: [], 3: [(True, 1, 0, 81)], 4: []}
+    calls = {**right, 1: [(False, 0, 0, 82), (False, 4, 0, 82)]}
+    assert stray({rank: made(calls[rank]) for rank in range(5)}) is None
+    calls |= {2: [(True, 1, 0, 81)], 1: [(False, rank, 0, 82) for rank in (0, 2, 3, 4)]}
+    found = stray({rank: made(calls[rank]) for rank in range(5)})
+    assert found is not None
+    assert (found.rank, found.num_made) == (4, 0)
+
+
+def test_numbers_without_a_call_are_compared_and_end_nothing() -> None:
+    """A file that was changed, or whose rows are none."""
+    rows = played(lambda r: pipeline(r, drops=(1, 20, 1)))
+    rows[2] = replace(rows[2], calls=())
+    assert stray(rows) is None
+
+
+def tree(*last: Sequence[Call], rounds: int = 2) -> StrayExchange | None:
+    """Two rounds of a tree (0 above 1 and 2, 1 above 3) that are right, and then what is given."""
+    before: list[list[Call]] = [
+        [(False, 1, 0, 51), (False, 2, 0, 51), (True, 1, 0, 54), (True, 2, 0, 54)],
+        [(False, 3, 0, 51), (True, 0, 0, 52), (False, 0, 0, 53), (True, 3, 0, 54)],
+        [(True, 0, 0, 52), (False, 0, 0, 53)],
+        [(True, 1, 0, 52), (False, 1, 0, 53)],
+    ]
+    return stray({rank: made([*one * rounds, *last[rank]]) for rank, one in enumerate(before)})

@@ -115,11 +115,12 @@ class Exchange(Struct, frozen=True):
 class Exchanges(Struct, frozen=True):
     """The last sends and receives of one rank, the oldest first, and how many of each kind it made since its start.
 
-    `made`: (group, whether it sends, the other rank) -> number.
+    `made`: (group, whether it sends, the other rank) -> number.  `is_partial`: some are missing in both.
     """
 
     calls: tuple[Exchange, ...] = ()
     made: Mapping[tuple[str, bool, int], int] = {}
+    is_partial: bool = False
 
     @property
     def is_whole(self) -> bool:

@@ -311,7 +311,7 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     if case.live is None:
         return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
     is_of_threads = any(waits_in_another_thread(case.run, r) for r in snapshot.knot)
-    if is_of_threads and not all(waits_whole(case.run, r) for r in snapshot.knot):
+    if is_of_threads and not all(waits_whole(case.live, case.run, r) for r in snapshot.knot):
         return None
     waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
     lasted = min(
@@ -590,14 +590,15 @@ def _has_no_group_yet(live: Live, rank: int) -> bool:
 
 
 def _lines(case: Analysis, live: Live, waiting: Sequence[int]) -> dict[int, tuple[CallSite, str] | None]:
-    """The line of the program at which each of them stands, and the group that it makes there; None where it is not
-    known."""
-    lines: dict[int, tuple[CallSite, str] | None] = {}
+    """The line of the program at which each of them stands, and the group that it makes there, where that of all at
+    this line is known; None where the line is not."""
+    places: dict[int, tuple[CallSite, str] | None] = {}
     for rank in waiting:
         status, stack = status_of(live, rank), stack_of(case.run, rank)
         site = (status.call_site if status is not None else None) or (stack.site if stack is not None else None)
-        lines[rank] = None if site is None else (site, made_group(stack))
-    return lines
+        places[rank] = None if site is None else (site, made_group(stack))
+    unknown = {place[0] for place in places.values() if place is not None and not place[1]}
+    return {r: (p[0], "") if p is not None and p[0] in unknown else p for r, p in places.items()}
 
 
 def made_group(stack: ProcessStack | None) -> str:

@@ -1,6 +1,6 @@
 """What a live process shows of why its rank does not come: one list of cases over its status, stack and children."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from allready.evidence.stacks.libraries import is_users
@@ -116,10 +116,7 @@ class _Rank:
         threads = self.stack.threads if self.stack is not None else ()
         self.has_frames = any(t.is_main and t.frames for t in threads)
         children = self.seen.children if self.seen is not None else ()
-        limited = self.seen.limited_waits if self.seen is not None else {}
-        self.others_work = any(t.activity in MAY_END or _may_wake(t, limited) for t in threads if not t.is_main) or (
-            self.seen is not None and bool(self.seen.other_calls)
-        )
+        self.others_work = _others_work(threads, self.seen, MAY_END)
         if any(t.is_main and any(compiled(_OF_CHILDREN).search(f.file) for f in t.frames) for t in threads):
             self.others_work = self.others_work or any(_may_go_on(child) for child in children)
         # What only threads of its own can fill.
@@ -166,6 +163,14 @@ def _may_go_on(child: ChildRow) -> bool:
     call = child.syscall.name if child.syscall is not None else ""
     reads = call in READS and not (child.open_file or "pipe:").startswith("pipe:")
     return child.state in {ProcessState.RUNNING, ProcessState.DISK} or call in ENDS | POLLS or reads
+
+
+def _others_work(threads: Iterable[ThreadStack], seen: RankEvidence | None, ends: Collection[str]) -> bool:
+    """Whether another thread does what ends by itself, or waits with a limit.  A limit of a collective ends the job."""
+    limited = seen.limited_waits if seen is not None else {}
+    others = [t for t in threads if not t.is_main]
+    may_wake = any(_may_wake(t, limited) for t in others if t.activity != "in_collective")
+    return may_wake or any(t.activity in ends for t in others) or (seen is not None and bool(seen.other_calls))
 
 
 def _may_wake(thread: ThreadStack, limited: Mapping[str, SystemCall]) -> bool:
@@ -519,13 +524,14 @@ def waits_in_another_thread(run: RunEvidence | None, rank: int) -> bool:
     return not is_backward and any(t.activity == "in_collective" for t in stack.threads if not t.is_main)
 
 
-def waits_whole(run: RunEvidence | None, rank: int) -> bool:
+def waits_whole(live: Live, run: RunEvidence | None, rank: int) -> bool:
     """Whether its main thread waits for other ranks, or in a lock (`join`, `Future.result`) for a thread that does, and
-    no thread of it does anything that ends by itself."""
+    no thread of it does anything that ends by itself, or computes."""
     stack = stack_of(run, rank)
     if stack is None or stack.activity not in WAITING | {"lock", "queue"}:
         return False
-    return not any(t.activity in MAY_END - WAITING for t in stack.threads if not t.is_main)
+    is_still = stack.activity == "gpu_wait" or is_idle(live, rank)  # to wait for a GPU may be to spin
+    return is_still and not _others_work(stack.threads, evidence_of(live, rank), MAY_END - WAITING)
 
 
 def _call(seen: RankEvidence | None) -> str:

@@ -1,9 +1,11 @@
 """Whether a running job stands because one rank left the pattern of its sends and receives."""
 
 from allready.judging.analysis import Analysis
+from allready.judging.exchanges import awaits_handle
+from allready.judging.last_calls import P2P, call_of_stack
 from allready.judging.live_status import same_place_s
 from allready.judging.stall import WAITING
-from allready.judging.stall_live import doing_in
+from allready.judging.stall_live import doing_in, stack_of
 from allready.model import Live, StrayExchange, StrayProof
 from allready.model.live import newest_epoch
 
@@ -31,9 +33,17 @@ def _is_over(case: Analysis, live: Live, stray: StrayExchange) -> bool:
         return False
     if not living:
         return bool(failed)
+    if any(r in stray.met and _is_in_exchange(case, live, r) for r in living):
+        return False  # the network keeps its data: then nothing shows that the program is wrong
     return live.since_s is not None and all(_waits(case, live, r) for r in living)
 
 
 def _waits(case: Analysis, live: Live, rank: int) -> bool:
     doing = doing_in(live, case.run, live.ranks()[rank])
     return doing in WAITING and same_place_s(live, rank) >= STAYS_S
+
+
+def _is_in_exchange(case: Analysis, live: Live, rank: int) -> bool:
+    """Whether it waits in a send, a receive or for the handle of one."""
+    stack = stack_of(case.run, rank)
+    return stack is not None and (call_of_stack(stack).name in P2P or awaits_handle(live.ranks()[rank], stack))

@@ -5,6 +5,7 @@ shows it is what a rank did in the iterations before while all others kept to th
 place of the program.  Where neither has a majority there is no stray.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
@@ -64,6 +65,8 @@ def stray_exchange(
     named = {call.peer for one in exchanges.values() for call in one.calls} - {-1}
     if not exchanges or len(exchanges) > MAX_RANKS or not named <= exchanges.keys():
         return None
+    if any(one.is_partial for one in exchanges.values()):
+        return None  # what is not known to be made may have been
     owed = _owed(exchanges)
     unmet = {*owed, *(peer for kinds in owed.values() for _, _, peer in kinds)}
     sides = [_Side(r, _merged(r, groups, one), frozenset(owed.get(r, ()))) for r, one in sorted(exchanges.items())]
@@ -71,7 +74,9 @@ def stray_exchange(
     if found is None and all(one.is_whole for one in exchanges.values()):
         found = _another_peer(sides) or _out_of_order(sides)
     found = found or _too_few(exchanges, owed)
-    return found if found is not None and (found.rank in unmet or _has_another_tag(found)) else None
+    if found is None or not (found.rank in unmet or _has_another_tag(found)):
+        return None
+    return replace(found, met=_met(exchanges))
 
 
 def _has_another_tag(found: StrayExchange) -> bool:
@@ -82,7 +87,7 @@ def _has_another_tag(found: StrayExchange) -> bool:
 def _merged(rank: int, groups: Sequence[tuple[Group, Mapping[int, Track]]], own: Exchanges) -> tuple[_Call, ...]:
     """In the order of their making; collectives from before the oldest send or receive that is known are left out."""
     calls = [_Call(call.created_ns, exchange=call) for call in own.calls]
-    begin = 0 if own.is_whole else own.calls[0].created_ns
+    begin = 0 if own.is_whole or not own.calls else own.calls[0].created_ns
     for group, tracks in groups:
         track = tracks.get(rank)
         created = track.ring.created_ns if track is not None else ()
@@ -96,13 +101,37 @@ def _merged(rank: int, groups: Sequence[tuple[Group, Mapping[int, Track]]], own:
 def _owed(exchanges: Mapping[int, Exchanges]) -> dict[int, list[Kind]]:
     """Rank -> sends and receives of which others made more of the other half than it has made."""
     found: dict[int, list[Kind]] = {}
+    take_any = {rank for rank, one in exchanges.items() if any(peer == -1 for _, _, peer in one.made)}
     for rank, one in exchanges.items():
         for (group, is_send, peer), number in one.made.items():
             other = exchanges.get(peer)
             half = (group, not is_send, rank)
-            takes_any = other is not None and any(p == -1 and not sends for _, sends, p in other.made)
-            if other is not None and not takes_any and other.made.get(half, 0) < number:
+            if other is not None and peer not in take_any and other.made.get(half, 0) < number:
                 found.setdefault(peer, []).append(half)
+    return found
+
+
+def _met(exchanges: Mapping[int, Exchanges]) -> tuple[int, ...]:
+    """Ranks of whose every call the other rank has made the half, with the same tag."""
+    tags = {rank: _tags(one) for rank, one in exchanges.items()}
+
+    def has_half(rank: int, kind: Kind) -> bool:
+        group, is_send, peer = kind
+        half = (group, not is_send, rank)
+        number, others = exchanges[rank].made[kind], exchanges[peer].made.get(half, 0) if peer in exchanges else 0
+        if others < number:
+            return False
+        mine, theirs = tags[rank].get(kind, []), tags[peer].get(half, [])
+        since = max(number - len(mine), others - len(theirs))  # from this one on the tags of both are known
+        return Counter(mine[since - number + len(mine) :]) <= Counter(theirs[since - others + len(theirs) :])
+
+    return tuple(r for r, one in exchanges.items() if one.made and all(has_half(r, kind) for kind in one.made))
+
+
+def _tags(one: Exchanges) -> dict[Kind, list[int]]:
+    found: dict[Kind, list[int]] = {}
+    for call in one.calls:
+        found.setdefault((call.group, call.is_send, call.peer), []).append(call.tag)
     return found
 
 
@@ -112,12 +141,14 @@ def _owed(exchanges: Mapping[int, Exchanges]) -> dict[int, list[Kind]]:
 def _left_its_loop(sides: Sequence[_Side]) -> StrayExchange | None:
     """The only one that left the loop of its calls, where all others kept to theirs; also one of two."""
     for key_of in (_with_tag, _without_tag):
-        kept = [_kept(side, key_of) for side in sides]
-        left = [one for one in kept if isinstance(one, StrayExchange)]
-        if len(left) == 1 < len(sides) and all(one is True for one in kept if one is not left[0]):
-            return left[0]
-        if all(one is True for one in kept):
-            return None
+        left = []
+        for side in sides:
+            kept = _kept(side, key_of)
+            left += [kept] if isinstance(kept, StrayExchange) else []
+            if kept is None or len(left) > 1:
+                break
+        else:
+            return left[0] if left and len(sides) > 1 else None
     return None
 
 
@@ -189,19 +220,22 @@ def _another_peer(sides: Sequence[_Side]) -> StrayExchange | None:
                 continue
             rank, made, usual = found
             meant = replace(made, **usual_of(rank, usual))
-            if _is_waited_for(by_rank, rank, meant):
+            if _surplus(by_rank, rank, made) > 0 > _surplus(by_rank, rank, meant):
                 return _stray(rank, made, meant, StrayProof.RANKS)
     return None
 
 
-def _is_waited_for(sides: Mapping[int, _Side], rank: int, meant: Exchange) -> bool:
-    """Whether the other rank has made more halves of this call than the rank has made calls like it."""
-    own = [c.exchange for c in sides[rank].calls if c.exchange is not None]
-    theirs = [c.exchange for c in sides[meant.peer].calls if c.exchange is not None] if meant.peer in sides else []
-    here = (meant.group, meant.is_send, meant.peer, meant.tag)
-    there = (meant.group, not meant.is_send, rank, meant.tag)
-    made = sum((c.group, c.is_send, c.peer, c.tag) == here for c in own)
-    return sum((c.group, c.is_send, c.peer, c.tag) == there for c in theirs) > made
+def _surplus(sides: Mapping[int, _Side], rank: int, one: Exchange) -> int:
+    """How many more calls like this one, of this tag, the rank has made than the other rank halves of them; a receive
+    from any may be of either."""
+
+    def number(side: _Side | None, wanted: tuple[str, bool, int, int]) -> int:
+        made = (c.exchange for c in side.calls if c.exchange is not None) if side is not None else ()
+        peers = {wanted[2], -1}
+        return sum((c.group, c.is_send, wanted[2], c.tag) == wanted for c in made if c.peer in peers)
+
+    here = number(sides[rank], (one.group, one.is_send, one.peer, one.tag))
+    return here - number(sides.get(one.peer), (one.group, not one.is_send, rank, one.tag))
 
 
 def _odd_at(of_rank: Mapping[int, Sequence[Exchange]], value: _Value) -> tuple[int, Exchange, int] | None:
@@ -211,6 +245,8 @@ def _odd_at(of_rank: Mapping[int, Sequence[Exchange]], value: _Value) -> tuple[i
     if most is None or len(most.value) != 1 or len(most.odd) != 1 or len(most.members) < MIN_ALIKE:
         return None
     (odd,), usual = most.odd, next(iter(most.value))
+    if len(of_rank[odd]) > 1 and usual not in of_each[odd]:
+        return None  # it went on after the first: so it is meant to be, as the children of different parents are
     made = next((one for one in of_rank[odd][-MAX_SINCE:] if value(odd, one) != usual), None)
     return None if made is None else (odd, made, usual)
 
@@ -223,19 +259,25 @@ def _out_of_order(sides: Sequence[_Side]) -> StrayExchange | None:
     """
     for name in (_by_distance, _by_number):
         known = {side.rank: _ordered(side, name) for side in sides}
-        at_odds = []
-        for a, b in combinations(sides, 2):
-            first = _first_difference(known[a.rank], known[b.rank])
+        at_odds: list[tuple[int, int, _Call, _Call]] = []
+        odd: set[int] = set()
+        for a, b in combinations(known, 2):
+            first = _first_difference(known[a], known[b])
             if first is not None:
-                at_odds.append((a.rank, b.rank, *first))
+                odd = odd & {a, b} if at_odds else {a, b}
+                at_odds.append((a, b, *first))
+                if not odd:
+                    return None
         if not at_odds:
             continue
-        odd = [r for r in at_odds[0][:2] if all(r in pair[:2] for pair in at_odds)]
         if len(at_odds) < MIN_ALIKE or len(odd) != 1:
             return None
-        rank, (one, another, mine, theirs) = odd[0], at_odds[0]
+        rank, (one, another, mine, theirs) = next(iter(odd)), at_odds[0]
         made, usual, other = (mine, theirs, another) if one == rank else (theirs, mine, one)
         meant = _owed_as(sides, rank, _named(other, usual, name), name)
+        last = next(side.calls[-MAX_SINCE:] for side in sides if side.rank == rank)
+        if all(call is not made for call in last):
+            return None  # it has had another order for long, as the middle one of three stages has, and went on
         if meant is None or usual.exchange is None or not _has_passed(made, meant, known[rank][0]):
             return None
         return _stray(rank, made.exchange, replace(usual.exchange, peer=meant[2]), StrayProof.RANKS)
@@ -295,14 +337,17 @@ def _first_difference(a: Order, b: Order) -> tuple[_Call, _Call] | None:
 def _too_few(exchanges: Mapping[int, Exchanges], owed: Mapping[int, Sequence[Kind]]) -> StrayExchange | None:
     """The only one that made fewer of a kind of call than all others that make it, and for which another rank waits."""
     found = set()
-    for rank, kinds in owed.items():
-        for kind in kinds:
-            number = exchanges[rank].made.get(kind, 0)
-            for name in (_by_distance, _by_number):
-                most = majority(_made_by(exchanges, name, name(rank, kind)) | {rank: number})
-                is_alone = most is not None and most.odd == (rank,) and len(most.members) >= MIN_ALIKE
-                if is_alone and most is not None and number < most.value:
-                    found.add((rank, kind, number, most.value))
+    for name in (_by_distance, _by_number):
+        made = _made_by_name(exchanges, name)
+        usual_of = {key: majority(numbers) for key, numbers in made.items()}
+        for rank, kind in ((rank, kind) for rank, kinds in owed.items() for kind in kinds):
+            key, number = name(rank, kind), exchanges[rank].made.get(kind, 0)
+            most = usual_of.get(key)
+            is_alone = most is not None and most.odd == ((rank,) if rank in made[key] else ())
+            # Who has made none may have another place than those that do, unless all but the two ranks do.
+            least = len(exchanges) - 2 if not number and name is _by_number else MIN_ALIKE
+            if is_alone and most is not None and len(most.members) >= max(MIN_ALIKE, least) and number < most.value:
+                found.add((rank, kind, number, most.value))
     if len({rank for rank, *_ in found}) != 1:
         return None
     rank, (_, is_send, peer), number, usual = min(found)
@@ -311,15 +356,15 @@ def _too_few(exchanges: Mapping[int, Exchanges], owed: Mapping[int, Sequence[Kin
     return StrayExchange(rank=rank, usual=missing, proof=StrayProof.NUMBERS, num_made=number, num_usual=usual)
 
 
-def _made_by(
-    exchanges: Mapping[int, Exchanges], name: Callable[[int, Kind], Hashable], wanted: Hashable
-) -> dict[int, int]:
-    return {
-        rank: number
-        for rank, one in exchanges.items()
-        for kind, number in one.made.items()
-        if name(rank, kind) == wanted
-    }
+def _made_by_name(
+    exchanges: Mapping[int, Exchanges], name: Callable[[int, Kind], Hashable]
+) -> dict[Hashable, dict[int, int]]:
+    """A kind's name -> rank -> how many calls of it that one made."""
+    found: dict[Hashable, dict[int, int]] = {}
+    for rank, one in exchanges.items():
+        for kind, number in one.made.items():
+            found.setdefault(name(rank, kind), {})[rank] = number
+    return found
 
 
 # What is shown

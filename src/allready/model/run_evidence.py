@@ -463,14 +463,14 @@ class StrayExchange(Struct, frozen=True, kw_only=True):
     """The one rank whose sends and receives left the pattern (see `judging.strays`).
 
     `made`: what it called where the pattern has `usual`; None for a collective, or (NUMBERS) where only numbers tell.
-    `example`: a rank that makes the usual call there, where others show it.
+    `met`: ranks of whose every call the other rank has made the half: one that waits in one waits for data on its way.
     """
 
     rank: int
     proof: StrayProof
     made: ExchangeCall | None = None
     usual: ExchangeCall | None = None
-    example: int | None = None
+    met: tuple[int, ...] = ()
     num_made: int | None = None
     num_usual: int | None = None
 

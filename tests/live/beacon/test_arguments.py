@@ -13,7 +13,8 @@ import pytest
 from packaging.version import Version
 
 from allready.evidence.flight.reader import read_dump
-from allready.live.beacon.arguments import MAX_CALLS, MAX_MEMBERS, MAX_SPLITS, MODULE, Arguments
+from allready.live.beacon.arguments import MAX_MEMBERS, MAX_SPLITS, MODULE, Arguments
+from allready.live.beacon.exchanges import MAX_CALLS
 from allready.live.beacon.group_hooks import HOOK_ID
 from tests.live.beacon.helpers import plain, wrapped
 

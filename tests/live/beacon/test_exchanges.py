@@ -2,13 +2,16 @@
 
 import json
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from allready.evidence.flight.given import exchanges_of
-from allready.live.beacon.exchanges import MAX_EXCHANGES, ExchangeNotes
+from allready.live.beacon import exchanges
+from allready.live.beacon.exchanges import MAX_CALLS, ExchangeNotes
+from tests.cases import cases
 
 MEMBERS = {"0": [0, 1, 2], "pair": [5, 3]}
 
@@ -74,16 +77,12 @@ def test_calls_come_through_as_they_are_and_are_read_back_with_peer_tag_and_line
 
 def test_what_is_older_is_counted_only_and_groups_whose_members_are_not_known_are_left_out(kind: type[Group]) -> None:
     found, group = attached(kind), kind()
-    for _ in range(MAX_EXCHANGES + 3):
+    for _ in range(MAX_CALLS + 3):
         group.send([Tensor()], 1, 0)
     group.group_name = "unknown"
     group.send([Tensor()], 1, 0)
     read = exchanges_of(found.noted(MEMBERS))
-    assert (len(read.calls), read.made, read.is_whole) == (
-        MAX_EXCHANGES - 1,
-        {("0", True, 1): MAX_EXCHANGES + 3},
-        False,
-    )
+    assert (len(read.calls), read.made, read.is_whole) == (MAX_CALLS - 1, {("0", True, 1): MAX_CALLS + 3}, False)
     assert exchanges_of(found.noted({})) == exchanges_of(None)
 
 
@@ -93,7 +92,8 @@ def test_another_torch_costs_the_notes_and_never_the_call(kind: type[Group]) -> 
     kind.group_name = property(lambda _: 1 / 0)  # type: ignore[assignment]
     assert kind().send([Tensor()], 1, 0) == ("send", 1, 1, 0)
     assert told == ["a send or receive cannot be read: division by zero"]
-    assert found.noted(MEMBERS) == {}
+    assert found.noted(MEMBERS) == {"partial": True}
+    assert exchanges_of(found.noted(MEMBERS)).is_partial
     attached(type("None", (), {}), told)
     assert len(told) == 1
 
@@ -103,10 +103,53 @@ def test_rows_that_are_none_are_passed_over() -> None:
     rows = [good, good[:6], ["0", 1, *good[2:]], [*good[:3], "x", *good[4:]], [*good[:6], 1 << 70], None]
     noted = {
         "calls": rows,
-        "places": [[["t.py", 3, "f"], ["t.py"], 5]],
+        "places": [[["t.py", 3, "f"], ["t.py"], 5, ["t.py", 1 << 80, "f"]]],
         "made": [["0", True, 1, 9], ["0", True, 1, -2]],
     }
     read = exchanges_of(noted)
     assert [len(c.place) for c in read.calls] == [1]
     assert read.made == {("0", True, 1): 9}
     assert exchanges_of([1]) == exchanges_of({"calls": 3, "places": None, "made": {}})
+
+
+def test_what_a_group_that_is_gone_made_is_not_counted_for_one_that_has_its_name_since(kind: type[Group]) -> None:
+    found, first = attached(kind), kind()
+    first.send([Tensor()], 1, 0)
+    del first
+    assert exchanges_of(found.noted(MEMBERS)).made == {("0", True, 1): 1}  # a rank at its end
+    second = kind()
+    second.send([Tensor()], 2, 0)
+    assert exchanges_of(found.noted(MEMBERS)).made == {("0", True, 2): 1}
+    assert found.noted({"1": [0, 1]}) == {}
+
+
+def test_calls_of_several_threads_are_all_counted(kind: type[Group]) -> None:
+    found, group = attached(kind), kind()
+    group.send([Tensor()], 1, 0)
+    own = next(iter(found._made))
+    group.recv_anysource([Tensor()], 0)
+    thread = threading.Thread(target=group.send, args=([Tensor()], 1, 0))
+    thread.start()
+    thread.join(10)
+    assert found._made[own] == 1  # one thread writes no number of another's
+    assert exchanges_of(found.noted(MEMBERS)).made == {("0", True, 1): 2, ("0", False, -1): 1}
+
+
+@cases("names", [("0", "0", "0"), ("0", "1", "2")])
+def test_more_kinds_or_groups_than_are_kept_are_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(exchanges, "MAX_KINDS", 2)
+    kind = type("Group", (Group,), dict(vars(Group)))
+    found, group = attached(kind), kind()
+    for peer, name in enumerate(names):
+        assert "partial" not in found.noted(MEMBERS)
+        group.group_name = name
+        group.send([Tensor()], peer, 0)
+    assert exchanges_of(found.noted(MEMBERS)).is_partial
+
+
+def test_calls_from_before_the_notes_began_are_said_to_be_missing(kind: type[Group]) -> None:
+    found = ExchangeNotes(lambda *_: None)
+    found.attach(SimpleNamespace(ProcessGroup=kind, __file__="/x/torch/distributed/c.py", is_initialized=lambda: True))
+    assert exchanges_of(found.noted(MEMBERS)).is_partial

@@ -5,7 +5,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -203,6 +203,21 @@ def test_for_which_rank_a_send_or_receive_waits_is_read_back(
     assert (main.peer, main.has_peer_group) == (peer, has_peer_group)
 
 
+class Number:
+    """One of a script's own, as a tensor on a GPU is: to ask it may wait for the GPU, or raise."""
+
+    asked: ClassVar[list[str]] = []
+
+    @classmethod
+    def all(cls) -> "list[Number]":
+        """Of a group of two."""
+        return [cls(), cls()]
+
+    def __int__(self) -> int:
+        self.asked.append("int")
+        return 1
+
+
 @cases(
     ("ranks", "name", "is_local", "makes"),
     [
@@ -211,10 +226,12 @@ def test_for_which_rank_a_send_or_receive_waits_is_read_back(
         (None, "1", False, "all name=1"),
         ([0, 1, 2], "6f1c" * 8, False, "0-2"),
         ([1, 3], "2", True, ""),
+        (Number.all(), "2", False, ""),
+        (iter(Number.all()), "2", False, ""),
     ],
 )
 def test_of_which_ranks_the_group_is_that_is_being_made_is_read_back(
-    ranks: list[int] | None, name: str, is_local: bool, makes: str
+    ranks: object, name: str, is_local: bool, makes: str
 ) -> None:
     made: dict[str, Any] = {}
     arguments = "lock, ranks, group_name, use_local_synchronization, global_world_size=4"
@@ -222,6 +239,7 @@ def test_of_which_ranks_the_group_is_that_is_being_made_is_read_back(
     exec(compile(source, "/site-packages/torch/distributed/distributed_c10d.py", "exec"), made)
     main = seen_in(made["_new_group_with_tag"], "_new_group_with_tag", ranks, name, is_local)
     assert main.makes == makes
+    assert not Number.asked
 
 
 def seen_in(call: Callable[..., object], name: str, *given: object) -> ThreadStack:

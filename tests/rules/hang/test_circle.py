@@ -1,9 +1,12 @@
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.judging.loading import load
+from allready.model import Frame
 from allready.model.fill import fill, in_english
 from tests.fleets import check
-from tests.rules.live.made import job, stack
+from tests.rules.live.made import job, stack, waiting
 from tests.rules.runs import ask, at, group, one_missing
 
 
@@ -71,3 +74,16 @@ def test_what_another_thread_waits_in_does_not_hold_up_the_main_thread() -> None
             check("HNG004", job(progress=pairs, stacks=(joins, stack(0, "in_collective", others=others)))).state
             == state
         )
+    both = (joins, stack(0, "in_collective"))
+    timer = replace(
+        joins.threads[1], activity="", frames=(Frame(function="run", file="asyncio/base_events.py", line=1),)
+    )
+    kinds: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+        ({}, {}),
+        ({"stacks": (replace(joins, threads=(*joins.threads, timer)), both[1])}, {}),
+        ({}, {"cpu_share": 0.9}),  # a thread computes, and may make the call then
+        ({"seen": {1: {"other_calls": ("read",)}}}, {}),
+    )
+    for changes, status in kinds:
+        fleet = job(waiting(1, **status), **{"progress": pairs, "stacks": both, **changes})
+        assert check("HNG004", fleet).state == ("clear" if changes or status else "hit")

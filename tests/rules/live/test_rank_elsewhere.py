@@ -322,3 +322,5 @@ def test_ranks_that_make_groups_in_another_order_from_one_line_are_told_apart_by
     assert "(train.py:9 make (all name=1))" in said
     same = tuple(making(r, "all name=1") for r in range(4))
     assert ask("LIV008", *joining, stacks=same, progress=()).state == "clear"
+    unread = tuple(making(r, "" if r == 3 else "all name=1") for r in range(4))
+    assert ask("LIV008", *joining, stacks=unread, progress=()).state == "clear"

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.judging.loading import load
 from allready.model import CallSite, Death, ExchangeCall, Origin, RankStatus, StrayExchange, StrayProof
 from allready.model.fill import fill
@@ -23,7 +25,7 @@ FEWER = StrayExchange(rank=1, proof=StrayProof.NUMBERS, usual=USUAL, num_made=59
             "it called another operation where its own loop had send(dst=0, tag=3)",
         ),
         (
-            StrayExchange(rank=1, proof=StrayProof.RANKS, made=MADE, usual=USUAL, example=2),
+            StrayExchange(rank=1, proof=StrayProof.RANKS, made=MADE, usual=USUAL),
             "it called recv(src=0) (train.py:12 step) where the order of the others has send(dst=0, tag=3)",
         ),
     ],
@@ -66,3 +68,10 @@ def test_those_that_wait_are_counted_and_shown_where_they_stand() -> None:
     assert hit.values["waiting"] is not None
     assert {e.source for e in hit.evidence} == {f"rank {r}" for r in range(4)}
     assert hit.fault_time is not None
+
+
+def test_where_a_rank_waits_for_data_that_is_on_its_way_nothing_shows_that_the_program_is_wrong() -> None:
+    """Rank 3 waits for the handle of a call whose half has been made; in a collective it would wait for the others."""
+    seen = {"stray": replace(LOOP, met=(3,)), "stacks": (stack(3, "in_collective"),)}
+    assert ask("LIV019", waiting(3, groups=()), **seen).state == "clear"
+    assert ask("LIV019", **seen).state == "hit"

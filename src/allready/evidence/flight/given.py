@@ -51,7 +51,7 @@ def given_of(rows: Any) -> dict[tuple[str, int], Given]:
 
 def exchanges_of(noted: Any) -> Exchanges:
     """The beacon's rows of sends and receives: `calls` (group, whether it sends, the other rank, tag, elements, when,
-    number of its place), `places` and `made` (group, whether it sends, the other rank, number of calls).
+    number of its place), `places`, `made` (group, whether it sends, the other rank, number of calls) and `partial`.
 
     What is no such row is passed over.
     """
@@ -69,7 +69,7 @@ def exchanges_of(noted: Any) -> Exchanges:
         for row in _rows(noted.get("made"))
         if _is_row(row, 4) and type(row[3]) is int and 0 < row[3] < BIG
     }
-    return Exchanges(tuple(calls), made)
+    return Exchanges(tuple(calls), made, bool(noted.get("partial")))
 
 
 def _rows(value: Any) -> list[Any]:
@@ -92,7 +92,7 @@ def _place(value: Any) -> tuple[CallSite, ...]:
     return tuple(
         CallSite(file=file[:MAX_TEXT], line=line, function=function[:MAX_TEXT])
         for file, line, function in rows
-        if type(file) is str and type(line) is int and type(function) is str
+        if type(file) is str and type(line) is int and abs(line) < BIG and type(function) is str
     )
 
 

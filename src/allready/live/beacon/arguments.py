@@ -11,7 +11,7 @@ import sys
 from collections import deque
 
 from allready.live.beacon.compiler import hide_from_compiler
-from allready.live.beacon.exchanges import ExchangeNotes
+from allready.live.beacon.exchanges import MAX_CALLS, ExchangeNotes
 from allready.live.beacon.group_hooks import GroupHooks
 
 TYPE_CHECKING = False
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Noted = tuple[str, int, str, int | None, tuple[int, ...] | None, tuple[int, ...] | None]
 
 MODULE = "torch.distributed.distributed_c10d"
-MAX_CALLS = 512
 MAX_SPLITS = 8192
 """Numbers in all splits together that are kept, of the newest calls."""
 MAX_MEMBERS = 1024

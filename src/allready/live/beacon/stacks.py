@@ -20,6 +20,7 @@ _LONGEST_NAME = 80
 _PEERS = {"send": "dst", "recv": "src"}
 """Of torch.distributed's functions that wait for one rank: in which argument they are given it."""
 _PEERS_FILE = "distributed_c10d.py"
+_PLAIN_LISTS = (list, tuple, range)
 _MAKES, _MAKES_DEPTH, _LONGEST_MEMBERS, _LONGEST_NUMBER = "_new_group_with_tag", 12, 400, 10
 
 
@@ -116,8 +117,10 @@ def _makes(frame: "FrameType | None") -> str:
             if given.get("use_local_synchronization"):
                 return ""  # others may make groups of their own meanwhile
             ranks, name = given.get("ranks"), str(given.get("group_name", ""))
-            members = [int(rank) for rank in ranks or ()]
-            is_world = ranks is None or members == list(range(given.get("global_world_size") or 0))
+            members = list(ranks or ()) if type(ranks) in _PLAIN_LISTS else []
+            if any(type(rank) is not int for rank in members):
+                return ""  # to ask another object for its number runs code of its own, here
+            is_world = ranks is None or (members != [] and members == list(range(given.get("global_world_size") or 0)))
             text = "all" if is_world else compressed(members)
             number = f" name={name}" if name.isdecimal() and len(name) < _LONGEST_NUMBER else ""
             return f"members={text}{number}" if 0 < len(text) <= _LONGEST_MEMBERS else ""
