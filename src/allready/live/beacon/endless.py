@@ -4,8 +4,8 @@ Loops with a way out are left alone, however long they last, but where a conditi
 function, which no instruction of theirs changes, bars it; and so are those that call anything but a few functions of
 Python's own that always return at once, and functions of Python that do nothing but what such a loop may: what else is
 called may end the program, raise, or wait for something that comes.
-So may an operator of a class, a division, a handler of a signal or a timer; where any of these is at hand, nothing is
-claimed.
+So may an operator of a class, a division, a product of whole numbers that outgrows the memory, a handler of a signal, a
+timer or a function that traces; where any of these is at hand, nothing is claimed.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` builds enumerations for 4 ms
