@@ -1,5 +1,7 @@
 """How long calls may take inside of phases that do not end in the order in which they began."""
 
+import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import pytest
 
 from allready.runtime.recovery import apply_timeout, phase
-from allready.runtime.session import Session, begin, end
+from allready.runtime.session import Limits, Session, begin, end
 
 
 class Group:
@@ -46,3 +48,36 @@ def test_what_is_set_inside_of_a_phase_holds_until_that_one_ends(session: Sessio
             assert session.timeout_s == 44.0
         assert (session.timeout_s, session.group.timeout) == (5.0, timedelta(seconds=5))
     assert (session.timeout_s, session.group.timeout) == (20.0, timedelta(seconds=20))
+
+
+class Slow(list[Limits]):
+    """Lets other threads run where a phase has come or gone."""
+
+    def append(self, limits: Limits) -> None:
+        super().append(limits)
+        time.sleep(0.0001)
+
+    def remove(self, limits: Limits) -> None:
+        super().remove(limits)
+        time.sleep(0.0001)
+
+
+def test_threads_that_enter_and_leave_phases_at_the_same_time_leave_what_was(session: Session) -> None:
+    session.phases = Slow()
+    errors: list[BaseException] = []
+
+    def enter_and_leave(seconds: int) -> None:
+        try:
+            for _ in range(20):
+                with phase("own", seconds):
+                    pass
+        except Exception as error:  # noqa: BLE001 - shown by the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=enter_and_leave, args=(seconds,)) for seconds in (33, 44, 55)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert (session.timeout_s, session.phase, session.is_limited, session.phases) == (20.0, "training", False, [])

@@ -29,6 +29,6 @@ class Wakeup:
 
     def close(self) -> None:
         """Once nothing polls it any more."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1  # a poke must not find the number of another file
+        if fd >= 0:
+            os.close(fd)

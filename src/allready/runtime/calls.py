@@ -502,7 +502,7 @@ def _done_by(op: Any, tensor: Any) -> Any:
 
 
 def _check_written(*tensors: Any) -> None:
-    if (len(tensors) > 1 or not tensors[0].is_contiguous()) and is_shared(tensors):
+    if (len(tensors) != 1 or not tensors[0].is_contiguous()) and is_shared(tensors):
         raise UsageError("elements of the result share their memory (expand, unfold, slices?): give a clone()")
 
 

@@ -307,17 +307,21 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
         raise UsageError("no phase {name}; give a timeout, or one of {names}", name=name, names=", ".join(PHASES))
     own = Limits(name, *_parts(timeout, PHASES.get(name, PHASES["training"])), is_limited=True)
     inside = session.phases
-    if not inside:
-        inside.append(Limits(session.phase, timedelta(seconds=session.timeout_s), session.adaptive, session.is_limited))
-    inside.append(own)
     try:
-        _apply(session, own)
+        with session.limits_lock:
+            if not inside:
+                outer = (session.phase, timedelta(seconds=session.timeout_s), session.adaptive, session.is_limited)
+                inside.append(Limits(*outer))
+            inside.append(own)
+            _apply(session, own)
         yield
     finally:
-        inside.remove(own)  # perhaps not the last: another thread may be inside of one that it entered later
-        _apply(session, inside[-1])
-        if len(inside) == 1:
-            inside.clear()
+        with session.limits_lock:
+            if own in inside:  # perhaps not the last: another thread may be inside of one that it entered later
+                inside.remove(own)
+                _apply(session, inside[-1])
+            if len(inside) == 1:
+                inside.clear()
 
 
 def _apply(session: Session, limits: Limits) -> None:
@@ -363,12 +367,13 @@ def _parts(timeout: Duration | AdaptiveTimeout | None, usual: timedelta) -> tupl
 
 def apply_timeout(session: Session, timeout: timedelta, adaptive: AdaptiveTimeout | None) -> None:
     """From now on, in the innermost phase: of plain collectives, and of safe calls that bring none of their own."""
-    if session.phases:
-        session.phases[-1].timeout, session.phases[-1].adaptive = timeout, adaptive
-    session.set_limit(timeout.total_seconds(), adaptive)
-    session.group.timeout = timeout
-    if session.member.is_open:
-        session.group.set_timeout(timeout)
+    with session.limits_lock:
+        if session.phases:
+            session.phases[-1].timeout, session.phases[-1].adaptive = timeout, adaptive
+        session.set_limit(timeout.total_seconds(), adaptive)
+        session.group.timeout = timeout
+        if session.member.is_open:
+            session.group.set_timeout(timeout)
 
 
 def _agreed(session: Session, cause: FailureCause, error: BaseException | None) -> CollectiveFailed:

@@ -164,6 +164,8 @@ class Session:
         self.paces = Paces()
         self.phase = TRAINING
         """What calls take is learned for each phase apart."""
+        self.limits_lock = threading.RLock()
+        """Held while phases and what they limit change together."""
         self.phases: list[Limits] = []
         """Those that it is inside of, behind what holds outside of all; the last one counts."""
         self.repeats = Repeats()

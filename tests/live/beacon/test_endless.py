@@ -261,6 +261,21 @@ def adds(number: Any = 1, step: Any = 1) -> None:
         number = number + step
 
 
+def multiplies(number: Any = 1, step: Any = 1) -> None:
+    while True:
+        number = number * step
+
+
+def multiplies_by_a_constant(number: Any = 1, step: Any = 1) -> None:
+    while True:
+        number = step + 3 * number
+        number *= 7
+
+
+def squares(number: Any) -> Any:
+    return number * number
+
+
 def compares(number: Any = 1, step: Any = 1) -> None:
     while True:
         number = number if number == step else step
@@ -337,6 +352,8 @@ def test_a_loop(loop: Callable[[], None], expected: bool) -> None:
         (takes_anything, 1, False),
         (looks_into, 1, False),
         (gives_a_word, 1, True),
+        (squares, 1.0, True),
+        (squares, 3, False),
         (breaks, 1, False),
         (len, 1, False),
         (Whole, 1, False),
@@ -367,6 +384,13 @@ def test_so_it_is_where_the_process_is_inside_of_that_function() -> None:
         (adds, {"number": "a", "step": "b"}, False),  # until no memory is left
         (adds, {"number": [], "step": 1}, False),
         (adds, {"number": 1}, False),  # unbound
+        (
+            multiplies,
+            {"number": 3, "step": 5},
+            False,
+        ),  # a number of twice the digits each time: until no memory is left
+        (multiplies, {"number": 3.0, "step": 5.0}, True),
+        (multiplies_by_a_constant, {"number": 3, "step": 5}, True),
         (asks, {"flag": "yes", "number": 0}, True),
         (asks, {"flag": True, "number": 0.5}, True),  # the flag is no part of the sum
         (asks, {"flag": False, "number": 0}, False),
@@ -428,6 +452,15 @@ def test_names_of_a_module_are_those_of_the_code_that_is_run() -> None:
         assert is_endless(cast("FrameType", SimpleNamespace(**place))) == expected
 
 
+def reads_nanoseconds() -> None:
+    while True:
+        time.time_ns()
+
+
+def _raises() -> None:
+    raise InterruptedError
+
+
 def _nothing(*_: object) -> None:
     return
 
@@ -480,6 +513,24 @@ def test_a_loop_may_end_by_a_timers_thread() -> None:
     with timer():
         assert not any(map(is_endless, stands(passes)))
     assert all(map(is_endless, stands(passes)))
+
+
+def test_a_loop_may_end_by_a_function_that_traces_it() -> None:
+    for trace, expected in ((_nothing, False), (None, True)):
+        (frame, *_) = stands(passes)
+        frame.f_trace = trace
+        assert is_endless(frame) == expected
+
+
+@pytest.mark.parametrize("name", ["monotonic", "time_ns"])
+def test_a_clock_that_was_put_in_the_place_of_pythons_may_end_a_loop(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, name, _raises)
+    clocked = stands(looks_at_the_clock) if name == "monotonic" else stands(reads_nanoseconds)
+    assert not any(map(is_endless, clocked))
+    monkeypatch.undo()
+    assert all(map(is_endless, clocked))
 
 
 def test_the_runtime_librarys_handlers_end_no_loop() -> None:

@@ -4,8 +4,8 @@ Loops with a way out are left alone, however long they last, but where a conditi
 function, which no instruction of theirs changes, bars it; and so are those that call anything but a few functions of
 Python's own that always return at once, and functions of Python that do nothing but what such a loop may: what else is
 called may end the program, raise, or wait for something that comes.
-So may an operator of a class, a division, a handler of a signal or a timer; where any of these is at hand, nothing is
-claimed.
+So may an operator of a class, a division, a product of whole numbers that outgrows the memory, a handler of a signal, a
+timer or a function that traces; where any of these is at hand, nothing is claimed.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` builds enumerations for 4 ms
@@ -13,7 +13,7 @@ import builtins
 import operator
 import sys
 import time
-from types import FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def is_endless(frame: FrameType) -> bool:
     at: FrameType | None = frame
     while at is not None and len(inside) <= _MAX_DEPTH and len(at.f_code.co_code) <= _MAX_CODE_BYTES:
         loop = _loop(at)
+        if getattr(at, "f_trace", None) is not None:
+            return False  # what looks at each line may raise, and change variables
         parts = None if loop is None else _parts_of(loop, at, ())
         if parts is not None:
             return inside <= parts.codes and parts.is_plain() and not _may_be_interrupted()
@@ -235,17 +237,22 @@ class _Parts:
     def __init__(self) -> None:
         self.given: set[type] = set()
         self.computes = False
+        self.multiplies = False
         self.gives_none = False
         self.codes: set[CodeType] = set()
 
     def is_plain(self) -> bool:
-        """Whether all values are of Python's own simple types, so that no operator runs code of a class."""
+        """Whether all values are of Python's own simple types, so that no operator runs code of a class, and no number
+        outgrows the memory: a square has twice the digits, a sum or a multiple only some more."""
+        if self.multiplies and not self.given <= _NUMBERS[1]:
+            return False
         return any(self.given <= numbers for numbers in _NUMBERS) if self.computes else self.given <= _PLAIN
 
     def add(self, called: "_Parts", *, is_used: bool) -> None:
         """Of a function that these instructions call, and whose result they use."""
         self.given |= called.given | ({type(None)} if called.gives_none and is_used else set())
         self.computes = self.computes or called.computes
+        self.multiplies = self.multiplies or called.multiplies
         self.codes |= called.codes
 
 
@@ -287,7 +294,18 @@ def _parts_of(
             found.given |= {type(_value_of(name, step.opname, place)) for name in names if name not in known}
         elif step.opname.startswith(_COMPUTES):
             found.computes = found.computes or step.argval not in _EQUALITY
+            found.multiplies = found.multiplies or (
+                step.argrepr in {"*", "*="} and not _has_constant(steps[max(0, number - 2) : number])
+            )
     return found
+
+
+def _has_constant(before: "Sequence[Instruction]") -> bool:
+    """Whether an operator is plainly given a constant: as its right value, or as its left one where one instruction has
+    loaded the right one."""
+    if before and _pushed_popped(before[-1]) == (1, 0) and not before[-1].opname.startswith(_CONSTANTS):
+        before = before[:-1]
+    return bool(before) and before[-1].opname.startswith(_CONSTANTS)
 
 
 def _gives_none(steps: "Sequence[Instruction]", number: int) -> bool:
@@ -394,6 +412,8 @@ def _result_of(
 
 def _clock_of(called: object) -> type | None:
     clocks = vars(time)
+    if type(called) is not BuiltinFunctionType:
+        return None  # somebody's own clock in place of Python's may do anything
     if any(called is clocks[name] for name in _CLOCKS):
         return float
     return int if any(called is clocks[f"{name}_ns"] for name in _CLOCKS) else None
@@ -401,6 +421,8 @@ def _clock_of(called: object) -> type | None:
 
 def _of_one(called: object, given: type) -> type | None:
     """What a function of one argument of this type gives."""
+    if type(called) is not BuiltinFunctionType:
+        return None
     if called is len and given in _SIZED:
         return int
     if called is abs and given in {int, bool, float}:
