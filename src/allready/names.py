@@ -22,3 +22,5 @@ EXCHANGES = "exchanges"
 """Where `ARGUMENTS` is: the beacon's rows of sends and receives, see its `ExchangeNotes.noted`."""
 GROUP_COUNTS = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
 """torch's, of a group's state in a dump."""
+TRACEBACK_FRAME = 'File "'
+"""What a frame begins with in Python's tracebacks."""

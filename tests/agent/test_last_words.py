@@ -11,7 +11,7 @@ from allready.agent.last_words import raised_before, raised_until_s, without_lat
 from allready.judging.interruption import UNSEEN_S, Interruption
 from allready.live.monitor.monitor import Monitor
 from allready.model import Gather, GroupMark, NodeEvidence, NodeStatus, RankEvidence, RankStatus, Report, Status
-from allready.model.live import WORLD
+from allready.model.live import WORLD, ScriptException
 from tests.agent.test_interruption import HEALTHY
 from tests.agent.test_observed import supervisor
 from tests.cases import cases
@@ -28,7 +28,7 @@ def rank(number: int, **changes: Any) -> RankStatus:
 
 
 def raised(number: int, at_s: float, kind: str = "ValueError", **changes: Any) -> RankStatus:
-    return rank(number, **{"phase": "ending", "raised": (kind, WALL + at_s), **changes})
+    return rank(number, **{"phase": "ending", "raised": ScriptException(kind, WALL + at_s), **changes})
 
 
 def killed(number: int, at_s: float, **changes: Any) -> RankStatus:

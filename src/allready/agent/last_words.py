@@ -56,7 +56,7 @@ def raised_before(
             if one.rank in were
             and one.status.pid == were[one.rank].pid
             and one.status.raised is not None
-            and answer.status.by_node_0(one.status.raised[1]) < until_s
+            and answer.status.by_node_0(one.status.raised.at_s) < until_s
         }
         if left:
             ranks = tuple(replace(one, status=left[one.rank]) for one in answer.ranks if one.rank in left)
@@ -81,7 +81,7 @@ def without_later(answer: NodeEvidence, until_s: float) -> NodeEvidence:
     """An answer without the last words of ranks that raised after `until_s`."""
     ranks = tuple(
         replace(one, log_tail="")
-        if one.status.raised is not None and answer.status.by_node_0(one.status.raised[1]) >= until_s
+        if one.status.raised is not None and answer.status.by_node_0(one.status.raised.at_s) >= until_s
         else one
         for one in answer.ranks
     )
@@ -112,7 +112,7 @@ def _worded(answer: NodeEvidence) -> set[int]:
         one.rank
         for one in answer.ranks
         if one.status.raised is not None
-        and any(d.rank == one.rank and _type_of(d.text) == one.status.raised[0] for d in told)
+        and any(d.rank == one.rank and _type_of(d.text) == one.status.raised.error for d in told)
     }
 
 

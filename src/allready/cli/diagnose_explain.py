@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.output import deliver_json
 from allready.evidence.clock import Clock
-from allready.evidence.log.last_error import FRAME
 from allready.evidence.prefix import Prefix, parse
 from allready.judging import transfer
 from allready.judging.engine import finding_of
@@ -24,6 +23,7 @@ from allready.judging.registry import Rule
 from allready.judging.values import process_row
 from allready.model import HOSTS, PROCESSES, Confidence, Finding, Hit, ProcessStack, clock_time
 from allready.model.fill import in_english, placeholders, placeholders_of
+from allready.names import TRACEBACK_FRAME
 from allready.patterns import compiled
 from allready.signatures import Signature, of_line
 from allready.signatures.conditions import hint_of
@@ -157,7 +157,7 @@ def _dedented(lines: Sequence[str]) -> Sequence[str]:
     is cut, every line may be indented."""
     margins = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
     margin = min(margins, default=0)
-    if len(margins) < 2 or margin < _CODE or any(line.startswith(FRAME, margin) for line in lines):
+    if len(margins) < 2 or margin < _CODE or any(line.startswith(TRACEBACK_FRAME, margin) for line in lines):
         return lines
     return [line[margin:] for line in lines]
 

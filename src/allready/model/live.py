@@ -41,6 +41,13 @@ class GroupMark(Struct, frozen=True, kw_only=True):
     moved_s: float | None = None
 
 
+class ScriptException(Struct, frozen=True, array_like=True):
+    """The type of the exception that ended a rank's script, and when (wall clock)."""
+
+    error: str
+    at_s: float
+
+
 class RankStatus(Struct, frozen=True, kw_only=True):
     """One rank now; about 150 bytes on the wire, sent every second and whenever it changes.
 
@@ -95,8 +102,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     epoch: int = 0
     handling: str = ""  # of ENDING_SIGNALS, in whose handler its main thread is, or was when it left its script
     handling_after_s: float | None = None  # when it was seen outside of it last: the signal came after that
-    # The type of the exception that ended its script, and when (wall clock); None: none did, or a signal was why.
-    raised: tuple[str, float] | None = None
+    raised: ScriptException | None = None  # what ended its script; None: nothing did, or a signal was why
     outlives: tuple[
         str, ...
     ] = ()  # of ENDING_SIGNALS: handled, ignored, held back or pending, so that one it got may not show

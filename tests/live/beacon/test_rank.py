@@ -481,7 +481,7 @@ def test_the_last_word_is_ending(tmp_path: Path) -> None:
     with running(tmp_path, write(tmp_path, text)) as rank:
         raised = rank.until(lambda s: s.phase == "ending").raised
         assert raised is not None
-        assert raised[0] == "ValueError"
+        assert raised.error == "ValueError"
         rank.process.wait(PATIENCE_S)
         last = rank.until(lambda s: True)
         assert (last.phase, last.raised) == ("ending", raised)

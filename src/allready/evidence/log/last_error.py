@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from allready.evidence.log.tracebacks import HEADER
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
+from allready.names import TRACEBACK_FRAME
 from allready.patterns import compiled
 
 _MAX_LINES, _MAX_ALL = 6, 16
@@ -40,7 +41,6 @@ call failed."""
 _HANDLED = r"\s{0,4}\[SignalInfo: \*\*\* SIG(?:TERM|INT|HUP)\b"
 
 _OF_A_THREAD = "Exception in thread "
-FRAME = 'File "'
 _MAX_BEFORE = 6
 """Lines between these words and the header: JAX and IPython say what they left out."""
 
@@ -72,7 +72,9 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
             continue
         raised = match["raised"] if match is not None else None
         header = next((place for place in range(max(0, at - _MAX_TRACEBACK), at) if HEADER in lines[place]), None)
-        if header is not None or any(lines[place].lstrip().startswith(FRAME) for place in range(max(0, at - 4), at)):
+        if header is not None or any(
+            lines[place].lstrip().startswith(TRACEBACK_FRAME) for place in range(max(0, at - 4), at)
+        ):
             # it is a process's end, and named as that, or was caught
             is_thread = header is not None and _is_of_a_thread(lines, header)
             is_error = not has_begun and raised is not None and is_thread

@@ -413,7 +413,7 @@ def _result_of(
 def _clock_of(called: object) -> type | None:
     clocks = vars(time)
     if type(called) is not BuiltinFunctionType:
-        return None  # somebody's own clock in place of Python's may do anything
+        return None  # a clock of the script's own in place of Python's may do anything
     if any(called is clocks[name] for name in _CLOCKS):
         return float
     return int if any(called is clocks[f"{name}_ns"] for name in _CLOCKS) else None

@@ -5,7 +5,7 @@ import functools
 import msgspec
 from msgspec import Struct
 
-from allready.model.live import WORLD, GroupMark
+from allready.model.live import WORLD, GroupMark, ScriptException
 from allready.model.process import ENDING_SIGNALS
 
 PHASES = (
@@ -40,7 +40,7 @@ class CellState(Struct, frozen=True, kw_only=True):
     framework: str = ""
     epoch: int = 0
     handling: str = ""
-    raised: tuple[str, float] | None = None
+    raised: ScriptException | None = None
     joins_as: tuple[int, int] | None = None
     joins_at: tuple[str, int, bool] | None = None
     awaits: tuple[str, str] | None = None
@@ -72,7 +72,7 @@ class _Payload(msgspec.Struct):
     framework: str = ""
     epoch: int = 0
     handling: str = ""
-    raised: tuple[str, float] | None = None
+    raised: ScriptException | None = None
     joins_as: tuple[int, int] | None = None
     joins_at: tuple[str, int, bool] | None = None
     awaits: tuple[str, str] | None = None
@@ -109,7 +109,7 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         visit_since_s=decoded.visit_since_s,
         stack_id=decoded.stack_id,
         framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
-        raised=None if decoded.raised is None else (decoded.raised[0][:_MAX_TEXT], decoded.raised[1]),
+        raised=decoded.raised and ScriptException(decoded.raised.error[:_MAX_TEXT], decoded.raised.at_s),
         handling=decoded.handling if decoded.handling in ENDING_SIGNALS else "",
         joins_as=decoded.joins_as if all(0 <= n < _MAX_COUNT for n in decoded.joins_as or ()) else None,
         joins_at=decoded.joins_at if decoded.joins_at is not None and 0 < decoded.joins_at[1] < 1 << 16 else None,

@@ -255,7 +255,7 @@ def _owned(death: Death, one: RankEvidence, whose: SourceOwner) -> Death:
     origin = replace(death.origin, rank=one.rank, node=f"node{whose.node}", pid=one.status.pid)
     ending_s = None
     if not one.status.is_gone:
-        ending_s = one.status.site_since_s if one.status.raised is None else one.status.raised[1]
+        ending_s = one.status.site_since_s if one.status.raised is None else one.status.raised.at_s
     return replace(
         death,
         rank=one.rank,

@@ -22,7 +22,7 @@ from allready.live.node.rings import MAX_BYTES, RingPace
 from allready.live.node.sleeps import Sleeps
 from allready.live.node.tails import newest
 from allready.model import ENDING_SIGNALS, EndKind, ProcessEnd, ProcessState
-from allready.model.live import GroupMark, PaceSample, RankStatus
+from allready.model.live import GroupMark, PaceSample, RankStatus, ScriptException
 from allready.proc.cgroup import Mounts, cgroup_files, throttled_s
 from allready.proc.clocks import age_s
 from allready.proc.process import (
@@ -78,7 +78,7 @@ class RankWatch:
         self._cpu, self._queued, self._sleeps = Window(), Window(), Sleeps()
         self._outlives: tuple[str, ...] = ()
         self._made: tuple[GroupMark, ...] | None = None
-        self._raised: tuple[str, float] | None = None
+        self._raised: ScriptException | None = None
         self._unhandled_s: float | None = None
         self._throttled: list[tuple[float, tuple[float, ...]]] = []
         self._ring_marks: dict[Path, tuple[int, int]] = {}
