@@ -77,7 +77,7 @@ MAY_IMPORT = {
     "jax": {"model", "errors", "launch", "messaging", "runtime"},
     "lab": {"model", "patterns", "errors", "text", "rules", "facts", "evidence", "report", "proc"},
     "cli": {
-        "model", "patterns", "units", "redaction", "bundle", "errors", "garbage", "json_bounds", "text",
+        "model", "names", "patterns", "units", "redaction", "bundle", "errors", "garbage", "json_bounds", "text",
         "signatures", "judging",
         "rules", "facts", "evidence", "proc",
         "report", "launch", "messaging", "preflight", "live", "agent", "lab", "docs", "variables",

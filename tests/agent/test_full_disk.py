@@ -99,6 +99,7 @@ def test_where_there_is_room_for_the_report_and_not_for_the_page_the_report_is_t
         assert not (disk / "report" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_disk_that_has_room_again_has_the_report_and_the_last_line_names_it(job: Job) -> None:
     with small_disk(job.folder / "disk", "size=1m") as disk:
         (disk / "fill").write_bytes(b"x" * (1 << 20))

@@ -213,6 +213,7 @@ def test_a_metrics_port_that_is_taken_does_not_stop_the_job(job: Job) -> None:
     assert f"port {port}: Address already in use; the job goes on without them" in node.err
 
 
+@pytest.mark.slow
 def test_on_hang_restart_tries_again(job: Job, tmp_path: Path) -> None:
     marker = tmp_path / "once"
     script = job.script(LOOP)

@@ -44,6 +44,7 @@ def verdict_of(job: Job, kind: str, nproc: int) -> str:
     return sentence
 
 
+@pytest.mark.slow
 def test_of_two_ranks_the_one_that_leaves_out_a_call_of_the_loop_is_named_with_both_lines(job: Job) -> None:
     sentence = verdict_of(job, "skip", 2)
     assert sentence.index(" step)") < sentence.index(" log)")

@@ -92,6 +92,7 @@ def test_the_report_is_whole_whenever_it_is_read_and_says_waiting_with_the_absen
         assert (node.report["status"], node.report["verdict"]["culprits"]["nodes"]) == ("fault", [2])
 
 
+@pytest.mark.slow
 def test_the_report_never_says_healthy_before_the_last_stage_is_over(job: Job) -> None:
     nodes = job.start_all("--quick", "--backend", "gloo")
     path = nodes[0].folder / "report.json"

@@ -137,6 +137,7 @@ def test_run_begins_and_ends_with_a_line(code: int, language: str, end: str, tmp
     assert done.returncode == code
 
 
+@pytest.mark.slow
 @pytest.mark.jobs
 def test_the_last_line_says_what_the_report_says_of_a_rank_that_was_terminated(tmp_path: Path) -> None:
     script = tmp_path / "job.py"

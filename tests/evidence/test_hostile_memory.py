@@ -26,7 +26,7 @@ FILES: dict[str, Callable[[], bytes]] = {
     "ras-cut.json": lambda: (RAS + '"' + "\\" * 30_000_001).encode(),
     "ras.txt": lambda: (
         "NCCL version 2.28.3 compiled with CUDA 12.8\nCUDA runtime version 12080, driver version 12080\n\nJob summary\n"
-        + "  (Nodes:0)\n" * 1_500_000
+        + "  (Nodes:0)\n" * 800_000
     ).encode(),
     "fr_0": lambda: PICKLE + b"}NNs" * 4_150_000 + b"eu.",
     "table.txt": lambda: (TABLE + "\n" * 3_000_000).encode(),

@@ -43,6 +43,7 @@ def test_a_skipped_collective_is_skipped_at_its_step_and_no_other(tmp_path: Path
     assert outcome.operations(1) == [ALL_REDUCE, BROADCAST] * 5 + [BROADCAST]
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_stopped_and_the_driver_lets_it_go_on(tmp_path: Path) -> None:
     outcome = play(tmp_path, ["sigstop rank=1 step=5 duration_s=0.6"], driver=True)
     assert told(outcome).step == 5

@@ -6,6 +6,8 @@ Each case says whom the verdict must name, or that it must accuse no rank.
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.cases import cases
 from tests.recorded.edits import (
     Edit,
@@ -228,6 +230,8 @@ CASES |= {
     "started again, and another rank raised": fault("gloo_restart", begun_again("gloo_key"), "DEAD", 1),
 }
 
+CI = [name for number, name in enumerate(CASES) if (number + number // len(HARMLESS_EDITS)) % 2 == 0]
+"""Of each run, and of each edit, every second."""
 WEIGHT = {"possible": 0, "likely": 1, "certain": 2}
 
 
@@ -235,8 +239,7 @@ def test_there_are_many_cases() -> None:
     assert len(CASES) >= 40
 
 
-@cases("name", CASES, parts=12)
-def test_other_hands_change_nothing_or_make_it_say_less(name: str, tmp_path: Path) -> None:
+def _check(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     folder = write(case.edit(load(case.run)), tmp_path / "run")
     _, report = judge([folder], tmp_path)
@@ -252,6 +255,17 @@ def test_other_hands_change_nothing_or_make_it_say_less(name: str, tmp_path: Pat
     weight = WEIGHT[verdict["confidence"]]
     assert weight >= WEIGHT[case.at_least or "possible"], verdict
     assert weight <= WEIGHT[case.at_most or "certain"], verdict
+
+
+@cases("name", CI, parts=6)
+def test_other_hands_change_nothing_or_make_it_say_less(name: str, tmp_path: Path) -> None:
+    _check(name, tmp_path)
+
+
+@pytest.mark.slow
+@cases("name", sorted(set(CASES) - set(CI)), parts=6)
+def test_the_other_half_as_well(name: str, tmp_path: Path) -> None:
+    _check(name, tmp_path)
 
 
 def test_the_memory_killer_is_joined_with_the_rank_that_vanished(tmp_path: Path) -> None:

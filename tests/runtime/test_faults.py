@@ -131,7 +131,7 @@ def dies_while_forming(kind: str, within_s: float, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "code", "culprit", "within_s"),
     [
-        ("stop_recovering", "RTM002", 1, 60.0),
+        pytest.param("stop_recovering", "RTM002", 1, 60.0, marks=pytest.mark.slow),
         pytest.param("stop_forming", "RTM003", 2, 8.0, marks=pytest.mark.slow),
         ("stop_forming_later", "RTM003", 2, 8.0),
     ],
@@ -278,6 +278,7 @@ def test_a_rank_that_stopped_after_a_step_joins_the_loop(tmp_path: Path) -> None
         assert followed == set(range(5, job.last(0, "done")["steps"] + 1, 5)) - {30}
 
 
+@pytest.mark.slow
 def test_two_faults_one_after_the_other(tmp_path: Path) -> None:
     with Job(tmp_path, 4, faults=[fault(1, "kill", 5), fault(3, "raise", 12)], confirm=True) as job:
         job.wait([0, 2, 3])

@@ -9,6 +9,7 @@ from tests.runtime.job import Job
 pytestmark = [pytest.mark.torch, pytest.mark.jobs, pytest.mark.newest]
 
 
+@pytest.mark.slow
 def test_ranks_are_released_at_any_moment_of_a_collective(tmp_path: Path) -> None:
     """Where connections are ended for writing at once, a thread of Gloo's stays in its send within a few cycles."""
     with Job(tmp_path, 4, script="interrupted_rank.py", cycles=30) as job:

@@ -30,7 +30,7 @@ TRAINERS = [
 @pytest.mark.torch
 @pytest.mark.jobs
 @pytest.mark.parametrize("trainer", TRAINERS)
-@pytest.mark.parametrize(("kind", "victim"), [("SIGKILL", 1), ("SIGTERM", 1)])
+@pytest.mark.parametrize(("kind", "victim"), [("SIGTERM", 1), pytest.param("SIGKILL", 1, marks=pytest.mark.slow)])
 def test_ranks_of_a_trainer_stop_alike_and_fail_alike(trainer: str, kind: str, victim: int, tmp_path: Path) -> None:
     with Job(
         tmp_path, 2, script="trainer_rank.py", trainer=trainer, signal=kind, victim=victim, where=str(tmp_path / "out")

@@ -116,7 +116,7 @@ def test_made_up_logs_give_the_same(engine: Native, tmp_path: Path) -> None:
     wrong = {}
     for options in KINDS:
         folder = tmp_path / options.replace(" ", "")
-        make_logs.make(make_logs.parser().parse_args(["--bytes", "200KB", "--out", str(folder), *options.split()]))
+        make_logs.make(make_logs.parser().parse_args(["--bytes", "100KB", "--out", str(folder), *options.split()]))
         for path in folder.iterdir():
             if fields := _difference(path.read_bytes()):
                 wrong[options] = fields

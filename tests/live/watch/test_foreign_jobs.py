@@ -317,6 +317,7 @@ def test_knows_its_own_program(tmp_path: Path) -> None:
 RAY_WORKER = "import torch, time; print('on', flush=True); time.sleep(120)"
 
 
+@pytest.mark.slow
 def test_workers_of_ray_train_are_one_job_although_their_environment_has_no_rank() -> None:
     """Ray renames its processes and sets their ranks after their start; the title is what can be seen."""
     number = f"{time.monotonic_ns():x}"

@@ -54,6 +54,7 @@ def test_a_rank_stopped_in_all_gather_is_named_with_stage_and_size(
     assert [(s.rank, s.state) for s in bad.ranks] == [(2, "stopped")]
 
 
+@pytest.mark.slow
 def test_what_nccl_says_in_the_output_of_a_rank_is_in_the_rows_and_beside_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def test_two_nodes_with_three_ranks_pass_every_stage_with_right_results() -> Non
     assert told[-1] == "collectives.done"
 
 
+@pytest.mark.slow
 def test_a_rank_stopped_inside_an_operation_is_named_with_size_and_iteration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
