@@ -1,5 +1,6 @@
 """How one thread ends the `poll` of another."""
 
+import contextlib
 import os
 
 
@@ -21,7 +22,8 @@ class Wakeup:
     def poke(self) -> None:
         """From any thread."""
         if self._fd >= 0:
-            os.eventfd_write(self._fd, 1)
+            with contextlib.suppress(OSError):  # closed since
+                os.eventfd_write(self._fd, 1)
 
     def settle(self) -> None:
         """Once it was readable: until the next poke it is not."""
