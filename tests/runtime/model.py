@@ -99,6 +99,8 @@ class Job:
         is_timed = hub.phase is Phase.GATHERING and hub._patience_s is not None
         decided = since(hub._decided_s, 2 * LONG_S) if is_timed else 0
         silence = None if hub._silence_s is None else round(self.now_s - hub._silence_s, 1)
+        has_new = hub._forms() and (hub.epoch == 1 or bool(hub._joined))
+        form_by = since(hub._form_by_s, 0.0) if has_new else None
         return msgspec.msgpack.encode(
             [
                 [
@@ -110,7 +112,8 @@ class Job:
                 ],
                 [
                     hub.epoch, hub.phase, hub.members, sorted(hub._gone.items()), sorted(hub._silent),
-                    sorted(age.items()), sorted(ready.items()), silence, sorted(hub._joined),
+                    sorted(age.items()), sorted(ready.items()), silence, form_by,
+                    sorted(hub._joined),
                     sorted([g, sorted(v)] for g, v in hub._votes.items()), sorted(hub._passed.items()), hub._group,
                     frozen, sorted(hub._late), hub._patience_s, decided, hub._cause, hub._reporter,
                     sorted(hub._reported.items()), sorted(hub._positions.items()),

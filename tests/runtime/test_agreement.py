@@ -58,6 +58,10 @@ def running(num_ranks: int, *, epochs: int = 0, **faults: Any) -> Job:
                 job.do(action, number)
                 break
     assert all(r.at == "idle" for r in job.ranks)
+    for rank in job.ranks:
+        rank.member.world.voted = rank.member.world.passed = 0
+    job.hub._passed[()] = 0
+    job.hub._silence_s = None
     return job
 
 
@@ -662,10 +666,48 @@ def test_one_that_has_joined_may_load_what_it_needs_meanwhile() -> None:
     assert kinds(hub.tick(23.9)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}  # rank 0 has stopped
 
 
-def test_at_the_first_time_it_does_not() -> None:
-    """Nor once all have said that the group is formed: then a rank may be silent until another one waits for it."""
-    hub = formed(2)
-    beat(hub, (0,), 5.0)
+def test_nor_may_one_that_has_joined_once_its_time_is_over() -> None:
+    hub = excluded(3)
+    hub.take(2, m.Join(timeout_s=1.5), 21.0)
+    hub.take(0, m.Fail(epoch=2, cause=FailureCause.RAISED), 21.0)
+    for rank in (0, 1):
+        hub.take(rank, m.FrozenPosition(epoch=2, call=CallPosition()), 21.0)
+    for rank in (0, 1):
+        hub.take(rank, replace(READY, epoch=2), 21.0)
+    for now_s in (21.9, 22.4):
+        assert kinds(beat(hub, (0, 1), now_s)) == set()
+    assert kinds(hub.tick(22.5)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}
+
+
+def test_at_the_first_time_one_that_stops_ends_it_once_the_start_has_taken_too_long() -> None:
+    """Not before: a process that loads what it needs gives no sign of life."""
+    hub = Agreement(range(2), answer_s=1.0)
+    hub.take(0, m.Ready(epoch=0, timeout_s=5.0, min_ranks=2), 0.0)
+    hub.take(1, m.Ready(epoch=0, timeout_s=5.0, min_ranks=2), 1.5)
+    hub.take(0, m.Vote(epoch=1, number=0), 1.6)
+    assert kinds(beat(hub, (0,), 4.9)) == set()
+    assert hub.wake_s() == 5.0
+    assert kinds(hub.tick(5.0)) == {(0, "Freeze"), (1, "Freeze")}
+    failed = decided(hub.take(0, position(0, 0), 5.1))
+    assert failed is not None
+    assert [r.state for r in failed.failure.ranks] == ["answered", "silent"]
+
+
+def test_nor_does_one_that_lives() -> None:
+    hub = Agreement(range(2), answer_s=1.0)
+    for rank in range(2):
+        hub.take(rank, m.Ready(epoch=0, timeout_s=5.0, min_ranks=2), 0.0)
+    for number in range(20):
+        assert kinds(beat(hub, (0, 1), 0.5 * number)) == set()
+
+
+def test_once_the_group_is_formed_a_rank_may_be_silent_until_another_one_waits_for_it() -> None:
+    hub = Agreement(range(2), answer_s=1.0)
+    for rank in (0, 1):
+        hub.take(rank, m.Ready(epoch=0, timeout_s=5.0, min_ranks=2), 0.0)
+    for rank in (0, 1):
+        hub.take(rank, m.Vote(epoch=1, number=0), 0.0)
+    beat(hub, (0,), 15.0)
     assert (hub.phase, hub.wake_s()) == (Phase.RUNNING, None)
     hub = frozen_and_decided(2)
     for rank in (0, 1):

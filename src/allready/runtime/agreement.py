@@ -78,6 +78,8 @@ class Agreement:
         """Before that no other member is silent; None: no matter."""
         self._joined: frozenset[int] = frozenset()
         """Members that have come from outside into this epoch."""
+        self._form_by_s = 0.0
+        """When the first of those that form the group has waited as long as it wanted."""
         self._late: frozenset[int] = frozenset()
         self._patience_s: float | None = None
         self._decided_s = 0.0
@@ -167,7 +169,7 @@ class Agreement:
         if self.phase is Phase.GATHERING and self._ready:
             self._look_for_silent(now_s)
             return self._gather(now_s)
-        if self._forms_again():
+        if self._forms():
             self._look_for_silent(now_s)
             if self._silent:
                 return self._freeze(FailureCause.FORMING, min(self._silent), now_s)
@@ -189,32 +191,37 @@ class Agreement:
             times = [at + ready.timeout_s for at, ready in self._present().values()]
             known = [s for s in (*times, self._without_late_s(), self._silence_s) if s is not None]
             return min(known, default=None)
-        if self._forms_again():
+        if self._forms():
             return self._silence_s
         return self._joiners.due_s() if self._admits() else None
 
     # silence
 
-    def _forms_again(self) -> bool:
-        """Whether the members connect.  Not for the first time, see `_look_for_silent`."""
-        return self.phase is Phase.RUNNING and self.epoch > 1 and () not in self._passed
+    def _forms(self) -> bool:
+        """Whether the members connect."""
+        return self.phase is Phase.RUNNING and () not in self._passed
 
     def _look_for_silent(self, now_s: float) -> None:
         """Members from which nothing came since they answered: they are stopped or cut off, and not waited for.
 
-        None that has come from outside and connects: what loads all it needs may hold Python's lock for long.
+        While they connect, no process that is new to the group is before the others have waited as long as they wanted:
+        what loads all it needs may hold Python's lock for long.
         """
         if self._silence_s is not None and now_s < self._silence_s:
             return
-        known = self._gone.keys() | self._silent | (self._joined if self.phase is Phase.RUNNING else set())
+        known = self._gone.keys() | self._silent
         speaking = [r for r in self.members if r not in known and r in self._heard_s]
-        due_s = {r: self._heard_s[r] + self._silent_after_s(r) for r in speaking}
+        due_s = {r: max(self._heard_s[r] + self._silent_after_s(r), self._spared_until_s(r)) for r in speaking}
         self._silent |= {r for r, s in due_s.items() if now_s >= s}
         self._silence_s = min((s for s in due_s.values() if now_s < s), default=None)
 
     def _silent_after_s(self, rank: int) -> float:
         is_away = self.phase is Phase.GATHERING and rank not in self._ready
         return max(AWAY_S, self._answer_s) if is_away else self._answer_s
+
+    def _spared_until_s(self, rank: int) -> float:
+        is_new = self.phase is Phase.RUNNING and (self.epoch == 1 or rank in self._joined)
+        return self._form_by_s if is_new else 0.0
 
     # joining
 
@@ -330,8 +337,12 @@ class Agreement:
         return all(ready.admits for _, ready in self._present().values())
 
     def _form(self) -> Out:
-        ready = {r: one for r, (_, one) in self._present().items()}
-        joined = self._joiners.take() if self._all_ready_admit() else {}
+        present, admits = self._present(), self._all_ready_admit()
+        ready = {r: one for r, (_, one) in present.items()}
+        ends_s = [at + one.timeout_s for at, one in present.values()]
+        expire_s = self._joiners.expire_s() if admits else None
+        self._form_by_s = min(ends_s if expire_s is None else [*ends_s, expire_s])
+        joined = self._joiners.take() if admits else {}
         outside = [r for r in self.members if r not in ready and r not in self._gone]
         furthest = max(r.step for r in ready.values())
         steps = {r: one.step for r, one in ready.items()} | {r: min(one.step, furthest) for r, one in joined.items()}
@@ -385,6 +396,7 @@ class Agreement:
 
     def _all_passed(self, number: int, now_s: float) -> Out:
         """The place to let in who waits: no member is inside of a call of the default group."""
+        self._silence_s = None  # the group is formed
         self._joiners.passed(now_s)
         return self._let_in(now_s) if number and self._admits() else []
 
