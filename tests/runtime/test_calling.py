@@ -15,8 +15,9 @@ import pytest
 from allready.errors import UsageError
 from allready.model import CallArguments, FailureCause, RuntimeFailure
 from allready.runtime import messages as m
+from allready.runtime import session as runtime_session
 from allready.runtime.calling import Call, Handle, _finish, _Late, _Over
-from allready.runtime.failures import CollectiveFailed
+from allready.runtime.failures import CollectiveFailed, HubLost
 from allready.runtime.session import Session, collect_failed
 from tests.cases import cases
 
@@ -62,11 +63,39 @@ def test_and_at_the_deadline_while_the_epoch_lasts() -> None:
 class Hub:
     """Stands for the link: what a rank asks about."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_acknowledged: bool = True) -> None:
         self.asked: list[m.FromRank] = []
+        self.is_acknowledged = lambda: is_acknowledged
 
     def send(self, message: m.FromRank) -> None:
         self.asked.append(message)
+
+
+def without_answer(monkeypatch: pytest.MonkeyPatch, pause_s: float, *, is_acknowledged: bool) -> Session:
+    """A rank whose hub has to answer at once, and does not."""
+    for name, value_s in (("MARGIN_S", 0.0), ("FREEZE_S", 0.0), ("PAUSE_S", pause_s), ("_PAUSE_POLL_S", 0.01)):
+        monkeypatch.setattr(runtime_session, name, value_s)
+    found = Session(0, cast("Any", SimpleNamespace(cut=lambda: None)), answer_s=0.0, timeout_s=1.0)
+    found.member.take(m.Formed(epoch=1, members=(0, 1), steps=(0, 0)), 0.0)
+    found._link = cast("Any", Hub(is_acknowledged=is_acknowledged))
+    found._link.close = lambda _: None  # type: ignore[union-attr, method-assign]
+    return found
+
+
+def test_a_hub_that_does_not_run_is_waited_for_while_its_machine_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = without_answer(monkeypatch, 60.0, is_acknowledged=True)
+    failure = RuntimeFailure(epoch=1, cause=FailureCause.RAISED, reporter=1, ranks=())
+    threading.Timer(0.1, found._take, [m.Failed(failure=failure)]).start()
+    assert type(found.await_failure("all_reduce")) is CollectiveFailed
+
+
+@cases("pause_s, is_acknowledged", [(0.05, True), (60.0, False)])
+def test_no_longer_than_its_bound_and_not_where_the_machine_is_gone(
+    pause_s: float, is_acknowledged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = without_answer(monkeypatch, pause_s, is_acknowledged=is_acknowledged).await_failure("all_reduce")
+    assert type(failure) is HubLost
+    assert ("its machine acknowledges" in str(failure)) is is_acknowledged
 
 
 @cases("ranks", [(), (0, 1), m.twin((0, 1), 1)])

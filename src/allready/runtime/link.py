@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from allready.errors import ExchangeError
 from allready.messaging.channel import convert
+from allready.messaging.sockets import writer_state
 from allready.messaging.wire import encode, read_frame
 from allready.model import RankProcess
 from allready.runtime import messages as m
@@ -80,6 +81,10 @@ class HubLink:
         """From any thread; what comes after the end is dropped."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._write, message)
+
+    def is_acknowledged(self) -> bool:
+        """Whether the hub's machine acknowledges what is sent; signs of life are, all the time.  From any thread."""
+        return self._writer is not None and writer_state(self._writer).is_answering
 
     def close(self, message: m.FromRank | None = None) -> None:
         """Send a last message and end; the thread has ended when this returns, or soon will."""

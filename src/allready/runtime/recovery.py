@@ -27,7 +27,7 @@ from allready.runtime.hang_watch import set_formed
 from allready.runtime.meeting import come, end_with_the_others, meet
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.plain import is_by_gloo, is_timeout_of_gloo, is_torchs
-from allready.runtime.session import MARGIN_S, Limits, Session, begin, current, end, has_left
+from allready.runtime.session import Limits, Session, begin, current, end, has_left
 
 log = logging.getLogger(__name__)
 
@@ -442,7 +442,7 @@ def _gather(session: Session, wish: Wish) -> m.Formed:
             late_s=wish.late_s,
         )
     )
-    session.wait(lambda: member.epoch > epoch or member.refused is not None, limit_s + FREEZE_S + MARGIN_S)
+    session.await_hub(lambda: member.epoch > epoch or member.refused is not None, limit_s + FREEZE_S)
     with session.lock:
         formed, refused = member.formed, member.refused
     if refused is not None:
@@ -466,7 +466,7 @@ def _ask_in(session: Session, wish: Wish) -> m.Formed:
         epoch = member.ask_in()
     limit_s = wish.left_s
     session.send(m.Join(timeout_s=limit_s, step=wish.step, anew=anew, made=group.made, store=group.store_text))
-    session.wait(lambda: member.epoch > epoch, limit_s + MARGIN_S)
+    session.await_hub(lambda: member.epoch > epoch, limit_s)
     with session.lock:
         formed = member.formed
     if formed is not None and formed.epoch > epoch:

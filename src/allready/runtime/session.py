@@ -36,6 +36,10 @@ from allready.runtime.repeats import Repeats
 
 MARGIN_S = 2.0
 """For the hub's answer on its way, beside the time that the protocol itself takes."""
+PAUSE_S = 10.0
+"""So much longer a hub is waited for that does not answer, as long as its machine does: it is stopped, or gets no CPU
+time, and may go on."""
+_PAUSE_POLL_S = 0.1
 HOLD_S = 0.25
 """Far longer than a question to the hub takes."""
 _YOUNG, _ALL = 1, 2
@@ -411,7 +415,20 @@ class Session:
         return self.failure(operation, group)
 
     def _await_decision(self, condition: Callable[[], bool]) -> None:
-        self.wait(condition, self._answer_s + FREEZE_S + MARGIN_S)
+        self.await_hub(condition, self._answer_s + FREEZE_S)
+
+    def await_hub(self, condition: Callable[[], bool], limit_s: float) -> None:
+        """Until the hub has said what it says within `limit_s`, or it is known not to answer."""
+        if self.wait(condition, limit_s + MARGIN_S):
+            return
+        until_s = time.monotonic() + PAUSE_S
+        while self._is_hub_paused() and time.monotonic() < until_s:
+            if self.wait(condition, _PAUSE_POLL_S):
+                return
+
+    def _is_hub_paused(self) -> bool:
+        is_out = bool(self._why_lost) or self.member.excluded is not None
+        return not is_out and self._link is not None and self._link.is_acknowledged()
 
     def refuse(self, operation: str, group: Ranks = ()) -> NoReturn:
         """Raise it."""
@@ -429,6 +446,8 @@ class Session:
 
     def lose(self, operation: str, *, why: str = "") -> HubLost:
         """Out of the job: by default because the hub has not answered in time."""
+        if self._is_hub_paused():
+            why = why or f"its process has not run for {PAUSE_S:g} s, while its machine acknowledges what is sent"
         with self.lock:
             why, number = why or self._why_lost, self.member.world.entered
         self._end(None)
