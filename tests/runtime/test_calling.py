@@ -78,7 +78,7 @@ def without_answer(monkeypatch: pytest.MonkeyPatch, pause_s: float, *, is_acknow
     found = Session(0, cast("Any", SimpleNamespace(cut=lambda: None)), answer_s=0.0, timeout_s=1.0)
     found.member.take(m.Formed(epoch=1, members=(0, 1), steps=(0, 0)), 0.0)
     found._link = cast("Any", Hub(is_acknowledged=is_acknowledged))
-    found._link.close = lambda _: None  # type: ignore[union-attr, method-assign]
+    found._link.close = lambda _: None  # type: ignore[method-assign]
     return found
 
 
