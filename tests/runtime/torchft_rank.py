@@ -43,7 +43,8 @@ class Manager:
         import allready
 
         votes = torch.tensor([int(self._error is None)])
-        allready.safe_all_reduce(votes, torch.distributed.ReduceOp.MIN)
+        # As torchft's own vote final on all ranks: else the one that raises next would end it on who still is in it.
+        allready.safe_all_reduce(votes, torch.distributed.ReduceOp.MIN, confirm=True)
         self._step += int(votes.item())
         return bool(votes.item())
 
