@@ -3,6 +3,7 @@
 import _thread
 import dis
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from allready.evidence.stacks.meaning import describe
 from allready.evidence.stacks.read import read_stacks
+from allready.live.beacon import endless
 from allready.live.beacon.endless import is_endless
 from allready.live.beacon.stacks import all_stacks
 from allready.runtime.stopping import StopSignals
@@ -70,6 +72,17 @@ def waits_for_a_flag() -> None:
     global _flag
     while not _flag:
         pass
+
+
+def turns_the_flag() -> None:
+    global _flag
+    while not _flag:
+        _flag = not _flag
+
+
+def calls_until_a_flag_is_set() -> None:
+    while not _flag:
+        _nothing()
 
 
 def asks(flag: Any = True, number: Any = 0) -> None:
@@ -320,7 +333,6 @@ class Whole(int):
         (forgets_to_count, True),
         (asks_what_it_changes, False),
         (asks_what_may_change, False),
-        (waits_for_a_flag, False),  # of the module: another thread may set it
         (is_limited, False),
         (walks, False),
         (looks_at_the_clock, True),
@@ -507,6 +519,49 @@ def test_a_loop_may_end_by_a_signal(begin: Callable[[int], Any], what: int) -> N
     with begin(what):
         assert not any(map(is_endless, stands(passes)))
     assert all(map(is_endless, stands(passes)))
+
+
+@cases(
+    ("is_alone", "loop", "expected"),
+    [
+        (True, waits_for_a_flag, True),
+        (False, waits_for_a_flag, False),
+        (True, turns_the_flag, False),
+        (True, calls_until_a_flag_is_set, False),
+    ],
+)
+def test_a_flag_of_the_module_stays_where_nothing_may_change_it(
+    is_alone: bool, loop: Callable[[], None], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endless, "_is_alone", lambda _: is_alone)
+    assert {is_endless(frame) for frame in stands(loop)} == {expected}
+
+
+FLAG = """
+import os, sys, threading, time
+from allready.live.beacon.endless import is_endless
+
+main, flag = threading.get_ident(), True
+
+def look():
+    time.sleep(0.1)
+    print(is_endless(sys._current_frames()[main]), flush=True)
+    os._exit(0)
+
+if {has_other}:
+    threading.Thread(target=time.sleep, args=(9.0,), daemon=True).start()
+    threading.Thread(target=lambda: time.sleep(9.0), daemon=True).start()
+threading.Thread(target=look, daemon=True).start()
+while flag:
+    pass
+"""
+
+
+@cases(("has_other", "expected"), [(False, "True"), (True, "False")])
+def test_only_threads_of_the_library_leave_a_flag_of_the_module_alone(has_other: bool, expected: str) -> None:
+    command = [sys.executable, "-c", FLAG.format(has_other=has_other)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.stdout.strip() == expected, found.stderr
 
 
 def test_a_loop_may_end_by_a_timers_thread() -> None:

@@ -1,7 +1,8 @@
 """Whether Python goes round in a loop that never ends: not by how long it has lasted, but by its instructions.
 
-Loops with a way out are left alone, however long they last, but where a condition on nothing but variables of their
-function, which no instruction of theirs changes, bars it; and so are those that call anything but a few functions of
+Loops with a way out are left alone, however long they last, but where a condition bars it on nothing but variables
+which no instruction of theirs changes: of their function, or of their module where no other thread of the script's runs
+and the loop calls nothing; and so are those that call anything but a few functions of
 Python's own that always return at once, and functions of Python that do nothing but what such a loop may: what else is
 called may end the program, raise, or wait for something that comes.
 So may an operator of a class, a division, a product of whole numbers that outgrows the memory, a handler of a signal, a
@@ -9,6 +10,7 @@ timer or a function that traces; where any of these is at hand, nothing is claim
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` builds enumerations for 4 ms
+import _thread
 import builtins
 import operator
 import sys
@@ -56,6 +58,10 @@ _CHANGES = ("STORE_", "DELETE_", "LOAD_FAST_AND_CLEAR")
 _LOADS_OWN = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_LOAD_FAST",
               "LOAD_FAST_BORROW_LOAD_FAST_BORROW"}  # fmt: skip
 """Of variables that no other code can reach while the function runs."""
+_LOADS_SHARED = {"LOAD_GLOBAL", "LOAD_NAME"}
+_OWN = "allready"
+_WAITS = ("asyncio", "selectors", "threading")
+"""Modules of Python's whose functions our threads are inside of."""
 _OUTCOMES: "dict[str, Callable[[object], bool]]" = {
     "IF_TRUE": bool, "IF_FALSE": lambda value: not value,
     "IF_NOT_NONE": lambda value: value is not None, "IF_NONE": lambda value: value is None,
@@ -158,6 +164,9 @@ def _settled(steps: "_Steps", at: int, place: FrameType) -> "dict[int, _Settled]
     for step, _ in (steps[offset] for offset in inside):
         if step.opname.startswith(_CHANGES):
             changed |= {*map(str, step.argval if isinstance(step.argval, tuple) else (step.argval,))}
+    loads = _LOADS_OWN
+    if not any(steps[offset][0].opname in _CALLS for offset in inside) and _is_alone(place):
+        loads = _LOADS_OWN | _LOADS_SHARED
     targets = {int(step.argval) for step, _ in steps.values() if _is_jump(step)}
     order = [step for step, _ in steps.values() if step.opname not in _UNSEEN]
     found = {}
@@ -168,7 +177,7 @@ def _settled(steps: "_Steps", at: int, place: FrameType) -> "dict[int, _Settled]
         parts = _condition_of(order, number)
         if not parts or any(parts[0].offset < target <= step.offset for target in targets):
             continue  # another way leads into the middle
-        value = _outcome(parts, place, changed)
+        value = _outcome(parts, place, changed, loads)
         if value is not _MISSING:
             leads_to = int(step.argval) if _OUTCOMES[end](value) else steps[step.offset][1]
             found[step.offset] = _Settled(leads_to, [part.offset for part in parts])
@@ -206,13 +215,13 @@ def _condition_of(order: "Sequence[Instruction]", jump: int) -> "Sequence[Instru
     return order[at:jump]
 
 
-def _outcome(parts: "Sequence[Instruction]", place: FrameType, changed: "set[str]") -> object:
-    """What a condition gives, each time; `_MISSING`: that is not known."""
+def _outcome(parts: "Sequence[Instruction]", place: FrameType, changed: "set[str]", loads: "set[str]") -> object:
+    """What a condition gives, each time; `_MISSING`: that is not known.  `loads`: of variables that stay."""
     values: list[object] = []
     for step in parts:
         if step.opname.startswith(_CONSTANTS):
             values.append(step.argval)
-        elif step.opname in _LOADS_OWN:
+        elif step.opname in loads:
             names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
             values += [_MISSING if name in changed else _value_of(name, step.opname, place) for name in names]
         elif step.opname == "UNARY_NOT":
@@ -449,6 +458,21 @@ def _value_of(name: str, opname: str, frame: "FrameType | _Called") -> object:
         places += [frame.f_globals, vars(builtins)]
     found = (value for place in places if (value := place.get(name, _MISSING)) is not _MISSING)
     return next(found, _MISSING)
+
+
+def _is_alone(place: FrameType) -> bool:
+    """Whether no other thread runs code of the script's, or of a library, which might change variables of modules."""
+    if type(place.f_globals) is not dict:
+        return False
+    for ident, innermost in sys._current_frames().items():  # noqa: SLF001 - the documented way
+        modules = []
+        at: FrameType | None = innermost
+        while at is not None and at is not place:
+            modules.append(str(at.f_globals.get("__name__")).partition(".")[0])
+            at = at.f_back
+        if ident != _thread.get_ident() and at is None and not (_OWN in modules and {*modules} <= {_OWN, *_WAITS}):
+            return False
+    return True
 
 
 def _may_be_interrupted() -> bool:
