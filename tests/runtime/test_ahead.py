@@ -106,7 +106,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     group: Any = SimpleNamespace(cut=lambda: None, note_unfinished=lambda _: None, direct=direct, begun=begun)
     session = Session(0, group, answer_s=0.1, timeout_s=600.0)
     session.member.take(m.Formed(epoch=1, members=(0, 1), steps=(0, 0)), 0.0)
-    session._link = SimpleNamespace(send=said.append, close=lambda _: None)  # type: ignore[assignment]
+    link = SimpleNamespace(send=said.append, close=lambda _: None, is_acknowledged=lambda: False)
+    session._link = link  # type: ignore[assignment]
     session.member.enter("all_reduce", 0.0)
     session.member.compare(SUM, KEY, ())
     session.member.take(m.Fits(epoch=1, number=1), 0.0)
