@@ -45,6 +45,9 @@ def test_means_are_weighted_and_coverage_is_known_or_not() -> None:
     assert tally.weighed(None, 2) == {}
     with pytest.raises(TypeError, match="mapping"):
         tally.weighed(3.0, 1)
+    for value in ({"top1": 0.5}, "none", [0.5, 0.25]):
+        with pytest.raises(TypeError, match="metric accuracy is not a number"):
+            tally.weighed({"loss": 1.0, "accuracy": value}, 1)
     empty = tally.weighed({"loss": math.nan}, 0)
     assert tally.means(tally.total([sums, empty])) == {"loss": 2.0, "rare": 2.0}
     for weight in (-1.0, math.nan, math.inf):
@@ -64,6 +67,25 @@ def test_an_iterator_is_refused_because_it_cannot_be_gone_through_again() -> Non
 
     with pytest.raises(UsageError, match="only once"):
         evaluate(iter([1, 2]), step=3)
+
+
+def test_a_method_is_decorated_as_a_function_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from allready.runtime import evaluation
+
+    class Model:
+        scale = 3
+
+        @evaluation.resilient_evaluation(retries=1)
+        def evaluate(self, batch: int) -> dict[str, int]:
+            """One batch."""
+            return {"loss": self.scale * batch}
+
+    monkeypatch.setattr(
+        evaluation, "_evaluate", lambda fn, batches, step, options: (fn(batches[0]), step, options.retries)
+    )
+    found: Any = Model().evaluate([5], step=7)
+    assert found == ({"loss": 15}, 7, 1)
+    assert (Model.evaluate.__name__, Model.evaluate.__doc__) == ("evaluate", "One batch.")
 
 
 def test_a_loader_is_not_started_before_the_ranks_have_met() -> None:

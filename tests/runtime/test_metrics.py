@@ -127,6 +127,10 @@ def test_a_thread_that_hangs_fails_or_is_flooded_costs_its_items_only() -> None:
     assert good.close(10.0)
     assert got == [0, 2, 4, -1]
     assert not good.give(8)
+    broken: Courier[int] = Courier("broken", lambda n: 1 // n)
+    assert [broken.give(n) for n in (0, 1, 0)] == [True] * 3
+    assert broken.close(10.0)
+    assert broken.dropped == 2
     failing: Courier[int] = Courier("failing", lambda n: 1 // n)
     for _ in range(MAX_ERRORS + 5):
         failing.give(0)

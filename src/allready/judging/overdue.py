@@ -21,8 +21,9 @@ class Missed(Struct, frozen=True, kw_only=True):
 
 
 def _waits(rank: RankAtFailure) -> bool:
-    """Whether it is inside of an operation of torch's, or was until that failed."""
-    return rank.is_inside or rank.cause in {FailureCause.BACKEND, FailureCause.DEADLINE}
+    """Whether it is inside of an operation of torch's, or was until that failed; not if what failed was a safe call."""
+    is_in_call = rank.call is not None and rank.call.waited_s is not None
+    return rank.is_inside or (rank.cause in {FailureCause.BACKEND, FailureCause.DEADLINE} and not is_in_call)
 
 
 def _late_in(failure: RuntimeFailure, one: Begun) -> tuple[tuple[int, ...], tuple[int, ...]]:

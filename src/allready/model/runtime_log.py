@@ -35,7 +35,7 @@ class RuntimeCounts(Struct, frozen=True, kw_only=True):
 
     `failures`: agreed failures of the job, in a call of this rank or not.  `recoveries`: how often the group formed
     again.  `retries`: how often an evaluation, or a batch of one, was tried again.  `lags`: who was late in the calls
-    of the last comparison.  `dropped`: events that found no room.
+    of the last comparison.  `dropped`: events that found no room, or that a sink failed at.
     """
 
     time_s: float

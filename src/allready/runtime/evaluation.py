@@ -103,16 +103,16 @@ class Options(Struct, frozen=True, kw_only=True):
 @overload
 def resilient_evaluation(fn: Callable[[Any], Any], batches: Batches, *, step: int, **options: Any) -> Evaluation: ...
 @overload
-def resilient_evaluation(fn: Callable[[Any], Any]) -> Callable[..., Evaluation]: ...
+def resilient_evaluation(fn: Callable[..., Any]) -> Callable[..., Evaluation]: ...
 @overload
-def resilient_evaluation(**options: Any) -> Callable[[Callable[[Any], Any]], Callable[..., Evaluation]]: ...
+def resilient_evaluation(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Evaluation]]: ...
 def resilient_evaluation(
     fn: Callable[[Any], Any] | None = None, batches: Batches = _MISSING, *, step: int = 0, **options: Any
 ) -> Any:
     """Evaluate on all ranks; whatever goes wrong, training goes on, and every rank gets the same `Evaluation`.
 
     As a function, `resilient_evaluation(fn, batches, step=...)`; as a decorator of `fn`, with or without options, whose
-    result is called with `(batches, step=...)`.  Collective.
+    result is called with `(batches, step=...)`; of a method as well.  Collective.
 
     First all ranks meet.  If one does not come, the evaluation is skipped, since it is not known where that rank is.
     Otherwise each evaluates its batches; after a failure the group forms again, and they go on where they were with
@@ -141,16 +141,24 @@ def resilient_evaluation(
     """
     given = Options(**options)
     if fn is None:
-        return lambda found: _decorated(found, given)
-    return _decorated(fn, given) if batches is _MISSING else _evaluate(fn, batches, step, given)
+        return lambda found: _Decorated(found, given)
+    return _Decorated(fn, given) if batches is _MISSING else _evaluate(fn, batches, step, given)
 
 
-def _decorated(fn: Callable[[Any], Any], options: Options) -> Callable[..., Evaluation]:
-    @functools.wraps(fn)
-    def evaluate(batches: Batches, *, step: int = 0) -> Evaluation:
-        return _evaluate(fn, batches, step, options)
+class _Decorated:
+    """A function, or a method of a class, that evaluates one batch, as one that evaluates all."""
 
-    return evaluate
+    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+        functions({"fn": fn})
+        functools.update_wrapper(self, fn)
+        self._fn, self._options = fn, options
+
+    def __get__(self, owner: object, kind: type | None = None) -> "_Decorated":
+        bind = getattr(self._fn, "__get__", None)  # an object that can be called is bound to none, as in any class
+        return self if owner is None or bind is None else _Decorated(bind(owner, kind), self._options)
+
+    def __call__(self, batches: Batches, *, step: int = 0) -> Evaluation:
+        return _evaluate(self._fn, batches, step, self._options)
 
 
 def _evaluate(fn: Callable[[Any], Any], batches: Batches, step: int, options: Options) -> Evaluation:

@@ -41,7 +41,14 @@ def weighed(metrics: Any, weight: float) -> Sums:
     if not isinstance(metrics, Mapping):
         raise TypeError(f"the evaluation function must return a mapping of names to numbers, not {type(metrics)}")
     # What has no weight does not count, also where its mean is no number, as that of an empty batch.
-    return {str(name): (float(value) * weight if weight else 0.0, weight) for name, value in metrics.items()}
+    return {str(name): (_number(name, value) * weight if weight else 0.0, weight) for name, value in metrics.items()}
+
+
+def _number(name: object, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"metric {name!s} is not a number: {error}") from error
 
 
 def total(parts: Iterable[Sums]) -> Sums:

@@ -101,6 +101,8 @@ def test_who_waits_in_a_safe_call_has_left_out_the_plain_one_in_which_most_wait(
     case = failed(*inside, rank(2, operation="barrier"), begun=(counts,))
     [hit] = check("RTM005", case).hits
     assert (hit.culprits.ranks, in_english(hit.values["waiting"])) == ((2,), "3 ranks")
+    first = failed(*inside, rank(2, operation="barrier", cause=FailureCause.DEADLINE), begun=(counts,))
+    assert check("RTM005", first).hits == (hit,)  # whichever deadline passes first
     one = failed(inside[0], rank(2, operation="barrier"), begun=(Begun(group="0", counts={0: 22, 2: 21}),))
     [hit] = check("RTM005", one).hits
     assert hit.culprits.ranks == (0,)  # of two neither is out of step with most: who is late for the safe call

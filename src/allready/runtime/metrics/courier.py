@@ -17,7 +17,7 @@ MAX_ERRORS = 10
 class Courier(Generic[T]):
     """Hands items one by one to `handle`, in a thread of its own, which `close` ends.
 
-    An exception of `handle` is logged and costs that item.  What comes to a full queue is dropped and counted.
+    An exception of `handle` is logged and costs that item.  `dropped` counts those, and what came to a full queue.
 
     Args:
         name: of the thread, and in logs.
@@ -73,22 +73,25 @@ class Courier(Generic[T]):
 
     def _run(self) -> None:
         while (item := self._next()) is not None:
-            self._guard(lambda item=item: self._handle(item))  # type: ignore[misc]
-            if self._num_errors >= MAX_ERRORS:
-                log.warning("%s failed %d times in a row and is not used any more", self._name, MAX_ERRORS)
-                with self._changed:
+            if self._guard(lambda item=item: self._handle(item)):  # type: ignore[misc]
+                continue
+            with self._changed:
+                self.dropped += 1
+                if self._num_errors >= MAX_ERRORS:
+                    log.warning("%s failed %d times in a row and is not used any more", self._name, MAX_ERRORS)
                     self._is_closing = True
                     self.dropped += len(self._items)
                     self._items.clear()
         if not self._is_abandoned:
             self._guard(self._finish)
 
-    def _guard(self, work: Callable[[], object]) -> None:
+    def _guard(self, work: Callable[[], object]) -> bool:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - of any kind; training must not notice
             self._num_errors += 1
             if self._num_errors == 1:  # the class only: texts of such errors hold addresses with keys
                 log.warning("%s: %s", self._name, type(error).__name__)
-        else:
-            self._num_errors = 0
+            return False
+        self._num_errors = 0
+        return True

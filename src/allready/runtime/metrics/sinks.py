@@ -250,7 +250,8 @@ def families(counts: RuntimeCounts) -> Iterator[tuple[str, str, str, Rows]]:
         [(rank, counts.retries)],
     )
     yield "world_size", "Ranks in the group", "gauge", [(rank, counts.world_size)]
-    yield "events_dropped_total", "Events that found no room", "counter", [(rank, counts.dropped)]
+    about = "Events that found no room, or that a sink failed at"
+    yield "events_dropped_total", about, "counter", [(rank, counts.dropped)]
     by_operation = [(rank | {"operation": name}, found) for name, found in counts.operations.items()]
     if by_operation:
         rows: Rows = [(labels, found.failures) for labels, found in by_operation]
