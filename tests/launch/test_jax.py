@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from allready.agent.jax_meeting import probe
+from allready.judging.addresses import split_endpoint
 from allready.launch import jax_rank
-from allready.launch.jax import coordinator_ports, jax_environment, listening, local_devices, split_address
+from allready.launch.jax import coordinator_ports, jax_environment, listening, local_devices
 from allready.launch.jax_rendezvous import SOCKET, GiveUpError, Orders, meet
 from allready.launch.request import Backoff, RankCommand, RunRequest
 from tests.cases import cases
@@ -473,9 +474,9 @@ def test_orders_survive_the_environment() -> None:
 
 
 def test_addresses_of_both_families_are_understood() -> None:
-    assert split_address("gpu07:1234") == ("gpu07", 1234)
-    assert split_address("[::1]:7") == ("::1", 7)
-    assert [split_address(text) for text in ("nonsense", ":5", "a:0", "a:70000", "a:b", "")] == [None] * 6
+    assert split_endpoint("gpu07:1234") == ("gpu07", 1234)
+    assert split_endpoint("[::1]:7") == ("::1", 7)
+    assert [split_endpoint(text) for text in ("nonsense", ":5", "a:0", "a:70000", "a:b", "")] == [None] * 6
 
 
 # What the agent prepares

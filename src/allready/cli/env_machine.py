@@ -104,7 +104,7 @@ def towards(net: NetFacts, addresses: Iterable[str]) -> str | None:
         except OSError:
             continue
         for interface in net.interfaces:
-            if not interface.is_loopback and own in {a.partition("/")[0] for a in interface.addresses}:
+            if not interface.is_loopback and own in interface.bare_addresses:
                 return interface.name
     return None
 

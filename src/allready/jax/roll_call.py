@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError, FactUnavailable
-from allready.launch.jax import split_address
+from allready.judging.addresses import split_endpoint
 from allready.launch.jax_meeting import JaxMeeting, JaxWaiting, Meeting, Patience
 from allready.launch.jax_rendezvous import ASK_EVERY_S, GiveUpError, Orders, follow
 from allready.launch.request import Backoff
@@ -52,7 +52,7 @@ def meet(orders: Orders, *, failed: int = 0, patience_s: float = 0.0, bind: str 
         GiveUpError: all attempts are used up; `missing` are those that process 0 has not seen, or process 0 itself.
     """
     address = orders.coordinator or orders.address
-    place, bound = split_address(address), split_address(bind)
+    place, bound = split_endpoint(address), split_endpoint(bind)
     if place is None:
         raise GiveUpError(f"the address of the coordinator, {address!r}, is not host:port")
     own = JaxWaiting(

@@ -35,6 +35,11 @@ def parse(address: str) -> Address | None:
     return mapped or parsed
 
 
+def plain_address(address: str) -> str:
+    """`10.0.0.1` for `::ffff:10.0.0.1`, and no zone; what is no address stays as it is."""
+    return str(parse(address) or address)
+
+
 @functools.lru_cache(maxsize=65536)
 def parse_network(text: str) -> Network | None:
     """`10.0.0.0/24`, or the network of `10.0.0.1/24`; None when it is neither."""
@@ -78,7 +83,7 @@ def is_literal_loopback(master: str) -> bool:
 
 def own_addresses(net: NetFacts | None) -> set[str]:
     """Every address of every interface, without prefix length; empty where they are not known."""
-    return {a.partition("/")[0] for i in net.interfaces for a in i.addresses} if net is not None else set()
+    return {a for i in net.interfaces for a in i.bare_addresses} if net is not None else set()
 
 
 def on_link(net: NetFacts | None, address: str | None) -> bool:
@@ -97,6 +102,12 @@ def has_route(net: NetFacts, address: str) -> bool:
 def endpoint(address: str | None, port: int) -> str:
     """`10.0.0.1:29500`, `[fd00::1]:29500`."""
     return f"[{address}]:{port}" if address and ":" in address else f"{address or '?'}:{port}"
+
+
+def split_endpoint(text: str) -> tuple[str, int] | None:
+    """The way back, with or without brackets around IPv6; None where there is no host or no port."""
+    host, _, port = text.rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdecimal() and 0 < int(port[:6]) < 65536 else None
 
 
 def job_of(launch: Mapping[int, LaunchFacts]) -> LaunchFacts:

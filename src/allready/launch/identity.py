@@ -1,11 +1,12 @@
 """Which names and addresses this machine has, to find itself in a list of nodes."""
 
 import contextlib
-import ipaddress
 import socket
 from collections.abc import Callable
 
 from msgspec import Struct
+
+from allready.judging.addresses import is_loopback, parse
 
 RESOLVE_S = 3.0
 
@@ -30,7 +31,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     def has_name(self, word: str) -> bool:
         """The host name: exactly, or short against long (gpu01 and gpu01.cluster.org, but not another domain's)."""
         wanted = word.lower().rstrip(".")
-        if _address(wanted) is not None:
+        if parse(wanted) is not None:
             return False
         for name in (own.lower().rstrip(".") for own in self.names):
             short = wanted.split(".")[0] == name.split(".")[0]
@@ -42,30 +43,24 @@ class Identity(Struct, frozen=True, kw_only=True):
         """Whether a connection to `word` ends on this machine, as far as names and addresses tell."""
         if self.has_name(word):
             return True
-        plain = _address(word.strip("[]"))
-        found = [plain] if plain is not None else [_address(text) for text in self.resolve(word)]
-        own = {_address(text) for text in self.addresses}
+        plain = parse(word.strip("[]"))
+        found = [plain] if plain is not None else [parse(text) for text in self.resolve(word)]
+        own = {parse(text) for text in self.addresses}
         return any(a is not None and (a.is_loopback or a.is_unspecified or a in own) for a in found)
 
     def has_address(self, word: str) -> bool:
         """An own address, or a name that resolves to one; loopback does not count."""
-        own = {_address(text) for text in self.addresses}
-        plain = _address(word.strip("[]"))
-        found = {plain} if plain is not None else {_address(text) for text in self.resolve(word)}
+        own = {parse(text) for text in self.addresses}
+        plain = parse(word.strip("[]"))
+        found = {plain} if plain is not None else {parse(text) for text in self.resolve(word)}
         return bool({address for address in found if address is not None and not address.is_loopback} & own)
 
 
 def own_identity() -> Identity:
     """Of this machine, from the kernel; no name server is asked."""
-    import psutil
+    from allready.facts.netlink import addresses
 
-    addresses = {
-        entry.address.partition("%")[0]
-        for entries in psutil.net_if_addrs().values()
-        for entry in entries
-        if entry.family in {socket.AF_INET, socket.AF_INET6}
-    }
-    kept = [text for text in addresses if (found := _address(text)) is not None and not found.is_loopback]
+    kept = {text for text in addresses(timeout_s=RESOLVE_S) if not is_loopback(text)}
     return Identity(names=(socket.gethostname(),), addresses=tuple(sorted(kept)))
 
 
@@ -76,10 +71,3 @@ def default_address() -> str:
             sock.connect((elsewhere, 9))
             return str(sock.getsockname()[0])
     return ""
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None

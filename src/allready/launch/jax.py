@@ -121,9 +121,3 @@ def listening(port: int) -> socket.socket | None:
         return listening_socket(port)
     except OSError:
         return None
-
-
-def split_address(address: str) -> tuple[str, int] | None:
-    """`host:port`, with or without brackets around IPv6; None where there is no port."""
-    host, _, port = address.rpartition(":")
-    return (host.strip("[]"), int(port)) if host and port.isdecimal() and 0 < int(port) < 65536 else None

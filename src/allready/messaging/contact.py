@@ -6,7 +6,6 @@ value of `MasterContactFacts.outcome`, so that the same rules judge it live and 
 
 import asyncio
 import errno
-import ipaddress
 import os
 import socket
 import time
@@ -18,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import ExchangeError, FactUnavailable
+from allready.judging.addresses import is_loopback, parse
 from allready.messaging import datagram
 from allready.messaging.identify import Service, classify_bytes, identify
 from allready.messaging.link import Link
@@ -53,6 +53,7 @@ NEARBY = 8  # ports to each side of the master port
 USUAL_PORTS = (29400, 29500)  # torchrun's defaults: c10d rendezvous, static
 ANSWER_S = 2.0
 HELLO_ANSWER_S = 10.0
+ADDRESSES_S = 1.0
 IDENTIFY_S = 0.7  # per question; a silent service is reported as such within 5 s
 
 Resolver = Callable[[str], Awaitable[tuple[str, ...]]]
@@ -163,7 +164,7 @@ class Contact:
     def _misnamed(self, address: str) -> bool:
         """A loopback address that stands behind a name; asked for literally, it means one machine on purpose."""
         name = self._hello.master_addr
-        return _is_loopback(address) and name != "localhost" and name.strip("[]") != address
+        return is_loopback(address) and name != "localhost" and name.strip("[]") != address
 
     async def _try(self, address: str) -> Link | None:
         try:
@@ -421,22 +422,15 @@ def _words(error: OSError) -> str:
     return f"{os.strerror(error.errno)} ({name})" if error.errno else str(error)
 
 
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
 def _has_family_of(address: str) -> bool:
     """Whether this machine has any address of the same family beyond loopback and link-local."""
-    import psutil  # only here, where something is wrong already: every node starts faster without it
+    from allready.facts.netlink import addresses  # only here, where something is wrong already
 
-    version = ipaddress.ip_address(address.partition("%")[0]).version
-    for entries in psutil.net_if_addrs().values():
-        for entry in entries:
-            if entry.family in {socket.AF_INET, socket.AF_INET6}:
-                own = ipaddress.ip_address(entry.address.partition("%")[0])
-                if own.version == version and not own.is_loopback and not own.is_link_local:
-                    return True
-    return False
+    wanted = parse(address)
+    own = [one for text in addresses(timeout_s=ADDRESSES_S) if (one := parse(text)) is not None]
+    return wanted is not None and any(
+        one.version == wanted.version and not one.is_loopback and not one.is_link_local for one in own
+    )
 
 
 _INFORMATIVE = ("not_tried", "unresolved", "family_mismatch", "no_route", "silent", "loopback", "refused",

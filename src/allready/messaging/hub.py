@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from allready.errors import ExchangeError
+from allready.judging.addresses import plain_address
 from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
@@ -605,11 +606,6 @@ def loss_by_silence(state: TcpState) -> Loss:
     if state.is_answering:
         return Loss(reason=LossReason.AGENT_SILENT, silent_s=SILENCE_S * LATE_FACTOR)
     return Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)
-
-
-def plain_address(address: str) -> str:
-    """An IPv4 address as such, also when a dual-stack socket shows it as ::ffff:10.0.0.1."""
-    return address.removeprefix("::ffff:") if "." in address else address.partition("%")[0]
 
 
 def _plain(body: Any) -> Any:

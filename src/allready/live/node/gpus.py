@@ -1,7 +1,6 @@
 """How busy the ranks' GPUs are: the newest word of a child that asks NVML, never waited for."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+from allready.proc.kill import signal_group
 
 STALE_S = 5.0
 END_S = 1.0
@@ -79,8 +80,7 @@ class GpuWatch:
         if child is None:
             return
         if child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+            signal_group(child.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(END_S)
         if self._thread is not None:

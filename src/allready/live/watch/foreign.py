@@ -14,7 +14,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from allready.errors import FactUnavailable
 from allready.evidence.ras import read_ras
 from allready.evidence.reading import RasAnswer
 from allready.live.node.handle import RankHandle
@@ -261,14 +260,9 @@ def _label(group: GroupProgress) -> str:
 @functools.cache
 def own_hosts() -> frozenset[str]:
     """Names and addresses under which RAS may know this machine."""
-    from allready.facts.netlink import interfaces
+    from allready.facts.netlink import addresses
 
-    try:
-        rows = interfaces(timeout_s=0.5)
-    except FactUnavailable:
-        rows = []
-    addresses = {str(address).partition("/")[0] for row in rows for address in row["addresses"]}
-    return frozenset({*addresses, "127.0.0.1", "::1", "localhost", socket.gethostname()})
+    return frozenset({*addresses(timeout_s=0.5), "127.0.0.1", "::1", "localhost", socket.gethostname()})
 
 
 def _new_folder(parent: Path) -> Path:

@@ -68,7 +68,7 @@ def route_to(net: model.NetFacts, address: str) -> tuple[str, int] | None:
 def are_told_apart(net: model.NetFacts, names: Sequence[str]) -> bool:
     """Whether rules of policy routing choose a table by the addresses of these interfaces, of all but one at least."""
     networks = [rule.source for rule in net.routing_rules if rule.source and not rule.is_marked]
-    by_name = {i.name: [a.partition("/")[0] for a in i.addresses] for i in net.interfaces}
+    by_name = {i.name: i.bare_addresses for i in net.interfaces}
     inside = [any(is_within(address, networks) for address in by_name.get(name, ())) for name in names]
     return sum(inside) >= len(names) - 1
 
