@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from allready.agent.jax_meeting import probe
-from allready.judging.addresses import split_endpoint
 from allready.launch import jax_rank
 from allready.launch.jax import coordinator_ports, jax_environment, listening, local_devices
 from allready.launch.jax_rendezvous import SOCKET, GiveUpError, Orders, meet
 from allready.launch.request import Backoff, RankCommand, RunRequest
+from allready.model.addresses import split_endpoint
 from tests.cases import cases
 from tests.launch.jax_agents import Agents
 

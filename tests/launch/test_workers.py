@@ -588,7 +588,7 @@ def test_a_rank_that_nothing_ends_is_left_behind_and_told(tmp_path: Path, monkey
     until(lambda: is_up(tmp_path))
     process = group._running[0].process
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "_send_group", lambda *_: None)
+        patch.setattr(workers, "signal_group", lambda *_: None)
         assert group.stop(grace_s=0.1) == {}
     assert [(n.key, n.values["pid"]) for n in notes] == [("workers.unkillable", str(process.pid))]
     process.kill()

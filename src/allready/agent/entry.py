@@ -25,7 +25,6 @@ from allready.agent.participant import JobParticipant
 from allready.agent.shared_folder import Node, SharedFolder
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
-from allready.judging.addresses import parse
 from allready.launch.layout import FIELDS
 from allready.launch.outcome import code_of_stop
 from allready.launch.request import Note, RunRequest
@@ -35,6 +34,7 @@ from allready.messaging.channel import Narrator
 from allready.messaging.token import Token
 from allready.messaging.wire import hello_of
 from allready.model import EndCause, JobOutcome, LaunchFacts, NodeFacts, Report, UncheckedKind
+from allready.model.addresses import parse
 from allready.model.fill import said
 from allready.preflight.check.context import CheckContext, collect_facts, resolve
 from allready.preflight.check.report_series import ReportSeries

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.line_server import LineServer
-from allready.judging.addresses import endpoint, split_endpoint
 from allready.launch.jax import listening
 from allready.launch.jax_meeting import JaxMeeting, Patience
 from allready.launch.jax_rendezvous import SOCKET
 from allready.launch.request import RunRequest
+from allready.model.addresses import endpoint, split_endpoint
 
 SILENT_S = 5.0
 """A process asks ten times a second: one that has not for so long is stopped, or its machine hangs."""

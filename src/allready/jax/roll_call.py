@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError, FactUnavailable
-from allready.judging.addresses import split_endpoint
 from allready.launch.jax_meeting import JaxMeeting, JaxWaiting, Meeting, Patience
 from allready.launch.jax_rendezvous import ASK_EVERY_S, GiveUpError, Orders, follow
 from allready.launch.request import Backoff
@@ -28,6 +27,7 @@ from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.wire import hello_of
 from allready.model import LaunchFacts, MasterContactFacts, RollCall
+from allready.model.addresses import split_endpoint
 
 ENDS_S = 10.0
 """What the thread has to end once the meeting is over; it only closes connections."""

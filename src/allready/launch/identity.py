@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from allready.judging.addresses import is_loopback, parse
+from allready.model.addresses import is_loopback, parse
 
 RESOLVE_S = 3.0
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from allready.errors import UsageError
-from allready.judging.addresses import endpoint
 from allready.launch import jax_rank
 from allready.launch.jax_rank import VARIABLE
 from allready.launch.jax_rendezvous import Orders
 from allready.launch.request import RunRequest
 from allready.messaging.sockets import listening_socket
+from allready.model.addresses import endpoint
 
 HOOK = "ALLREADY_RANK_HOOK"
 """Module whose `install` the rank's wrapper calls before the script."""

@@ -17,7 +17,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import ExchangeError, FactUnavailable
-from allready.judging.addresses import is_loopback, parse
 from allready.messaging import datagram
 from allready.messaging.identify import Service, classify_bytes, identify
 from allready.messaging.link import Link
@@ -43,6 +42,7 @@ from allready.messaging.wire import (
     unsealed,
 )
 from allready.model import MasterContactFacts, Phrase, PortHolder, RollCall, TokenGap
+from allready.model.addresses import is_loopback, parse
 from allready.model.fill import phrase_of, said, texts
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
@@ -53,7 +53,6 @@ NEARBY = 8  # ports to each side of the master port
 USUAL_PORTS = (29400, 29500)  # torchrun's defaults: c10d rendezvous, static
 ANSWER_S = 2.0
 HELLO_ANSWER_S = 10.0
-ADDRESSES_S = 1.0
 IDENTIFY_S = 0.7  # per question; a silent service is reported as such within 5 s
 
 Resolver = Callable[[str], Awaitable[tuple[str, ...]]]
@@ -424,12 +423,13 @@ def _words(error: OSError) -> str:
 
 def _has_family_of(address: str) -> bool:
     """Whether this machine has any address of the same family beyond loopback and link-local."""
-    from allready.facts.netlink import addresses  # only here, where something is wrong already
+    import psutil  # only here, where something is wrong already: every node starts faster without it
 
     wanted = parse(address)
-    own = [one for text in addresses(timeout_s=ADDRESSES_S) if (one := parse(text)) is not None]
+    own = [parse(entry.address) for entries in psutil.net_if_addrs().values() for entry in entries]
     return wanted is not None and any(
-        one.version == wanted.version and not one.is_loopback and not one.is_link_local for one in own
+        one is not None and one.version == wanted.version and not one.is_loopback and not one.is_link_local
+        for one in own
     )
 
 

@@ -13,7 +13,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from allready.errors import ExchangeError
-from allready.judging.addresses import plain_address
 from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
@@ -36,6 +35,7 @@ from allready.messaging.wire import (
     to_json,
 )
 from allready.model import GAVE_UP, Caller, Claim, Loss, LossReason, PortHolder, RollCall, TokenGap
+from allready.model.addresses import plain_address
 from allready.model.fill import said, texts
 
 log = logging.getLogger(__name__)

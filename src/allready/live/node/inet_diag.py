@@ -15,7 +15,7 @@ from typing import Any
 
 from allready.errors import FactUnavailable
 from allready.facts.netlink_dump import SOCK_DIAG, attributes, dump, opened
-from allready.judging.addresses import plain_address
+from allready.model.addresses import plain_address
 from allready.model.live import SocketRow
 
 SOCK_DIAG_BY_FAMILY = 20

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
-from allready.judging.addresses import split_endpoint
 from allready.live.node.sockets import Owner, listeners
+from allready.model.addresses import split_endpoint
 from allready.patterns import compiled
 from allready.proc.process import environ_of
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from allready import model
-from allready.judging.addresses import Address, Network, is_loopback, is_private, is_within, parse, parse_network
+from allready.judging.addresses import is_private
 from allready.judging.analysis import Analysis
 from allready.judging.node_split import exports
 from allready.judging.stated import said
 from allready.judging.values import commands, nccl_nodes, on_nodes, seen
+from allready.model.addresses import Address, Network, is_loopback, is_within, parse, parse_network
 from allready.patterns import compiled
 from allready.text.choices import say_choice
 

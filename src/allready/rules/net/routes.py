@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec.structs import replace
 
 from allready import model
-from allready.judging.addresses import is_loopback, is_private, parse
+from allready.judging.addresses import is_private
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
@@ -27,6 +27,7 @@ from allready.model import (
     UsageFacts,
     World,
 )
+from allready.model.addresses import is_loopback, parse
 from allready.model.facts import ChoiceStep
 from allready.rules.net._interfaces import (
     Chosen,
