@@ -27,7 +27,7 @@ from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.wire import hello_of
 from allready.model import LaunchFacts, MasterContactFacts, RollCall
-from allready.model.addresses import split_endpoint
+from allready.model.addresses import endpoint, split_endpoint
 
 ENDS_S = 10.0
 """What the thread has to end once the meeting is over; it only closes connections."""
@@ -232,7 +232,7 @@ class _Guest(_Member):
 
     @property
     def _at(self) -> str:
-        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        return endpoint(self._host, self._port)
 
     def _problem(self, facts: MasterContactFacts) -> str:
         match facts.outcome:
