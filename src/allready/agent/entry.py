@@ -25,6 +25,7 @@ from allready.agent.participant import JobParticipant
 from allready.agent.shared_folder import Node, SharedFolder
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
+from allready.launch.identity import own_addresses
 from allready.launch.layout import FIELDS
 from allready.launch.outcome import code_of_stop
 from allready.launch.request import Note, RunRequest
@@ -34,7 +35,6 @@ from allready.messaging.channel import Narrator
 from allready.messaging.token import Token
 from allready.messaging.wire import hello_of
 from allready.model import EndCause, JobOutcome, LaunchFacts, NodeFacts, Report, UncheckedKind
-from allready.model.addresses import parse
 from allready.model.fill import said
 from allready.preflight.check.context import CheckContext, collect_facts, resolve
 from allready.preflight.check.report_series import ReportSeries
@@ -260,14 +260,6 @@ def is_excluded(request: RunRequest) -> bool:
     """Whether --exclude-nodes names this node, by name or address."""
     name = socket.gethostname()
     return bool({name, name.partition(".")[0], *own_addresses()} & set(request.excluded_nodes))
-
-
-def own_addresses() -> tuple[str, ...]:
-    """All addresses of this node but loopback and link-local ones, as `ip addr` shows them."""
-    from allready.facts.netlink import addresses
-
-    found = (a for text in addresses(timeout_s=1.0) if (a := parse(text)) is not None)
-    return tuple(str(a) for a in found if not a.is_loopback and not a.is_link_local)
 
 
 def default_report_dir(job_id: str, base: str | None = None) -> Path:

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from allready.errors import DeadlineExceeded, ExchangeError, FactUnavailable
 from allready.launch.jax_meeting import JaxMeeting, JaxWaiting, Meeting, Patience
 from allready.launch.jax_rendezvous import ASK_EVERY_S, GiveUpError, Orders, follow
-from allready.launch.request import Backoff
 from allready.messaging.channel import LOST, convert
 from allready.messaging.contact import Contact
 from allready.messaging.hub import Hub
@@ -63,12 +62,7 @@ def meet(orders: Orders, *, failed: int = 0, patience_s: float = 0.0, bind: str 
         address="" if orders.process else address,
         is_ready=True,
     )
-    base_s, most_s, jitter = orders.backoff
-    patience = Patience(
-        attempts=orders.attempts,
-        timeout_s=orders.timeout_s,
-        backoff=Backoff(base_s=base_s, most_s=most_s, jitter=jitter),
-    )
+    patience = Patience(attempts=orders.attempts, timeout_s=orders.timeout_s, backoff=orders.backoff)
     kind = _Guest if orders.process else _Host
     with kind(place if orders.process else bound or place, own, patience) as member:
         return follow(member.ask)

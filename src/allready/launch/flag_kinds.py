@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from allready.launch.request import Backoff
+from allready.launch.backoff import Backoff
 from allready.model.numbers import numbers_in
 from allready.patterns import compiled
 from allready.text.usage import usage_text

@@ -1,12 +1,12 @@
 """Which names and addresses this machine has, to find itself in a list of nodes."""
 
-import contextlib
 import socket
 from collections.abc import Callable
 
 from msgspec import Struct
 
-from allready.model.addresses import is_loopback, parse
+from allready.messaging.sockets import source_address
+from allready.model.addresses import parse
 
 RESOLVE_S = 3.0
 
@@ -25,7 +25,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     """`resolve` gives the addresses of a name, () when it has none; it ends by itself within seconds."""
 
     names: tuple[str, ...]  # as the machine calls itself, short or with domain
-    addresses: tuple[str, ...]  # of all interfaces, loopback left out
+    addresses: tuple[str, ...]  # `own_addresses`
     resolve: Callable[[str], tuple[str, ...]] = _resolved
 
     def has_name(self, word: str) -> bool:
@@ -56,18 +56,19 @@ class Identity(Struct, frozen=True, kw_only=True):
         return bool({address for address in found if address is not None and not address.is_loopback} & own)
 
 
-def own_identity() -> Identity:
-    """Of this machine, from the kernel; no name server is asked."""
+def own_addresses() -> tuple[str, ...]:
+    """All addresses of this machine but loopback and link-local ones, as `ip addr` shows them."""
     from allready.facts.netlink import addresses
 
-    kept = {text for text in addresses(timeout_s=RESOLVE_S) if not is_loopback(text)}
-    return Identity(names=(socket.gethostname(),), addresses=tuple(sorted(kept)))
+    found = (a for text in addresses(timeout_s=RESOLVE_S) if (a := parse(text)) is not None)
+    return tuple(str(a) for a in found if not a.is_loopback and not a.is_link_local)
+
+
+def own_identity() -> Identity:
+    """Of this machine, from the kernel; no name server is asked."""
+    return Identity(names=(socket.gethostname(),), addresses=own_addresses())
 
 
 def default_address() -> str:
-    """The own address on the way to other networks, "" without one; nothing is sent."""
-    for family, elsewhere in ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1")):
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.connect((elsewhere, 9))
-            return str(sock.getsockname()[0])
-    return ""
+    """The own address on the way to other networks, "" without one."""
+    return source_address("198.51.100.1") or source_address("2001:db8::1") or ""

@@ -72,7 +72,7 @@ def jax_environment(
         run_dir=run_dir,
         attempts=request.jax_attempts,
         timeout_s=request.jax_timeout_s,
-        backoff=(request.jax_backoff.base_s, request.jax_backoff.most_s, request.jax_backoff.jitter),
+        backoff=request.jax_backoff,
     )
     added = {
         VARIABLE: orders.to_json(),

@@ -108,7 +108,6 @@ class Operation(Struct, frozen=True, kw_only=True):
     created_s: float | None = None
     started_s: float | None = None
     completed_s: float | None = None
-    ran_s: float | None = None  # a watchdog's "ran for"
     timeout_s: float | None = None
     site: CallSite | None = None
     is_p2p: bool = False

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from allready.bundle.pack import bundle_name
 from allready.evidence.ras import read_ras
 from allready.evidence.reading import RasAnswer
 from allready.live.node.handle import RankHandle
@@ -22,7 +23,7 @@ from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
 from allready.live.node.stacks import only_state
 from allready.live.run_paths import make_run_dir
-from allready.live.watch.bundle import bundle, bundle_name
+from allready.live.watch.bundle import bundle
 from allready.live.watch.find import FoundJob, number
 from allready.live.watch.outside import OutsideJudge
 from allready.live.watch.state import Remark, WatchedJob, WatchState, newest_attempt
@@ -140,7 +141,7 @@ class ForeignJob:
     def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
         folder, notes = self.gather()
         try:
-            return bundle(folder, bundle_name(), cancel=cancel), notes
+            return bundle(folder, bundle_name().absolute(), cancel=cancel), notes
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # it is in the archive
 
