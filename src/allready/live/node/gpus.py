@@ -1,6 +1,5 @@
 """How busy the ranks' GPUs are: the newest word of a child that asks NVML, never waited for."""
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from allready.proc.kill import signal_group
+from allready.proc.kill import end_child, signal_group
 
 STALE_S = 5.0
 END_S = 1.0
@@ -81,15 +80,11 @@ class GpuWatch:
             return
         if child.poll() is None:
             signal_group(child.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(END_S)
         if self._thread is not None:
-            self._thread.join(END_S)
+            self._thread.join(END_S)  # it reads to the end
         if self._thread is None or not self._thread.is_alive():
-            for pipe in (child.stdin, child.stdout):
-                if pipe is not None:
-                    pipe.close()
-        if child.returncode is None:
+            end_child(child, timeout_s=END_S)
+        elif child.poll() is None:
             child.returncode = -signal.SIGKILL  # nothing of us waits for it any more
 
     def _read(self, child: "subprocess.Popen[bytes]") -> None:
