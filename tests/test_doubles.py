@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import PurePath
 
+import pytest
+
 from tests.text.sources import trees
 
 Found = dict[object, list[str]]
@@ -128,3 +130,27 @@ def test_doubles_are_found() -> None:
         "('STALLED', \"'launcher.stalled'\")",
         "('MAX_LINES', 16, 'agent')",
     ]
+
+
+CUTS = {"partition", "rpartition", "split", "startswith", "removeprefix"}
+READS_FAMILY = "model/events.py"
+
+
+def cut_families(tree: ast.AST) -> Iterator[str]:
+    """`event.signature.startswith("nccl.")`, `signature.partition(".")`: what `Event.family` says."""
+    for call in ast.walk(tree):
+        match call:
+            case ast.Call(func=ast.Attribute(attr=attr, value=ast.Attribute(attr="signature"))) if attr in CUTS:
+                words = [n.value for n in ast.walk(call) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+                if any(word.endswith(".") for word in words):
+                    yield ast.unparse(call)
+
+
+def test_the_family_of_a_signature_is_read_by_one_function() -> None:
+    found = {str(path): cut for path, tree in trees().items() if (cut := list(cut_families(tree)))}
+    assert list(found) == [READS_FAMILY], found
+
+
+@pytest.mark.parametrize("code", ['e.signature.startswith(("elastic.", "launcher."))', 'e.signature.partition(".")[0]'])
+def test_a_family_that_is_cut_out_is_found(code: str) -> None:
+    assert list(cut_families(ast.parse(code)))

@@ -81,7 +81,6 @@ FOREIGN = (
     Foreign("cli/env_preset.py", "value", "an address of a user's file"),
     Foreign("cli/explain.py", "title", "a person's search through the titles of all rules"),
     Foreign("judging/causes.py", "text", "the exception of a traceback"),
-    Foreign("judging/cpus.py", "text", "the kernel's list of CPUs"),
     Foreign("judging/end_causes.py", "text", "what a process wrote at its end"),
     Foreign("judging/ends.py", "text", "the kernel's lines of killed processes; what Gloo throws"),
     Foreign("judging/environment_errors.py", "text", "the exception that a rank ended by"),

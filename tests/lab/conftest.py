@@ -58,9 +58,3 @@ def lab2(make_lab: Callable[..., Lab]) -> Lab:
 def lab3(make_lab: Callable[..., Lab]) -> Lab:
     """Three healthy nodes."""
     return make_lab(3)
-
-
-@pytest.fixture
-def lab4(make_lab: Callable[..., Lab]) -> Lab:
-    """Four healthy nodes."""
-    return make_lab(4)

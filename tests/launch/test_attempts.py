@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from allready.judging.end_causes import end_of_attempt, explained
 from allready.launch.attempts import RECORD, Attempts
+from allready.launch.backoff import Backoff
 from allready.launch.outcome import Outcome, outcome_of
-from allready.launch.request import Backoff
 from allready.model import EndCause, ProcessEnd
 from allready.model.fill import in_english
 from tests.launch.attempts_of_nodes import Nodes, again, plan_of, script

@@ -9,12 +9,13 @@ import pytest
 
 from allready.cli.options import add_common
 from allready.errors import UsageError
+from allready.launch.backoff import Backoff
 from allready.launch.config_model import FileSettings
 from allready.launch.flag_table import FLAGS, TORCHRUN
 from allready.launch.flags import add_arguments, request_from, to_argv
 from allready.launch.framework import framework_of
 from allready.launch.host_lists import split_endpoint
-from allready.launch.request import Backoff, RunRequest
+from allready.launch.request import RunRequest
 from allready.text.ui import table, ui
 from tests.cases import cases
 

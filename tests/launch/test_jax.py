@@ -17,9 +17,11 @@ import pytest
 
 from allready.agent.jax_meeting import probe
 from allready.launch import jax_rank
-from allready.launch.jax import coordinator_ports, jax_environment, listening, local_devices, split_address
+from allready.launch.backoff import Backoff
+from allready.launch.jax import coordinator_ports, jax_environment, listening, local_devices
 from allready.launch.jax_rendezvous import SOCKET, GiveUpError, Orders, meet
-from allready.launch.request import Backoff, RankCommand, RunRequest
+from allready.launch.request import RankCommand, RunRequest
+from allready.model.addresses import split_endpoint
 from tests.cases import cases
 from tests.launch.jax_agents import Agents
 
@@ -454,15 +456,15 @@ async def test_a_path_that_is_silent_is_told_from_a_port_that_is_not_open() -> N
             sock.close()
 
 
-OWN = Orders(process=3, num_processes=8, address="a:1", run_dir="/dev/shm/a b", backoff=(1.0, 5.0, 0.25))
+OWN = Orders(process=3, num_processes=8, address="a:1", run_dir="/dev/shm/a b", backoff=Backoff(most_s=5.0))
 
 
 def test_waits_grow_by_two_with_jitter_up_to_the_most() -> None:
     for attempt, middle in enumerate((1.0, 2.0, 4.0, 5.0, 5.0)):
-        waits = [OWN.wait_s(attempt) for _ in range(200)]
+        waits = [OWN.backoff.wait_s(attempt) for _ in range(200)]
         assert all(0.75 * middle <= wait <= 1.25 * middle for wait in waits)
         assert max(waits) - min(waits) > 0.2 * middle
-    assert OWN.wait_s(100_000) <= 6.25
+    assert OWN.backoff.wait_s(100_000) <= 6.25
 
 
 def test_orders_survive_the_environment() -> None:
@@ -473,9 +475,9 @@ def test_orders_survive_the_environment() -> None:
 
 
 def test_addresses_of_both_families_are_understood() -> None:
-    assert split_address("gpu07:1234") == ("gpu07", 1234)
-    assert split_address("[::1]:7") == ("::1", 7)
-    assert [split_address(text) for text in ("nonsense", ":5", "a:0", "a:70000", "a:b", "")] == [None] * 6
+    assert split_endpoint("gpu07:1234") == ("gpu07", 1234)
+    assert split_endpoint("[::1]:7") == ("::1", 7)
+    assert [split_endpoint(text) for text in ("nonsense", ":5", "a:0", "a:70000", "a:b", "")] == [None] * 6
 
 
 # What the agent prepares
@@ -490,7 +492,7 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
     assert (added["JAX_NUM_PROCESSES"], added["JAX_PROCESS_ID"]) == ("8", "5")
     assert added["JAX_LOCAL_DEVICE_IDS"] == "2,3"
     again = Orders.from_json(added[jax_rank.VARIABLE])
-    assert (again.attempts, again.timeout_s, again.backoff) == (5, 10.0, (1.0, 30.0, 0.25))
+    assert (again.attempts, again.timeout_s, again.backoff) == (5, 10.0, Backoff(most_s=30.0))
     assert (again.process, again.num_processes, again.run_dir) == (5, 8, "/r")
     grouped = RunRequest(command=RankCommand(target="t"), nproc_per_node=2, devices=("0,1", "2,3"))
     assert (

@@ -21,6 +21,7 @@ from allready.live.watch.state import WatchedJob
 from allready.messaging.wire import ANY_RANK, NodeHello, to_json
 from allready.proc.process import read_stat
 from allready.redaction import masked
+from allready.report.json_report import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +53,7 @@ class Control:
             await self._server.open(run_dir, SOCKET)
         except OSError as error:
             log.warning("no control socket, so `allready watch` cannot show this job: %s", error)
-        part = run_dir / f"{ABOUT}.part"
-        part.write_bytes(to_json(self.about))
-        part.replace(run_dir / ABOUT)
+        write_atomic(run_dir / ABOUT, to_json(self.about), is_lasting=False)
 
     async def close(self) -> None:
         if self._unwatch is not None:

@@ -25,6 +25,7 @@ from allready.agent.participant import JobParticipant
 from allready.agent.shared_folder import Node, SharedFolder
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
+from allready.launch.identity import own_addresses
 from allready.launch.layout import FIELDS
 from allready.launch.outcome import code_of_stop
 from allready.launch.request import Note, RunRequest
@@ -259,18 +260,6 @@ def is_excluded(request: RunRequest) -> bool:
     """Whether --exclude-nodes names this node, by name or address."""
     name = socket.gethostname()
     return bool({name, name.partition(".")[0], *own_addresses()} & set(request.excluded_nodes))
-
-
-def own_addresses() -> tuple[str, ...]:
-    """All addresses of this node but loopback and link-local ones, as `ip addr` shows them."""
-    from allready.facts.netlink import interfaces
-
-    try:
-        rows = interfaces(timeout_s=1.0)
-    except FactUnavailable:
-        return ()
-    found = [str(a).partition("/")[0] for row in rows for a in row["addresses"]]
-    return tuple(a for a in found if not a.startswith(("127.", "fe80:")) and a != "::1")
 
 
 def default_report_dir(job_id: str, base: str | None = None) -> Path:

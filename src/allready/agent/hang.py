@@ -3,12 +3,12 @@ node so.
 """
 
 import logging
-import os
 from pathlib import Path
 
 from allready.judging.stall import StallKind
 from allready.live.beacon.names import ASLEEP, HANGS, HUNG
 from allready.model import Confidence, FaultClass, Report, Status
+from allready.report.json_report import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +71,7 @@ class HangMark:
         self._shown = shown
         try:
             if text is not None:
-                new = self._path.with_name(f".{HUNG}")
-                new.write_text(text, encoding="ascii")
-                os.replace(new, self._path)  # noqa: PTH105 - at no moment half of it is there
+                write_atomic(self._path, text.encode(), is_lasting=False)
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:

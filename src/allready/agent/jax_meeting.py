@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.line_server import LineServer
-from allready.judging.addresses import endpoint
-from allready.launch.jax import listening, split_address
+from allready.launch.jax import listening
 from allready.launch.jax_meeting import JaxMeeting, Patience
 from allready.launch.jax_rendezvous import SOCKET
 from allready.launch.request import RunRequest
+from allready.model.addresses import endpoint, split_endpoint
 
 SILENT_S = 5.0
 """A process asks ten times a second: one that has not for so long is stopped, or its machine hangs."""
@@ -116,9 +116,9 @@ class _Rank:
         self._sent = None
 
     async def _listen(self, asked: messages.JaxWaiting) -> messages.JaxWaiting:
-        plan, own = self._plan, split_address(asked.coordinator)
+        plan, own = self._plan, split_endpoint(asked.coordinator)
         host, ports = (plan.coordinator, plan.coordinator_ports) if own is None else (own[0], (own[1],))
-        bind = split_address(asked.bind)
+        bind = split_endpoint(asked.bind)
         for port in ports:
             sock = listening(port if bind is None else bind[1]) if self._listener is None else None
             if sock is not None:
@@ -155,7 +155,7 @@ class _Rank:
 
 async def probe(address: str, token: str) -> str:
     """Why process 0 of this attempt is not reached at `address`; "" when it is."""
-    host, port = split_address(address) or ("", 0)
+    host, port = split_endpoint(address) or ("", 0)
     try:
         async with asyncio.timeout(PROBE_S):
             reader, writer = await asyncio.open_connection(host, port)

@@ -112,13 +112,8 @@ def _worded(answer: NodeEvidence) -> set[int]:
         one.rank
         for one in answer.ranks
         if one.status.raised is not None
-        and any(d.rank == one.rank and _type_of(d.text) == one.status.raised.error for d in told)
+        and any(d.rank == one.rank and d.error == one.status.raised.error for d in told)
     }
-
-
-def _type_of(text: str) -> str:
-    """`torch.OutOfMemoryError: CUDA out of memory` -> `OutOfMemoryError`."""
-    return text.partition(":")[0].strip().rpartition(".")[2]
 
 
 def joined(answer: NodeEvidence, words: NodeEvidence) -> NodeEvidence:

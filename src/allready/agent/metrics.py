@@ -27,6 +27,5 @@ def serve_metrics(agent: AgentContext, about: WatchedJob) -> MetricsServer | Non
         values = {"host": request.metrics_host, "port": str(request.metrics_port)}
         agent.say(Note(key="run.no_metrics", values={**values, "reason": error.strerror or str(error)}))
         return None
-    host = f"[{request.metrics_host}]" if ":" in request.metrics_host else request.metrics_host
-    agent.say(Note(key="run.metrics", values={"url": f"http://{host}:{server.port}/metrics"}))
+    agent.say(Note(key="run.metrics", values={"url": server.url}))
     return server

@@ -26,6 +26,7 @@ from allready.errors import DeadlineExceeded, ExchangeError, UsageError
 from allready.patterns import compiled
 from allready.preflight.check.waits import in_daemon_thread
 from allready.proc.process import read_regular
+from allready.report.json_report import write_atomic
 
 POLL_S = 0.5
 REFRESH_S = 1.0
@@ -222,12 +223,8 @@ class SharedFolder:
         if self._counter and not self._path.exists():
             raise ExchangeError(f"{self._path} was removed; does another program clear {self._folder}?")
         self._counter += 1
-        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with draft.open("wb") as file:
-            file.write(msgspec.json.encode(FolderEntry(node=self._own, counter=self._counter, master=self._master)))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path)
+        entry = FolderEntry(node=self._own, counter=self._counter, master=self._master)
+        write_atomic(self._path, msgspec.json.encode(entry))
 
     def _read(self) -> None:
         now = time.monotonic()

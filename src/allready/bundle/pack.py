@@ -7,6 +7,7 @@ import os
 import tarfile
 import tempfile
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -70,6 +71,11 @@ class Order(Struct, frozen=True, kw_only=True):
     hide: Hide | None = None
     secrets: tuple[str, ...] = ()
     cancel: threading.Event | None = None
+
+
+def bundle_name() -> Path:
+    """A name in the working directory, with the time."""
+    return Path(f"allready-bundle-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
 
 
 def write_bundle(order: Order, target: Path) -> Manifest:

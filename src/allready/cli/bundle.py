@@ -83,14 +83,14 @@ def run(args: argparse.Namespace) -> int:
 def _bundle(args: argparse.Namespace) -> int:
     from msgspec import to_builtins
 
-    from allready.bundle.pack import MIN_BYTES, list_bundle, write_bundle
+    from allready.bundle.pack import MIN_BYTES, bundle_name, list_bundle, write_bundle
     from allready.report.terminal import show_blocks
 
     if args.no_facts and not args.paths:
         raise UsageError("--no-facts without a PATH leaves nothing to put in")
     if args.max_size < MIN_BYTES:
         raise UsageError("--max-size: at least {size}", size=f"{MIN_BYTES >> 10}K")
-    target = Path(args.out or f"allready-bundle-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+    target = Path(args.out or bundle_name())
     if not args.dry_run:
         check_writable("--out", target)
         if target.exists():

@@ -13,6 +13,7 @@ from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_UNCHECKED
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, positive_s
 from allready.errors import UsageError
+from allready.model.numbers import numbers_in
 from allready.text.usage import usage_text
 
 if TYPE_CHECKING:
@@ -193,14 +194,10 @@ def progress_values(done_bytes: int, total_bytes: int | None, elapsed_s: float) 
 
 def ranks(text: str) -> frozenset[int]:
     """`0,2,5-7`."""
-    found: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
-        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not low <= high <= _MAX_RANKS:
-            raise argparse.ArgumentTypeError(usage_text("{text!r} is not a list of ranks; write 0,2,5-7", text=text))
-        found |= set(range(low, high + 1))
-    return frozenset(found)
+    found = numbers_in(text, below=_MAX_RANKS)
+    if found is None:
+        raise argparse.ArgumentTypeError(usage_text("{text!r} is not a list of ranks; write 0,2,5-7", text=text))
+    return found
 
 
 def kinds(text: str) -> frozenset[str]:

@@ -3,7 +3,6 @@
 import functools
 import importlib
 import ipaddress
-import socket
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.host import Host, missing
 from allready.facts.tasks import Task
+from allready.messaging.sockets import source_address
 from allready.model import FactMissing, HostFacts, LimitFacts, NetFacts, NodeFacts, SoftwareFacts
 from allready.variables.here import Here
 
@@ -96,15 +96,9 @@ def read_machine(host: Host, *, deadline_s: float = DEADLINE_S, only: Iterable[s
 def towards(net: NetFacts, addresses: Iterable[str]) -> str | None:
     """The interface by which the kernel sends to the first of these addresses that it has a way to; None for none."""
     for address in addresses:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as sock:
-                sock.connect((address, 9))  # chooses a route, and sends nothing
-                own = str(sock.getsockname()[0])
-        except OSError:
-            continue
+        own = source_address(address)
         for interface in net.interfaces:
-            if not interface.is_loopback and own in {a.partition("/")[0] for a in interface.addresses}:
+            if not interface.is_loopback and own in interface.bare_addresses:
                 return interface.name
     return None
 

@@ -1,7 +1,6 @@
 """`allready lab`: make a fault laboratory on this machine, run commands in its nodes, break it, take it down."""
 
 import argparse
-import contextlib
 import os
 import re
 import shlex
@@ -141,6 +140,7 @@ def _node(text: str) -> int:
 def _exec(args: argparse.Namespace, _language: str) -> int:
     from allready.lab import Lab
     from allready.lab.lab import end_group
+    from allready.proc.kill import signal_group
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
@@ -155,8 +155,7 @@ def _exec(args: argparse.Namespace, _language: str) -> int:
             early.append(number)
         for process in started:
             if process.returncode is None:  # not reaped: the group's number is still its own
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
+                signal_group(process.pid, number)
 
     with noted_signals(forward, besides=(signal.SIGQUIT,)):
         process = lab.popen(node, command)

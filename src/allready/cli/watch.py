@@ -130,8 +130,7 @@ def _live(args: argparse.Namespace, view: "View", language: str) -> int:
             note = ""
             if args.metrics_port is not None:
                 server = _serve(args, poller)
-                host = f"[{args.metrics_host}]" if ":" in args.metrics_host else args.metrics_host
-                note = ui("watch.metrics", language, url=f"http://{host}:{server.port}/metrics")
+                note = ui("watch.metrics", language, url=server.url)
                 sys.stderr.write(f"allready watch: {note}\n")
                 sys.stderr.flush()
             if is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb":

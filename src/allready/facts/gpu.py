@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host, names_in, number, text_of
+from allready.facts.host import Host, names_in, number, programs_of, text_of
 from allready.facts.kernel_log import kernel_lines
 from allready.facts.processes import INITS, command_of, user_of
 from allready.model import Gpu, GpuFacts, GpuPair, GpuProcess, ProcessState, Xid
@@ -82,8 +82,7 @@ def _runs(host: Host, name: str) -> bool | None:
     """None where not all processes of the machine can be seen: /proc hides those of others, or has no kernel thread."""
     if not text_of(host, "/proc/1/comm") or text_of(host, "/proc/2/comm").strip() != "kthreadd":
         return None
-    pids = (pid for pid in names_in(host, "/proc") if pid.isdecimal())
-    return any(text_of(host, f"/proc/{pid}/comm").strip() == name for pid in pids)
+    return name in programs_of(host)
 
 
 def _xids(host: Host) -> tuple[Xid, ...]:

@@ -73,6 +73,16 @@ def names_in(host: Host, path: str) -> tuple[str, ...]:
         return ()
 
 
+def pids_of(host: Host) -> tuple[int, ...]:
+    """All processes that can be seen."""
+    return tuple(int(name) for name in names_in(host, "/proc") if name.isdecimal())
+
+
+def programs_of(host: Host) -> frozenset[str]:
+    """The names of their programs, as `ps -o comm` shows them."""
+    return frozenset(text_of(host, f"/proc/{pid}/comm").strip() for pid in pids_of(host))
+
+
 def number(text: str) -> int | None:
     """The number that `text` is in decimal digits, as the kernel writes them; None for anything else."""
     text = text.strip()

@@ -11,6 +11,7 @@ from allready.errors import FactUnavailable
 from allready.facts.child_output import ChildOutput
 from allready.facts.files import words_of
 from allready.facts.import_start import StartedImport, begin
+from allready.model.process import signal_name
 from allready.proc.kill import end_child
 from allready.proc.process import Stat, read_stat, wchan_of
 
@@ -116,6 +117,6 @@ def _died(code: int, complaints: bytes) -> dict[str, Any]:
     last = next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), None)
     if code >= 0:
         return {"outcome": "died", "exit_code": code, "error": last}
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    name = signal_name(-code)
     stack = stack_in(text)
     return {"outcome": "died", "signal": name, "error": None if stack else last, "stack": stack}

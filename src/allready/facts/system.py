@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host, names_in, number, text_of
+from allready.facts.host import Host, number, programs_of, text_of
 from allready.model import HostFacts, TimeFacts
+from allready.model.numbers import cpus_of
 from allready.proc.cgroup import parse_cgroup
 from allready.proc.process import status_field
 
@@ -64,8 +65,8 @@ def container(host: Host) -> str | None:
 
 def usable_cpus(host: Host) -> int | None:
     """CPUs of this process's affinity, cut by the cgroup's quota; at least 1."""
-    count = _list_length(status_field(text_of(host, "/proc/self/status"), "Cpus_allowed_list"))
-    if count is None:
+    count = len(cpus_of(status_field(text_of(host, "/proc/self/status"), "Cpus_allowed_list")))
+    if not count:
         return None
     quotas = [text.split() for text in _cgroup_files(host, "cpu.max")]
     quotas += [
@@ -118,18 +119,6 @@ def group_folders(host: Host, controller: str = "") -> Iterator[str]:
         yield "/".join([CGROUP, *([controller] if controller else []), *parts[:depth]])
 
 
-def _list_length(text: str) -> int | None:
-    """How many numbers "0-3,8" names."""
-    total = 0
-    for part in text.split(","):
-        low, _, high = part.partition("-")
-        first, last = number(low), number(high or low)
-        if first is None or last is None:
-            return None
-        total += last - first + 1
-    return total if total > 0 else None
-
-
 SERVICES = frozenset({
     "chronyd", "ntpd", "openntpd", "ntpd-rs", "ntimed", "sntp", "systemd-timesyn", "ptp4l", "phc2sys", "timemaster",
     "vmtoolsd", "VBoxService",
@@ -147,6 +136,4 @@ def collect_time(host: Host) -> TimeFacts:
     found: Any = host.probe("clock", timeout_s=CLOCK_S)
     if not isinstance(found, dict) or not isinstance(found.get("is_synchronized"), bool):
         raise FactUnavailable("the state of the clock is not readable")
-    pids = (name for name in names_in(host, "/proc") if name.isdecimal())
-    names = {text_of(host, f"/proc/{pid}/comm").strip() for pid in pids}
-    return TimeFacts(is_synchronized=found["is_synchronized"], services=tuple(sorted(names & SERVICES)))
+    return TimeFacts(is_synchronized=found["is_synchronized"], services=tuple(sorted(programs_of(host) & SERVICES)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.facts.host import Host, names_in, number, text_of
+from allready.facts.host import Host, names_in, number, pids_of, text_of
 from allready.facts.ports import LISTEN, holder_of, process_holder, sockets_of
 from allready.facts.processes import INITS, command_of, started_at, user_of
 from allready.facts.system import group_folders
@@ -157,8 +157,7 @@ def _free_port(host: Host, ports: tuple[int, int]) -> int | None:
 
 def _processes(host: Host) -> dict[str, Any]:
     """What the names and states of all processes tell."""
-    pids = [int(name) for name in names_in(host, "/proc") if name.isdecimal()]
-    found = [parse_stat(pid, text_of(host, f"/proc/{pid}/stat")) for pid in pids]
+    found = [parse_stat(pid, text_of(host, f"/proc/{pid}/stat")) for pid in pids_of(host)]
     stats = [stat for stat in found if stat is not None]
     return {**_zombies(host, stats), "loaders": tuple(_loaders(host, stats))[:MAX_LOADERS]}
 
@@ -205,26 +204,24 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
     if not _takes_in(host):
         return
     listening: dict[str, int] | None = None
-    for name in names_in(host, "/proc"):
-        if not name.isdecimal():
-            continue
-        stat = parse_stat(int(name), text_of(host, f"/proc/{name}/stat"))
+    for pid in pids_of(host):
+        stat = parse_stat(pid, text_of(host, f"/proc/{pid}/stat"))
         if stat is None or stat.parent != 1 or not stat.is_running:
             continue
-        variables = parse_environ(text_of(host, f"/proc/{name}/environ").encode())
+        variables = parse_environ(text_of(host, f"/proc/{pid}/environ").encode())
         if "LOCAL_RANK" not in variables or "TORCHELASTIC_RUN_ID" not in variables:
             continue
-        if compiled(_HELPER).search(text_of(host, f"/proc/{name}/cmdline")):
+        if compiled(_HELPER).search(text_of(host, f"/proc/{pid}/cmdline")):
             continue
         if listening is None:
             listening = _listening_inodes(host)
         yield Leftover(
-            pid=int(name),
+            pid=pid,
             rank=variables["RANK"][:12] if "RANK" in variables else None,
-            command=command_of(host, int(name)),
-            user=user_of(host, int(name)),
-            started=started_at(host, int(name)),
-            ports=_ports_of(host, int(name), listening),
+            command=command_of(host, pid),
+            user=user_of(host, pid),
+            started=started_at(host, pid),
+            ports=_ports_of(host, pid, listening),
         )
 
 

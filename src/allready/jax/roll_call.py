@@ -18,16 +18,15 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError, FactUnavailable
-from allready.launch.jax import split_address
 from allready.launch.jax_meeting import JaxMeeting, JaxWaiting, Meeting, Patience
 from allready.launch.jax_rendezvous import ASK_EVERY_S, GiveUpError, Orders, follow
-from allready.launch.request import Backoff
 from allready.messaging.channel import LOST, convert
 from allready.messaging.contact import Contact
 from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.wire import hello_of
 from allready.model import LaunchFacts, MasterContactFacts, RollCall
+from allready.model.addresses import endpoint, split_endpoint
 
 ENDS_S = 10.0
 """What the thread has to end once the meeting is over; it only closes connections."""
@@ -52,7 +51,7 @@ def meet(orders: Orders, *, failed: int = 0, patience_s: float = 0.0, bind: str 
         GiveUpError: all attempts are used up; `missing` are those that process 0 has not seen, or process 0 itself.
     """
     address = orders.coordinator or orders.address
-    place, bound = split_address(address), split_address(bind)
+    place, bound = split_endpoint(address), split_endpoint(bind)
     if place is None:
         raise GiveUpError(f"the address of the coordinator, {address!r}, is not host:port")
     own = JaxWaiting(
@@ -63,12 +62,7 @@ def meet(orders: Orders, *, failed: int = 0, patience_s: float = 0.0, bind: str 
         address="" if orders.process else address,
         is_ready=True,
     )
-    base_s, most_s, jitter = orders.backoff
-    patience = Patience(
-        attempts=orders.attempts,
-        timeout_s=orders.timeout_s,
-        backoff=Backoff(base_s=base_s, most_s=most_s, jitter=jitter),
-    )
+    patience = Patience(attempts=orders.attempts, timeout_s=orders.timeout_s, backoff=orders.backoff)
     kind = _Guest if orders.process else _Host
     with kind(place if orders.process else bound or place, own, patience) as member:
         return follow(member.ask)
@@ -232,7 +226,7 @@ class _Guest(_Member):
 
     @property
     def _at(self) -> str:
-        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        return endpoint(self._host, self._port)
 
     def _problem(self, facts: MasterContactFacts) -> str:
         match facts.outcome:

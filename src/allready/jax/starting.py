@@ -16,7 +16,6 @@ from allready.runtime.durations import Duration, duration
 
 ATTEMPTS = 5
 TIMEOUT = timedelta(seconds=60)
-_BACKOFF_S = (1.0, 30.0, 0.25)
 
 
 class StartFailed(GiveUpError, AllreadyError):  # noqa: N818 - an outcome
@@ -91,7 +90,6 @@ def _alone(original: Callable[..., Any], given: dict[str, Any], attempts: int | 
         run_dir="",
         attempts=attempts or ATTEMPTS,
         timeout_s=timeout_s,
-        backoff=_BACKOFF_S,
     )
     filled = given | {"coordinator_address": address, "num_processes": number, "process_id": process}
     if devices is not None:

@@ -1,7 +1,5 @@
-"""IP addresses, where those of a name come from, and which nodes called at node 0 without joining."""
+"""Where the addresses of a name come from, what is on a path, and which nodes called at node 0 without joining."""
 
-import functools
-import ipaddress
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from allready.judging.stated import Text, said
@@ -16,69 +14,15 @@ from allready.model import (
     RollCall,
     TokenGap,
 )
+from allready.model.addresses import endpoint, is_loopback, is_within, parse
 from allready.patterns import compiled
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _PRIVATE_BRIDGE = r"docker\d*|docker_gwbridge|virbr\d+|lxcbr\d+|lxdbr\d+|podman\d+|cni\d+|br-[0-9a-f]{12}"
 
 
-@functools.lru_cache(maxsize=65536)
-def parse(address: str) -> Address | None:
-    """The address without its zone and prefix length, an IPv4-mapped one as IPv4; None when it is a name or garbage."""
-    try:
-        parsed = ipaddress.ip_address(address.strip("[]").partition("/")[0].partition("%")[0])
-    except ValueError:
-        return None
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return mapped or parsed
-
-
-@functools.lru_cache(maxsize=65536)
-def parse_network(text: str) -> Network | None:
-    """`10.0.0.0/24`, or the network of `10.0.0.1/24`; None when it is neither."""
-    try:
-        return ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return None
-
-
-def is_within(address: str, networks: Iterable[str]) -> bool:
-    """Whether one of `networks` has this address."""
-    wanted = parse(address)
-    return wanted is not None and any((n := parse_network(text)) is not None and wanted in n for text in networks)
-
-
-def is_name(address: str) -> bool:
-    """Whether it must be resolved, so that it may be another address elsewhere."""
-    return parse(address) is None
-
-
-def is_loopback(address: str) -> bool:
-    """127.0.0.0/8 or ::1."""
-    parsed = parse(address)
-    return parsed is not None and parsed.is_loopback
-
-
-def all_loopback(addresses: tuple[str, ...]) -> bool:
-    """There are addresses, and none leads off this machine."""
-    return bool(addresses) and all(is_loopback(a) for a in addresses)
-
-
-def is_misnamed(master: str, addresses: tuple[str, ...]) -> bool:
-    """A name that resolves to loopback.  A literal localhost or 127.0.0.1 may be intended: all nodes on one machine."""
-    return all_loopback(addresses) and not is_literal_loopback(master)
-
-
-def is_literal_loopback(master: str) -> bool:
-    """MASTER_ADDR as given is localhost or a loopback address."""
-    return master == "localhost" or is_loopback(master)
-
-
 def own_addresses(net: NetFacts | None) -> set[str]:
     """Every address of every interface, without prefix length; empty where they are not known."""
-    return {a.partition("/")[0] for i in net.interfaces for a in i.addresses} if net is not None else set()
+    return {a for i in net.interfaces for a in i.bare_addresses} if net is not None else set()
 
 
 def on_link(net: NetFacts | None, address: str | None) -> bool:
@@ -92,11 +36,6 @@ def has_route(net: NetFacts, address: str) -> bool:
     if parse(address) is None or not net.routes or on_link(net, address):
         return True
     return is_within(address, (route.destination for route in net.routes))
-
-
-def endpoint(address: str | None, port: int) -> str:
-    """`10.0.0.1:29500`, `[fd00::1]:29500`."""
-    return f"[{address}]:{port}" if address and ":" in address else f"{address or '?'}:{port}"
 
 
 def job_of(launch: Mapping[int, LaunchFacts]) -> LaunchFacts:

@@ -28,6 +28,7 @@ from allready.judging.turns import kept_turns
 from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
 from allready.model import BenchRun, Closing, Death, Event, ProcessStack, RunEvidence, World, WorldNode
+from allready.signatures.names import OF_LIBRARY
 
 SAME_END_S = 30.0
 """Lines of a rank this long after its death belong to the same end (its launcher's table, a last flush)."""
@@ -166,11 +167,7 @@ def _is_of_the_job(reading: Reading) -> bool:
     """A log that a process of the job wrote: a kernel's log begins when the machine does."""
     if reading.source.kind != "log":
         return False
-    return (
-        bool(reading.processes)
-        or not reading.events
-        or any(not e.signature.startswith("kernel.") for e in reading.events)
-    )
+    return bool(reading.processes) or not reading.events or any(e.family != "kernel" for e in reading.events)
 
 
 def _described(stack: ProcessStack, identities: Identities) -> ProcessStack:
@@ -279,7 +276,7 @@ def _has_output(readings: Sequence[Reading]) -> bool:
         and r.source.num_lines > 0
         and (
             not any(p.host is not None for p in r.processes)  # a process that NCCL's own lines name
-            or any(s.partition(".")[0] not in {"nccl", "kernel", "ras"} for s in {e.signature for e in r.events})
+            or not {e.family for e in r.events} <= OF_LIBRARY
         )
         for r in readings
     )

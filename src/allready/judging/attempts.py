@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from allready.model import Closing, Death, Event, FaultClass, Role
 from allready.patterns import compiled
 from allready.signatures import load
+from allready.signatures.names import LAUNCHERS
 from allready.signatures.watchdog import TIMEOUTS
 
 SECOND_S = 1.0
@@ -187,7 +188,7 @@ def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Eve
         d.by_launcher or d.is_collective_error or any(v is not None for v in (d.rank, d.local_rank)) for d in deaths
     ) or any(
         e.origin.source == closing.origin.source
-        and e.signature.startswith(("elastic.", "launcher."))
+        and e.family in LAUNCHERS
         and e.signature not in ({OF_A_SHELL, OF_A_HANDLER} if takes_turns else {OF_A_SHELL})
         for e in events
     )

@@ -140,13 +140,18 @@ def _gave_up(death: Death) -> bool:
     return death.signal == "SIGABRT" and not is_named_by_signature(death)
 
 
+def of_first_moment(deaths: Sequence[Death]) -> list[Death]:
+    """Those, of deaths in the order of their times, that came with the first one."""
+    start = deaths[0].time_s
+    return [d for d in deaths if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
+
+
 def first_causes(case: Analysis, kinds: set[str]) -> tuple[Death, ...]:
     """Of the causes those that came first (and at the same moment), if they are of these kinds."""
     found = case.of(causes)
     if not found:
         return ()
-    start = found[0].time_s
-    first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
+    first = of_first_moment(found)
     named = [d for d in first if d.first] or first  # a launcher that says which was the first on its node knows better
     if all(_gave_up(d) for d in named):  # of some that aborted in one second it names any
         named = [d for d in first if d in named or (_gave_up(d) and d.time_s == named[0].time_s)]

@@ -30,6 +30,7 @@ from allready.model import (
     Severity,
     Verdict,
 )
+from allready.model.run_evidence import error_of
 from allready.patterns import compiled
 from allready.signatures import load, of_line
 
@@ -170,7 +171,7 @@ def _explain(end: ProcessEnd, tail: bytes, error: str) -> tuple[EndCause, str, s
 
 
 def _cause_of_lines(end: ProcessEnd, death: Death | None, event: Event | None, text: str, last: str) -> EndCause:
-    name = text.partition(":")[0].rpartition(".")[2]
+    name = error_of(text)
     if death is not None and name in _IMPORT_NAMES:
         return EndCause.IMPORT_ERROR
     if name in _MEMORY_NAMES:

@@ -10,6 +10,7 @@ from allready.evidence.join.identity import Identities
 from allready.evidence.log.names import place_of_agent
 from allready.model import CRASHES, BenchRun, Death, Event, Origin, ProcessRecord
 from allready.patterns import compiled
+from allready.signatures.names import OF_RESULTS
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 SAME_DEATH_S = 120.0
@@ -24,7 +25,6 @@ MAX_NEAR = 64
 _KERNELS = r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)"
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
-_RESULTS = "nccl.result_"
 MAX_ABOVE_A_CRASH, _MAX_NAMELESS_ABOVE = 100, 12
 """Lines from what failed in a process to what a handler of signals prints of its crash; where nothing tells that it is
 one process."""
@@ -50,8 +50,8 @@ def merge_deaths(
     timed_out = {rank for e in gave_up if (rank := identities.rank(e.origin)) is not None}
     nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
     exiting = {identities.rank(e.origin) for e in events if e.signature == UNLOADING} - {None}
-    failed = [e.origin for e in events if e.signature.startswith(_RESULTS)]
-    thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}
+    failed = [e.origin for e in events if e.signature.startswith(OF_RESULTS)]
+    thrown = {e.origin.source for e in events if e.family == "gloo" and "enforce fail" in e.text}
     seen = [*((d.origin, d.rank) for d in deaths), *((e.origin, None) for e in events)]
     first_ranks = _of_table(deaths, events) | _first_ranks(seen, identities)
     kept = _Merged()

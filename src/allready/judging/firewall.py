@@ -4,10 +4,11 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from allready.judging.addresses import is_within, on_link, parse, parse_network, unseen_nodes
+from allready.judging.addresses import on_link, unseen_nodes
 from allready.judging.stated import evidence_of, said
 from allready.judging.values import NodeCommand
 from allready.model import DropRule, Evidence, FirewallFacts, NetFacts, RollCall
+from allready.model.addresses import is_within, parse, parse_network
 from allready.patterns import compiled
 
 DEFAULT_NFT_CHAIN = "inet filter input"

@@ -677,7 +677,7 @@ def _should_speak(run: RunEvidence, snapshot: WaitSnapshot, rank: int) -> bool:
     ended_s = max((d.time_s for d in ended if d.time_s), default=None)
     if snapshot.source != Recorder.TORCH or not snapshot.frozen or given_up_s is None or ended_s is None:
         return False
-    spoke = any(e.origin.rank == rank and e.signature.startswith("torch.") for e in run.events)
+    spoke = any(e.origin.rank == rank and e.family == "torch" for e in run.events)
     if not speaks_beside_its_launcher(run, (e.origin.source for e in run.events if e.signature in WAITED)):
         return False
     return not spoke and ended_s > given_up_s + TIME_TO_SPEAK_S

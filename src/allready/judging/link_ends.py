@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from allready.judging.addresses import is_loopback, parse
 from allready.judging.live_status import SILENT_S
 from allready.model import Live, LossReason, NodeStatus, SocketRow
+from allready.model.addresses import is_loopback, parse
 
 UNANSWERED = 2
 """Time-outs in a row without an answer.  On a path that loses one packet of twenty, this and the packet itself and the

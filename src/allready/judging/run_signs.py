@@ -21,6 +21,7 @@ from allready.model import (
     clock_time,
 )
 from allready.signatures import load
+from allready.signatures.names import LAUNCHERS
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 
@@ -146,15 +147,12 @@ def has_stopped(case: Analysis) -> bool:
 TIME_TO_SPEAK_S = 5.0
 """A rank that lives so long after another gave up waiting had time to say so: torch's threads look every second."""
 
-LAUNCHERS = {"elastic", "launcher"}
-"""Families of lines that a launcher writes."""
-
 
 def speaks_beside_its_launcher(run: RunEvidence, sources: Iterable[str]) -> bool:
     """Whether words of ranks stand in a file in which a launcher speaks as well: then a rank of which only its launcher
     speaks said nothing.  Else its output may be in a file that was not given."""
     launchers = {d.origin.source for d in run.deaths if d.by_launcher}
-    launchers |= {e.origin.source for e in run.events if e.signature.partition(".")[0] in LAUNCHERS}
+    launchers |= {e.origin.source for e in run.events if e.family in LAUNCHERS}
     return any(source in launchers for source in sources)
 
 

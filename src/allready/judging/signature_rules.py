@@ -17,11 +17,12 @@ from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.processes import overcome
 from allready.judging.registry import RULES, Applies, Need, Rule, placeholders
-from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
+from allready.judging.run_signs import TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
 from allready.judging.stated import said, stated
 from allready.model.fill import named_by, placeholders_of
 from allready.signatures import Signature, load
 from allready.signatures.conditions import CULPRITS, hint_of
+from allready.signatures.names import LAUNCHERS
 from allready.text.steps import resolved
 
 MAX_EVIDENCE = 8
@@ -289,7 +290,7 @@ def _silent_nodes(events: Sequence[model.Event], run: model.RunEvidence) -> set[
     if not speaks_beside_its_launcher(run, (e.origin.source for e in events)):
         return set()
     waited = {n for e in events for n in _nodes_of(e, run)}
-    spoken = {n for e in run.events if e.signature.partition(".")[0] not in LAUNCHERS for n in _nodes_of(e, run)}
+    spoken = {n for e in run.events if e.family not in LAUNCHERS for n in _nodes_of(e, run)}
     seen = {p.rank for p in run.processes}
     spoken |= {node for rank, node in run.node_of_rank.items() if rank in seen}
     for death in run.deaths:

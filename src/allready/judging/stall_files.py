@@ -21,13 +21,13 @@ from allready.model import (
     clock_time,
 )
 from allready.patterns import compiled
+from allready.signatures.names import OF_LIBRARY
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
 RAISED = ERRORS
 """What torch writes when a connection was lost: no giving up."""
 
-OF_LIBRARY = {"nccl", "kernel", "ras"}
 SOON_S = 5.0
 """A connection that is closed this soon after a rank's last line was rather closed by what ended the rank."""
 MAX_EVIDENCE = 4
@@ -212,7 +212,7 @@ def _closed_soon(run: RunEvidence, rank: int) -> bool:
 
 def _has_output(case: Analysis) -> bool:
     """Whether more than NCCL's own logs was read of the job: there exceptions are reported."""
-    return bool(case.run.deaths) or any(e.signature.partition(".")[0] not in OF_LIBRARY for e in case.run.events)
+    return bool(case.run.deaths) or not {e.family for e in case.run.events} <= OF_LIBRARY
 
 
 def _works_alone(run: RunEvidence, rank: int, snapshot: WaitSnapshot) -> bool:

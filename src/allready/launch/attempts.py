@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from allready.launch.backoff import Backoff
 from allready.launch.outcome import Outcome
-from allready.launch.request import Backoff
 from allready.model import AttemptRecord, EndCause
 from allready.model.fill import in_english
 from allready.redaction import masked_all

@@ -41,6 +41,7 @@ from allready.launch.plan import (
 from allready.launch.workers import POLL_S, STOP_POLL_S, Worker, WorkerGroup
 from allready.messaging.job_store import ANSWER_S, JobStore, connected
 from allready.model import OVER, REJOIN, ProcessEnd
+from allready.model.addresses import endpoint
 from allready.model.process import ProcessState, signal_number
 from allready.proc.process import read_stat
 
@@ -383,10 +384,9 @@ def _bound(argv: tuple[str, ...], local_rank: int, mode: str) -> tuple[str, ...]
 
 
 def _rendezvous_of(plan: AttemptPlan) -> Any:
-    address = f"[{plan.master_addr}]" if ":" in plan.master_addr else plan.master_addr
     return RendezvousParameters(
         backend="static",
-        endpoint=f"{address}:{plan.store_port}",
+        endpoint=endpoint(plan.master_addr, plan.store_port),
         run_id=plan.rdzv_id or f"{plan.job_id}/attempt{plan.attempt}",
         min_nodes=plan.num_nodes,
         max_nodes=plan.num_nodes,

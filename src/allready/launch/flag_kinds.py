@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from allready.launch.request import Backoff
+from allready.launch.backoff import Backoff
+from allready.model.numbers import numbers_in
 from allready.patterns import compiled
 from allready.text.usage import usage_text
 
@@ -101,19 +102,9 @@ def names(text: str) -> tuple[str, ...]:
 
 def numbers(text: str) -> tuple[int, ...]:
     """`0,2-5`, sorted, each once."""
-    found: set[int] = set()
-    for part in names(text):
-        low, dash, high = part.partition("-")
-        try:
-            first = count(low)
-            last = count(high) if dash else first
-        except ValueError:
-            raise ValueError(usage_text("{text!r} is not a number or a range; write 0,2-5", text=part)) from None
-        if last - first >= MAX_LISTED or len(found) > MAX_LISTED:
-            raise ValueError(usage_text("{text!r} lists more than {most} numbers", text=text, most=MAX_LISTED))
-        found.update(range(first, last + 1))
-    if not found:
-        raise ValueError(usage_text("{text!r} lists no number; a range goes upwards, as 2-5", text=text))
+    found = numbers_in(text, below=MAX_LISTED)
+    if found is None:
+        raise ValueError(usage_text("{text!r} is not a list of ranks; write 0,2,5-7", text=text))
     return tuple(sorted(found))
 
 

@@ -1,11 +1,12 @@
 """Which names and addresses this machine has, to find itself in a list of nodes."""
 
-import contextlib
-import ipaddress
 import socket
 from collections.abc import Callable
 
 from msgspec import Struct
+
+from allready.messaging.sockets import source_address
+from allready.model.addresses import parse
 
 RESOLVE_S = 3.0
 
@@ -24,13 +25,13 @@ class Identity(Struct, frozen=True, kw_only=True):
     """`resolve` gives the addresses of a name, () when it has none; it ends by itself within seconds."""
 
     names: tuple[str, ...]  # as the machine calls itself, short or with domain
-    addresses: tuple[str, ...]  # of all interfaces, loopback left out
+    addresses: tuple[str, ...]  # `own_addresses`
     resolve: Callable[[str], tuple[str, ...]] = _resolved
 
     def has_name(self, word: str) -> bool:
         """The host name: exactly, or short against long (gpu01 and gpu01.cluster.org, but not another domain's)."""
         wanted = word.lower().rstrip(".")
-        if _address(wanted) is not None:
+        if parse(wanted) is not None:
             return False
         for name in (own.lower().rstrip(".") for own in self.names):
             short = wanted.split(".")[0] == name.split(".")[0]
@@ -42,44 +43,32 @@ class Identity(Struct, frozen=True, kw_only=True):
         """Whether a connection to `word` ends on this machine, as far as names and addresses tell."""
         if self.has_name(word):
             return True
-        plain = _address(word.strip("[]"))
-        found = [plain] if plain is not None else [_address(text) for text in self.resolve(word)]
-        own = {_address(text) for text in self.addresses}
+        plain = parse(word.strip("[]"))
+        found = [plain] if plain is not None else [parse(text) for text in self.resolve(word)]
+        own = {parse(text) for text in self.addresses}
         return any(a is not None and (a.is_loopback or a.is_unspecified or a in own) for a in found)
 
     def has_address(self, word: str) -> bool:
         """An own address, or a name that resolves to one; loopback does not count."""
-        own = {_address(text) for text in self.addresses}
-        plain = _address(word.strip("[]"))
-        found = {plain} if plain is not None else {_address(text) for text in self.resolve(word)}
+        own = {parse(text) for text in self.addresses}
+        plain = parse(word.strip("[]"))
+        found = {plain} if plain is not None else {parse(text) for text in self.resolve(word)}
         return bool({address for address in found if address is not None and not address.is_loopback} & own)
+
+
+def own_addresses() -> tuple[str, ...]:
+    """All addresses of this machine but loopback and link-local ones, as `ip addr` shows them."""
+    from allready.facts.netlink import addresses
+
+    found = (a for text in addresses(timeout_s=RESOLVE_S) if (a := parse(text)) is not None)
+    return tuple(str(a) for a in found if not a.is_loopback and not a.is_link_local)
 
 
 def own_identity() -> Identity:
     """Of this machine, from the kernel; no name server is asked."""
-    import psutil
-
-    addresses = {
-        entry.address.partition("%")[0]
-        for entries in psutil.net_if_addrs().values()
-        for entry in entries
-        if entry.family in {socket.AF_INET, socket.AF_INET6}
-    }
-    kept = [text for text in addresses if (found := _address(text)) is not None and not found.is_loopback]
-    return Identity(names=(socket.gethostname(),), addresses=tuple(sorted(kept)))
+    return Identity(names=(socket.gethostname(),), addresses=own_addresses())
 
 
 def default_address() -> str:
-    """The own address on the way to other networks, "" without one; nothing is sent."""
-    for family, elsewhere in ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1")):
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.connect((elsewhere, 9))
-            return str(sock.getsockname()[0])
-    return ""
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
+    """The own address on the way to other networks, "" without one."""
+    return source_address("198.51.100.1") or source_address("2001:db8::1") or ""

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from allready.errors import UsageError
-from allready.judging.addresses import endpoint
 from allready.launch import jax_rank
 from allready.launch.jax_rank import VARIABLE
 from allready.launch.jax_rendezvous import Orders
 from allready.launch.request import RunRequest
 from allready.messaging.sockets import listening_socket
+from allready.model.addresses import endpoint
 
 HOOK = "ALLREADY_RANK_HOOK"
 """Module whose `install` the rank's wrapper calls before the script."""
@@ -72,7 +72,7 @@ def jax_environment(
         run_dir=run_dir,
         attempts=request.jax_attempts,
         timeout_s=request.jax_timeout_s,
-        backoff=(request.jax_backoff.base_s, request.jax_backoff.most_s, request.jax_backoff.jitter),
+        backoff=request.jax_backoff,
     )
     added = {
         VARIABLE: orders.to_json(),
@@ -121,9 +121,3 @@ def listening(port: int) -> socket.socket | None:
         return listening_socket(port)
     except OSError:
         return None
-
-
-def split_address(address: str) -> tuple[str, int] | None:
-    """`host:port`, with or without brackets around IPv6; None where there is no port."""
-    host, _, port = address.rpartition(":")
-    return (host.strip("[]"), int(port)) if host and port.isdecimal() and 0 < int(port) < 65536 else None

@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from allready.launch.request import Backoff
+from allready.launch.backoff import Backoff
 
 MAX_SHOWN = 8
 MAX_MISSING = 1024

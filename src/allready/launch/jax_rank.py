@@ -168,7 +168,7 @@ def _attempts(
             failed += 1
             if not _is_transient(error) or failed >= orders.attempts or not _reset():
                 raise
-            wait_s = orders.wait_s(failed - 1)
+            wait_s = orders.backoff.wait_s(failed - 1)
             first = (str(error).splitlines() or [""])[0]
             say(f"attempt {failed} of {orders.attempts}: {first[:300]}; again in {wait_s:.1f} s")
             pause(wait_s)

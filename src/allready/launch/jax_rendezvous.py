@@ -1,21 +1,23 @@
 """In a JAX rank: all processes meet through their agents before JAX's own `initialize` begins.
 
 The rank asks the agent of its node, over a socket in the run folder, until node 0 says go: `agent.jax_meeting`.
-Standard library only.  Lines of JSON: the rank's (`jax_meeting.Waiting`), and the agent's {"why", "notes", "go",
+Lines of JSON: the rank's (`jax_meeting.Waiting`), and the agent's {"why", "notes", "go",
 "give_up", ...} (`jax_meeting.Meeting`).  Without an agent: `allready.jax.roll_call`.
 """
 
 import contextlib
 import json
 import os
-import random
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from msgspec import Struct, structs
+import msgspec
+from msgspec import Struct
+
+from allready.launch.backoff import Backoff
 
 SOCKET = "ranks.sock"
 """In the agent's run folder."""
@@ -45,26 +47,20 @@ class Orders(Struct, frozen=True, kw_only=True):
     run_dir: str  # of the agent
     attempts: int = 5
     timeout_s: float = 10.0
-    backoff: tuple[float, float, float] = (1.0, 30.0, 0.25)
+    backoff: Backoff = Backoff(most_s=30.0)
     coordinator: str = ""
     bind: str = ""
 
     def to_json(self) -> str:
-        return json.dumps(structs.asdict(self))
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> "Orders":
         """Raises ValueError: it is not what `to_json` writes."""
         try:
-            raw = json.loads(text)
-            base, most, jitter = map(float, raw["backoff"])
-            return cls(**{**raw, "backoff": (base, most, jitter)})
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            return msgspec.json.decode(text, type=cls)
+        except ValueError as error:
             raise ValueError(f"the orders in the environment cannot be read: {error}") from None
-
-    def wait_s(self, attempt: int) -> float:
-        base, most, jitter = self.backoff
-        return min(most, base * 2.0 ** min(attempt, 60)) * random.uniform(1 - jitter, 1 + jitter)  # noqa: S311
 
 
 def say(text: str) -> None:

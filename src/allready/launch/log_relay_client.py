@@ -53,7 +53,6 @@ class LogRelayClient:
         self._closed = False
         self._signalled: dict[int, float] = {}  # when the relay got a signal
         self._num_unsaved = 0
-        self.num_starts = 0
 
     @property
     def pid(self) -> int | None:
@@ -88,7 +87,6 @@ class LogRelayClient:
                 theirs.close()
             ours.settimeout(_SEND_S)
             self._socket = ours
-            self.num_starts += 1
             self._send(b"M" + f"{MARK}={self.mark}".encode())
             if self._scratch is not None:
                 self._send(b"R" + os.fsencode(self._scratch.absolute()))

@@ -1,12 +1,12 @@
 """What the user asked `allready run` to do, after flags, configuration file and environment were put together."""
 
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 
 from msgspec import Struct
 
+from allready.launch.backoff import Backoff
 from allready.model import RunNote
 
 ON_HANG = ("report", "abort", "restart")
@@ -34,22 +34,6 @@ class RankCommand(Struct, frozen=True, kw_only=True):
             return ""
         is_found = Path(self.target).exists() or (self.is_program and which(self.target, path=search_path) is not None)
         return "" if is_found else self.target
-
-
-class Backoff(Struct, frozen=True, kw_only=True):
-    """How long to wait before another attempt."""
-
-    base_s: float = 1.0
-    most_s: float = 60.0
-    jitter: float = 0.25
-
-    def wait_s(self, n: int, draw: random.Random | None = None) -> float:
-        """Seconds before retry `n`, the first being 0: base x 2^n, at most `most_s`, times 1 - jitter to 1 + jitter.
-
-        The jitter keeps jobs that failed together from coming back together; so the cap is exceeded by it as well.
-        """
-        chance = (draw or random).uniform(-self.jitter, self.jitter)
-        return round(max(0.0, min(self.most_s, self.base_s * 2.0 ** min(n, 64)) * (1.0 + chance)), 3)
 
 
 class Note(Struct, frozen=True, kw_only=True):

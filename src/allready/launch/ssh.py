@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from allready.launch.request import Note
 from allready.launch.ssh_words import MARK, SshOptions, Target, remote_command, ssh_argv
 from allready.patterns import compiled
+from allready.proc.kill import signal_group
 
 HEARTBEAT_S = 5.0
 SILENCE_S = 60.0
@@ -271,7 +272,7 @@ async def _watch_start(nodes: list[_Node], options: SshOptions, on_note: OnNote)
         if not node.started and node.process.returncode is None:
             on_note(Note(key="ssh.no_shell", values={"host": str(node.target), "seconds": f"{options.start_s:.0f}"}))
             node.remark = "reported"
-            _send(node, signal.SIGTERM)
+            signal_group(node.process.pid, signal.SIGTERM)
 
 
 def _close_inputs(nodes: list[_Node]) -> None:
@@ -285,22 +286,17 @@ def _end_unstarted(nodes: list[_Node]) -> None:
     """What still connects: nothing runs there that could end by itself."""
     for node in nodes:
         if not node.started and node.process.returncode is None:
-            _send(node, signal.SIGTERM)
+            signal_group(node.process.pid, signal.SIGTERM)
 
 
 async def _kill(nodes: list[_Node]) -> None:
     for node in nodes:
         if node.process.returncode is None:
-            _send(node, signal.SIGKILL)
+            signal_group(node.process.pid, signal.SIGKILL)
     for node in nodes:
         await _reaped(node)
         if node.process.stdin is not None:
             node.process.stdin.close()
-
-
-def _send(node: _Node, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(node.process.pid, number)  # its own session: a ProxyCommand ends, too
 
 
 def announce_begin() -> None:

@@ -30,6 +30,7 @@ from allready.launch.request import Note
 from allready.model import ProcessEnd
 from allready.model.process import EndKind, end_of
 from allready.proc.exec_shim import exec_error, shim_command
+from allready.proc.kill import signal_group
 from allready.proc.process import ended_child, has_handler, is_running, read_stat
 from allready.proc.wakeup import Wakeup
 
@@ -162,7 +163,7 @@ class WorkerGroup:
             old = self._running[worker.rank]
             assert old.end is not None, "it has not ended"
             new = self._spawn(worker)
-            _send_group(old.process.pid, signals.SIGKILL)
+            signal_group(old.process.pid, signals.SIGKILL)
             self._forget([old])
             self._running[worker.rank] = new
             self._wake.poke()
@@ -212,7 +213,7 @@ class WorkerGroup:
         with self._lock:
             for running in self._living():
                 if running.worker.rank in ranks:
-                    _send_group(running.process.pid, signals.SIGCONT)
+                    signal_group(running.process.pid, signals.SIGCONT)
         self._report("workers.rank_continued", ranks=", ".join(map(str, sorted(ranks))))
 
     def pass_on(self, number: int, came_s: float) -> tuple[int, ...] | None:
@@ -252,7 +253,7 @@ class WorkerGroup:
                 running.is_reported = running.is_reported and is_reported
             for running in alive:
                 _send(running.process.pid, first)
-                _send_group(running.process.pid, signals.SIGCONT)
+                signal_group(running.process.pid, signals.SIGCONT)
         forced = bool(alive)
         deadline = time.monotonic() + (grace_s if first != signals.SIGKILL else 0.0)
         if first not in {signals.SIGTERM, signals.SIGKILL}:
@@ -268,7 +269,7 @@ class WorkerGroup:
         with self._lock:
             for running in items:
                 if self._running.get(running.worker.rank) is running:
-                    _send_group(running.process.pid, signals.SIGKILL)
+                    signal_group(running.process.pid, signals.SIGKILL)
         self._await(items, _KILL_WAIT_S)
         if items:
             self._kill_marked(descendants, sessions)
@@ -536,12 +537,6 @@ def _on_cpus(cpus: frozenset[int]) -> Iterator[None]:
 def _send(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def _send_group(pid: int, number: int) -> None:
-    """To the group of a rank that is not reaped, so that the number cannot be another's."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
 
 
 def _reap(process: subprocess.Popen[bytes], *, has_ended: bool) -> bool:

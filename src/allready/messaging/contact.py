@@ -6,7 +6,6 @@ value of `MasterContactFacts.outcome`, so that the same rules judge it live and 
 
 import asyncio
 import errno
-import ipaddress
 import os
 import socket
 import time
@@ -43,6 +42,7 @@ from allready.messaging.wire import (
     unsealed,
 )
 from allready.model import MasterContactFacts, Phrase, PortHolder, RollCall, TokenGap
+from allready.model.addresses import is_loopback, parse
 from allready.model.fill import phrase_of, said, texts
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
@@ -163,7 +163,7 @@ class Contact:
     def _misnamed(self, address: str) -> bool:
         """A loopback address that stands behind a name; asked for literally, it means one machine on purpose."""
         name = self._hello.master_addr
-        return _is_loopback(address) and name != "localhost" and name.strip("[]") != address
+        return is_loopback(address) and name != "localhost" and name.strip("[]") != address
 
     async def _try(self, address: str) -> Link | None:
         try:
@@ -421,22 +421,16 @@ def _words(error: OSError) -> str:
     return f"{os.strerror(error.errno)} ({name})" if error.errno else str(error)
 
 
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
 def _has_family_of(address: str) -> bool:
     """Whether this machine has any address of the same family beyond loopback and link-local."""
     import psutil  # only here, where something is wrong already: every node starts faster without it
 
-    version = ipaddress.ip_address(address.partition("%")[0]).version
-    for entries in psutil.net_if_addrs().values():
-        for entry in entries:
-            if entry.family in {socket.AF_INET, socket.AF_INET6}:
-                own = ipaddress.ip_address(entry.address.partition("%")[0])
-                if own.version == version and not own.is_loopback and not own.is_link_local:
-                    return True
-    return False
+    wanted = parse(address)
+    own = [parse(entry.address) for entries in psutil.net_if_addrs().values() for entry in entries]
+    return wanted is not None and any(
+        one is not None and one.version == wanted.version and not one.is_loopback and not one.is_link_local
+        for one in own
+    )
 
 
 _INFORMATIVE = ("not_tried", "unresolved", "family_mismatch", "no_route", "silent", "loopback", "refused",

@@ -35,6 +35,7 @@ from allready.messaging.wire import (
     to_json,
 )
 from allready.model import GAVE_UP, Caller, Claim, Loss, LossReason, PortHolder, RollCall, TokenGap
+from allready.model.addresses import plain_address
 from allready.model.fill import said, texts
 
 log = logging.getLogger(__name__)
@@ -605,11 +606,6 @@ def loss_by_silence(state: TcpState) -> Loss:
     if state.is_answering:
         return Loss(reason=LossReason.AGENT_SILENT, silent_s=SILENCE_S * LATE_FACTOR)
     return Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)
-
-
-def plain_address(address: str) -> str:
-    """An IPv4 address as such, also when a dual-stack socket shows it as ::ffff:10.0.0.1."""
-    return address.removeprefix("::ffff:") if "." in address else address.partition("%")[0]
 
 
 def _plain(body: Any) -> Any:

@@ -58,6 +58,17 @@ def family_of(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
+def source_address(host: str) -> str | None:
+    """The own address from which the kernel would send to `host`; None without a way there.  Nothing is sent."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.connect(where)
+            return str(sock.getsockname()[0])
+    except (OSError, UnicodeError):  # no way there; or no name of a host
+        return None
+
+
 def socket_address(address: str, port: int, interface: str | None) -> SocketAddress:
     """What bind and connect take; `interface` is the local one, which a link-local IPv6 address needs."""
     if ":" not in address:

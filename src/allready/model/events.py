@@ -88,6 +88,11 @@ class Event(Struct, frozen=True, kw_only=True):
     stall: TensorStall | None = None
     is_last_output: bool = False
 
+    @property
+    def family(self) -> str:
+        """Of its signature, whose name begins with it: `nccl`, `launcher`."""
+        return self.signature.partition(".")[0]
+
 
 class SourceRecord(Struct, frozen=True, kw_only=True):
     """One file, archive member or stream that was read.

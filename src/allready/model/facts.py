@@ -81,6 +81,11 @@ class Interface(Struct, frozen=True, kw_only=True):
     mac: str | None = None
     driver: str | None = None
 
+    @property
+    def bare_addresses(self) -> tuple[str, ...]:
+        """Its addresses without prefix length: `10.0.0.1`."""
+        return tuple(address.partition("/")[0] for address in self.addresses)
+
 
 class Route(Struct, frozen=True, kw_only=True):
     """One row of the main routing table; destination in CIDR form, "0.0.0.0/0" is the default route."""

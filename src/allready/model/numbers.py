@@ -19,6 +19,25 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join(map(_span, runs_of(numbers)))
 
 
+def numbers_in(text: str, *, below: int) -> frozenset[int] | None:
+    """The numbers of `0,2,5-7`; None where it is no such list, or has a number that is not below `below`."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = (word.strip() for word in part.partition("-"))
+        first, last = (
+            int(n) if n.isascii() and n.isdigit() and len(n) < 10 else -1 for n in (low, high if dash else low)
+        )
+        if not 0 <= first <= last < below:
+            return None
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+def cpus_of(text: str) -> frozenset[int]:
+    """The CPUs of a list as the kernel writes it; none where it is anything else."""
+    return numbers_in(text, below=100_000) or frozenset()
+
+
 def _span(run: tuple[int, int]) -> str:
     first, last = run
     if first == last:

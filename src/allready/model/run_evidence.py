@@ -108,7 +108,6 @@ class Operation(Struct, frozen=True, kw_only=True):
     created_s: float | None = None
     started_s: float | None = None
     completed_s: float | None = None
-    ran_s: float | None = None  # a watchdog's "ran for"
     timeout_s: float | None = None
     site: CallSite | None = None
     is_p2p: bool = False
@@ -250,6 +249,11 @@ class Mismatch(InGroup, frozen=True, kw_only=True):
     is_by_digest: bool = False
 
 
+def error_of(text: str) -> str:
+    """The class in a traceback's last line: `OutOfMemoryError` of `torch.OutOfMemoryError: CUDA out of memory`."""
+    return text.partition(":")[0].strip().rpartition(".")[2]
+
+
 class Death(Struct, frozen=True, kw_only=True):
     """How one process ended badly, in its own or its launcher's words.
 
@@ -281,6 +285,11 @@ class Death(Struct, frozen=True, kw_only=True):
     while_exiting: bool = False  # the script had ended before: CUDA was being unloaded when the process crashed
     last_words: str = ""
     last_error: str = ""
+
+    @property
+    def error(self) -> str:
+        """The class of the exception in `text`, without its module."""
+        return error_of(self.text)
 
     @property
     def is_own(self) -> bool:

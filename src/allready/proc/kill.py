@@ -96,6 +96,15 @@ def reap(process: ProcessId) -> None:
             os.waitpid(process.pid, os.WNOHANG)
 
 
+def signal_group(leader: int, number: int) -> None:
+    """Send a signal to a process group, while its leader is not reaped, so that the number cannot be another's.
+
+    One of another user, or that has ended, does not get it.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+
+
 def end_child(child: "subprocess.Popen[Any]", *, timeout_s: float = REAP_S) -> None:
     """End a child that has a session of its own, reap it, and close our ends of its pipes.
 

@@ -113,8 +113,8 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, whole; also after a power cut.
+def write_atomic(path: str | os.PathLike[str], data: bytes, *, is_lasting: bool = True) -> None:
+    """Write a file so that a reader sees the old one or the new one, whole; also after a power cut, if `is_lasting`.
 
     A path that is no regular file (/dev/stdout, a pipe) is written to as it is.  The mode follows the umask.
 
@@ -132,11 +132,13 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
         temporary = target.parent / f".allready-{os.getpid()}-{os.urandom(6).hex()}.tmp"
         with temporary.open("xb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if is_lasting:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(target)
         temporary = None
-        _sync_folder(target.parent)
+        if is_lasting:
+            _sync_folder(target.parent)
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):

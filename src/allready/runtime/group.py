@@ -8,7 +8,6 @@ no rank, and `_reconfigure` only those whose peers' connections it happens to cl
 import contextlib
 import ctypes
 import inspect
-import socket
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.messaging.job_store import JobStore, Requests, connected, innermost, own
+from allready.messaging.sockets import source_address
 from allready.model import OVER
 from allready.proc.own_sockets import Sockets, ends, sockets
 from allready.runtime import meshes, nccl
@@ -601,10 +601,4 @@ def _meet(
 def _own_address(store: Any) -> str:
     """The address of this machine by which it reaches the job's store, so one that the other ranks reach too."""
     host = getattr(store, "host", None)
-    if isinstance(host, str):
-        with contextlib.suppress(OSError):
-            family, _, _, _, where = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect(where)
-                return str(probe.getsockname()[0])
-    return "127.0.0.1"
+    return (source_address(host) if isinstance(host, str) else None) or "127.0.0.1"

@@ -24,6 +24,7 @@ from allready.messaging.any_port import any_port
 from allready.messaging.channel import convert
 from allready.messaging.sockets import family_of, is_address, send_at_once
 from allready.messaging.wire import encode, read_frame
+from allready.proc.kill import end_child
 from allready.runtime import messages as m
 from allready.runtime.agreement import VOIDS_BYTES, VOIDS_PER_RANK_BYTES, Agreement, Out
 
@@ -206,14 +207,15 @@ def start(plan: HubPlan) -> HubAddress:
         ExchangeError: it did not start in time.
     """
     command = [sys.executable, "-m", "allready.runtime.hub"]
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, cwd="/", env=_environment()
-    ) as process:
-        try:
-            answer, _ = process.communicate(msgspec.json.encode(plan), timeout=START_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            answer = b""
+    )
+    try:
+        answer, _ = process.communicate(msgspec.json.encode(plan), timeout=START_S)
+    except subprocess.TimeoutExpired:
+        answer = b""
+    finally:
+        end_child(process)
     try:
         return msgspec.json.decode(answer, type=HubAddress)
     except msgspec.DecodeError as error:

@@ -36,7 +36,6 @@ from tests.fleets import check
 NOW = 2000.0
 ENTERED = NOW - 10.0
 NODES = {0: 0, 1: 0, 2: 1, 3: 1}
-SITES = {"lock": "train.py:30 save", "": "train.py:12 step"}
 
 
 def mark(enqueued: int, pending: bool = True, **changes: Any) -> GroupMark:

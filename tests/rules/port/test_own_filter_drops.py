@@ -11,7 +11,6 @@ from tests.cases import cases
 from tests.fleets import check, fleet, healthy_node
 
 PEER, OTHER = "10.0.0.77", "192.168.7.2"
-KERNELS = (32768, 60999)
 
 
 def nft(

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from allready import garbage
 from allready.model.fill import said
 from allready.model.finding import Phrase
+from allready.model.process import signal_name
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -190,7 +191,7 @@ def can_fork() -> bool:
 
 def _death(code: int | None) -> Phrase:
     if code is not None and code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        name = signal_name(-code)
         if -code == signal.SIGKILL:
             return said("the process that read it was ended by {signal}; was this machine out of memory?", signal=name)
         return said("the process that read it was ended by {signal}", signal=name)

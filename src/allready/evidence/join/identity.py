@@ -169,7 +169,7 @@ def _world_size(found: Identities, events: Sequence[Event], answers: Sequence[Ra
     sizes = [c.nranks for p in found.processes for c in p.comms]
     sizes += [g.size for a in answers for g in a.groups]
     for event in events:
-        if not event.signature.startswith(("store.", "elastic.", "jax.", "torch.")):
+        if event.family not in {"store", "elastic", "jax", "torch"}:
             continue
         for name in ("world_size", "expected", "global_world_size"):
             text = event.values.get(name, "")

@@ -228,13 +228,12 @@ def _loose(at: int, event: Event) -> _Loose:
 
 
 def _operation(event: Event) -> Operation:
-    timeout_ms, ran_ms = _int(event.values.get("timeout_ms")), _int(event.values.get("ran_ms"))
+    timeout_ms = _int(event.values.get("timeout_ms"))
     return Operation(
         seq=_int(event.values.get("seq")) or 0,
         name=operation_name(event.values.get("op", ""))[0],
         num_elements=_int(event.values.get("numel_in")),
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
-        ran_s=None if ran_ms is None else ran_ms / 1000,
         site=CallSite.known(event.values.get("site", "")),
     )
 

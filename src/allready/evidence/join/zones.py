@@ -47,7 +47,7 @@ def in_one_zone(readings: Sequence[Reading]) -> tuple[Reading, ...]:
 
 
 def _is_of_a_job(reading: Reading) -> bool:
-    return any(not e.signature.startswith("kernel.") for e in reading.events) or bool(reading.processes)
+    return any(e.family != "kernel" for e in reading.events) or bool(reading.processes)
 
 
 def _meet(a: Span, b: Span) -> bool:

@@ -21,7 +21,7 @@ from allready.evidence.log.left_loop import closing_line, form, plain, training_
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.parts import is_of_a_list, is_of_a_part
-from allready.evidence.log.progress import LastProgress, counts, progress
+from allready.evidence.log.progress import CountForm, Label, LastProgress, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
 from allready.evidence.log.signs import WeakSign, are_enough, kinds, weak_signs
@@ -112,7 +112,7 @@ class _Ending:
     @functools.cached_property
     def _repeating(self) -> set[int]:
         """The lines that say again where a count was, as a summary does."""
-        last: dict[str, tuple[int, int | None]] = {}
+        last: dict[Label, tuple[int, int | None]] = {}
         new: set[int] = set()
         for one in self.readings:
             if last.get(one.label) != (one.done, one.total):
@@ -169,7 +169,7 @@ class _Ending:
         """Whether what is full is a bar without a name of its own that began behind the last line of a training: an
         evaluation draws one, too."""
         labels = {one.label for one in self.readings if (one.at, one.total) == (state.at, state.total)}
-        if self._is_named_a_list or not labels or not all(label.startswith("bar") for label in labels):
+        if self._is_named_a_list or not labels or not all(label.form is CountForm.BAR for label in labels):
             return self._is_named_a_list
         first = next(one.at for one in self.readings if one.label in labels and one.total == state.total)
         if any(one.is_outer and one.done == one.total == state.total and one.at < first for one in self.readings):
@@ -568,7 +568,9 @@ class _Ending:
     def _only_prepares(self) -> bool:
         """Whether all that it counted are bars of what comes before the work."""
         labels = {one.label for one in self.readings}
-        return bool(labels) and all(one.startswith("bar ") and wording.prepares().search(one) for one in labels)
+        return bool(labels) and all(
+            one.form is CountForm.BAR and wording.prepares().search(one.words) for one in labels
+        )
 
     def _names_the_step(self, at: int) -> bool:
         """Whether it names a file by a number that the last line of the loop counts."""

@@ -3,7 +3,8 @@
 import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from allready.evidence.log import languages
@@ -70,7 +71,7 @@ _FILE = r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|msgpack|dis
 _FILES = (".ckpt", ".pt", ".bin", ".safetensors", ".tar", ".h5", ".np", ".msgpack", ".distcp")
 
 _OUTER = rf"(?i)(?:train(?:ing)? )?epoch|run|trial|{languages.EPOCHS}"
-_OF_EPOCHS = {"bar epoch", "bar epochs", "bar training epochs", "bar train epoch"}
+_OF_EPOCHS = {"epoch", "epochs", "training epochs", "train epoch"}
 _RESULT = r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}\s*\|?$"
 _MANY_RESULTS = 6
 _MANY = 3
@@ -79,15 +80,36 @@ _NUM_BEFORE = 5
 _ABOUT_AS_MUCH = 0.9
 
 
+class CountForm(StrEnum):
+    """How a count is written, which tells what it may be of."""
+
+    WORDS = "words"  # `epoch 3/10`: its own words
+    BAR = "bar"
+    INNER = "inner"  # a second count beside that of epochs
+    BRACKET = "bracket"  # `Evaluation [ 20/251]`
+    TABLE = "table"  # the first column
+    ORDINAL = "ordinal"
+
+
+class Label(NamedTuple):
+    """What tells the counts of a log apart: their form, and the words that they have."""
+
+    form: CountForm
+    words: str = ""
+
+
 class LineCount(NamedTuple):
     """One line's count.  `is_outer`: of epochs, which hold steps."""
 
     at: int
-    label: str
+    label: Label
     done: int
-    total: int | None
-    is_outer: bool
-    is_minor: bool
+    total: int | None = None
+    is_outer: bool = False
+    is_minor: bool = False
+
+
+_EPOCHS = Label(CountForm.WORDS, "epoch")
 
 
 class LastProgress(NamedTuple):
@@ -108,66 +130,76 @@ def counts(at: int, text: str) -> list[LineCount]:
     """All counts in one line."""
     if any(mark in text for mark in _FILES):
         text = compiled(_FILE).sub("", text)
-    found: list[LineCount] = []
-    bar = compiled(_BAR).match(text) or (compiled(PERCENT).match(text) if "%|" in text else None)
-    if bar is not None:
-        of = {"total": "100", "done": bar["percent"], **bar.groupdict()}
-        label = _plain(bar["label"])
-        epoch = compiled(_EPOCH).search(bar["label"] + " ")
-        if epoch is not None:
-            found.append(LineCount(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
-        found += [
-            LineCount(at, match["label"].lower(), int(match["done"]), int(match["total"]), _is_outer(match), False)
-            for match in compiled(_COUNT).finditer(bar["label"])
-        ]
-        minor = compiled(_MINOR).search(label) is not None
-        found.append(LineCount(at, f"bar {label}", int(of["done"]), int(of["total"]), is_outer=False, is_minor=minor))
-        return [one for one in found if one.total is None or 0 < one.total >= one.done]
-    inner = compiled(_INNER).search(text)
-    if inner is not None:
-        found.append(LineCount(at, "epoch", int(inner["epoch"]), None, is_outer=True, is_minor=False))
-        minor = compiled(_MINOR).search(text[: inner.start("epoch")]) is not None
-        found.append(LineCount(at, "inner", int(inner["done"]), int(inner["total"]), is_outer=False, is_minor=minor))
-    keras = compiled(_KERAS).match(text)
-    if keras is not None:
-        found.append(LineCount(at, "bar", int(keras["done"]), int(keras["total"]), is_outer=False, is_minor=False))
-    found += _others(at, text)
-    for match in compiled(_COUNT).finditer(text):
-        minor = compiled(_MINOR).search(text[max(0, match.start() - 24) : match.start()] + match["label"]) is not None
-        found.append(
-            LineCount(at, _plain(match["label"]), int(match["done"]), int(match["total"]), _is_outer(match), minor)
-        )
-        within = compiled(_BEHIND_OUTER).match(text, match.end()) if _is_outer(match) else None
-        if within is not None:
-            done, total = int(within["done"]), int(within["total"])
-            found.append(LineCount(at, "inner", done, total, is_outer=False, is_minor=minor))
-    ordinal = compiled(_ORDINAL).search(text)
-    if ordinal is not None:
-        of_all = None if ordinal["total"] is None else int(ordinal["total"])
-        counted = int(ordinal["done"] or ordinal["alone"])
-        found.append(LineCount(at, "ordinal", counted, of_all, is_outer=True, is_minor=False))
-    if not any(one.is_outer for one in found):
-        epoch = compiled(_EPOCH).search(text)
-        if epoch is not None:
-            found.append(LineCount(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
+    found = list(_counts(at, text))
     return [one for one in found if one.total is None or 0 < one.total >= one.done]
 
 
-def _others(at: int, text: str) -> list[LineCount]:
+def _counts(at: int, text: str) -> Iterator[LineCount]:
+    bar = compiled(_BAR).match(text) or (compiled(PERCENT).match(text) if "%|" in text else None)
+    if bar is not None:
+        yield from _epoch(at, bar["label"] + " ")
+        for match in compiled(_COUNT).finditer(bar["label"]):
+            words = Label(CountForm.WORDS, match["label"].lower())
+            yield LineCount(at, words, int(match["done"]), int(match["total"]), _is_outer(match))
+        label, of = _plain(bar["label"]), {"total": "100", "done": bar["percent"], **bar.groupdict()}
+        yield LineCount(at, Label(CountForm.BAR, label), int(of["done"]), int(of["total"]), is_minor=_is_minor(label))
+        return
+    has_outer = False
+    for one in _beside_epochs(at, text):
+        has_outer |= one.is_outer
+        yield one
+    if not has_outer:
+        yield from _epoch(at, text)
+
+
+def _beside_epochs(at: int, text: str) -> Iterator[LineCount]:
+    """The counts of a line that is no bar; the number of its epoch where it stands beside another count."""
+    inner = compiled(_INNER).search(text)
+    if inner is not None:
+        yield LineCount(at, _EPOCHS, int(inner["epoch"]), is_outer=True)
+        minor = _is_minor(text[: inner.start("epoch")])
+        yield LineCount(at, Label(CountForm.INNER), int(inner["done"]), int(inner["total"]), is_minor=minor)
+    keras = compiled(_KERAS).match(text)
+    if keras is not None:
+        yield LineCount(at, Label(CountForm.BAR), int(keras["done"]), int(keras["total"]))
+    yield from _others(at, text)
+    for match in compiled(_COUNT).finditer(text):
+        minor = _is_minor(text[max(0, match.start() - 24) : match.start()] + match["label"])
+        words = Label(CountForm.WORDS, _plain(match["label"]))
+        yield LineCount(at, words, int(match["done"]), int(match["total"]), _is_outer(match), minor)
+        within = compiled(_BEHIND_OUTER).match(text, match.end()) if _is_outer(match) else None
+        if within is not None:
+            yield LineCount(at, Label(CountForm.INNER), int(within["done"]), int(within["total"]), is_minor=minor)
+    ordinal = compiled(_ORDINAL).search(text)
+    if ordinal is not None:
+        of_all = None if ordinal["total"] is None else int(ordinal["total"])
+        yield LineCount(at, Label(CountForm.ORDINAL), int(ordinal["done"] or ordinal["alone"]), of_all, is_outer=True)
+
+
+def _epoch(at: int, text: str) -> Iterator[LineCount]:
+    epoch = compiled(_EPOCH).search(text)
+    if epoch is not None:
+        yield LineCount(at, _EPOCHS, int(epoch["done"]), is_outer=True)
+
+
+def _others(at: int, text: str) -> Iterator[LineCount]:
     """Counts that nothing calls steps: `Evaluation [ 20/251]`, `[decoding 36/36]`, the first column of a table."""
     if "/" not in text:
-        return []
+        return
     table = compiled(_TABLE).match(text)
     if table is not None:
         done, total = (int(table[name].replace(",", "")) for name in ("done", "total"))
-        return [LineCount(at, "table", done, total, is_outer=False, is_minor=False)]
+        yield LineCount(at, Label(CountForm.TABLE), done, total)
+        return
     match = compiled(_BRACKET).search(text) if "[" in text else None
     label = "" if match is None else match["label"] or match["name"]
-    if match is None or compiled(_NO_STEP).search(label) is not None:
-        return []
-    minor = compiled(_MINOR).search(label) is not None
-    done, total = int(match["done"] or match["count"]), int(match["total"] or match["of"])
-    return [LineCount(at, f"of {label.lower()}", done, total, is_outer=False, is_minor=minor)]
+    if match is not None and compiled(_NO_STEP).search(label) is None:
+        done, total = int(match["done"] or match["count"]), int(match["total"] or match["of"])
+        yield LineCount(at, Label(CountForm.BRACKET, label.lower()), done, total, is_minor=_is_minor(label))
+
+
+def _is_minor(text: str) -> bool:
+    return compiled(_MINOR).search(text) is not None
 
 
 @functools.lru_cache(maxsize=2)
@@ -196,7 +228,7 @@ def progress(readings: Sequence[LineCount], lines: Sequence[str], head: str, ear
     main = max(outer, key=lambda one: (one.total is not None, one.at), default=None)
     if main is None:
         steps = [one for one in last.values() if not one.is_minor]
-        main = max(steps, key=lambda one: (not one.label.startswith("bar"), one.at, one.total or 0), default=None)
+        main = max(steps, key=lambda one: (one.label.form is not CountForm.BAR, one.at, one.total or 0), default=None)
     if main is None:
         full = latest.done == latest.total or _has_result(latest.at, readings, lines)
         return LastProgress(latest.at, latest.done, latest.total, is_full=False, is_midway=not full)
@@ -211,7 +243,9 @@ def progress(readings: Sequence[LineCount], lines: Sequence[str], head: str, ear
         if one is not main
         and one.total is not None
         and one.at >= latest.at - _MANY
-        and not _is_nearly(one, readings, is_strict=one.label == "inner" and _counts_to_total(one, readings, head))
+        and not _is_nearly(
+            one, readings, is_strict=one.label.form is CountForm.INNER and _counts_to_total(one, readings, head)
+        )
         and not (one.is_minor and _has_result(one.at, readings, lines))
         and not (one.done == 0 and main.is_outer and _has_results(one.at, readings, lines))
     ]
@@ -221,9 +255,9 @@ def progress(readings: Sequence[LineCount], lines: Sequence[str], head: str, ear
         done = main.total
     full = total is not None and done >= total and not any(one.at >= main.at for one in is_open)
     full = full and _is_a_course(main, readings, head)
-    if main.label in _OF_EPOCHS and main.is_outer:
+    if _is_bar_of_epochs(main) and main.is_outer:
         full = full and not _came_before(main, readings, earlier)
-    elif main.label.startswith("bar"):
+    elif main.label.form is CountForm.BAR:
         full = main.done == main.total and main is latest and is_outermost(lines, main.at, head) and _is_one(head)
         full = full and not _came_before(main, readings, earlier)
     elif full and not main.is_outer:
@@ -238,17 +272,21 @@ def progress(readings: Sequence[LineCount], lines: Sequence[str], head: str, ear
 
 def _with_bars_of_epochs(readings: Sequence[LineCount], head: str) -> Sequence[LineCount]:
     """A bar that is called one of epochs, and has as many as are announced, holds the others."""
-    if not any(one.label in _OF_EPOCHS for one in readings):
+    if not any(map(_is_bar_of_epochs, readings)):
         return readings
     announced = _num_epochs(head)
     return [
-        one._replace(is_outer=True) if one.label in _OF_EPOCHS and {one.total} == announced else one for one in readings
+        one._replace(is_outer=True) if _is_bar_of_epochs(one) and {one.total} == announced else one for one in readings
     ]
 
 
-def _last(readings: Sequence[LineCount]) -> dict[str, LineCount]:
+def _is_bar_of_epochs(one: LineCount) -> bool:
+    return one.label.form is CountForm.BAR and one.label.words in _OF_EPOCHS
+
+
+def _last(readings: Sequence[LineCount]) -> dict[Label, LineCount]:
     """The last count of each label.  `Epoch 50/50` and, below it, `validation of epoch 50` are one."""
-    last: dict[str, LineCount] = {}
+    last: dict[Label, LineCount] = {}
     for one in readings:
         known = last.get(one.label)
         is_same = known is not None and one.total is None and known.total is not None and one.done == known.done
@@ -261,7 +299,7 @@ def _over_all(main: LineCount, readings: Sequence[LineCount]) -> LineCount | Non
     epochs = [(one.at, one.done) for one in readings if one.label == main.label]
     changes = [at for (_, before), (at, done) in itertools.pairwise(epochs) if done > before]
     for one in reversed(readings):
-        if one.is_outer or one.is_minor or one.total is None or one.label.startswith(("bar", "inner")):
+        if one.is_outer or one.is_minor or one.total is None or one.label.form in {CountForm.BAR, CountForm.INNER}:
             continue
         course = [(r.at, r.done) for r in readings if r.label == one.label and r.total == one.total]
         is_rising = all(a < b for (_, a), (_, b) in itertools.pairwise(course))
@@ -300,7 +338,7 @@ def _is_a_course(main: LineCount, readings: Sequence[LineCount], head: str) -> b
 
 def _may_be_all(main: LineCount, head: str) -> bool:
     """Whether this count of steps can be that of the whole run: no batches, and no epochs are announced."""
-    return not ("batch" in main.label and "epoch" in head.lower()) and _is_one(head)
+    return not ("batch" in main.label.words and "epoch" in head.lower()) and _is_one(head)
 
 
 def _num_epochs(head: str) -> set[int]:
@@ -333,7 +371,9 @@ def _has_run(main: LineCount, readings: Sequence[LineCount], lines: Sequence[str
 
 
 def _counts_to_total(one: LineCount, readings: Sequence[LineCount], head: str) -> bool:
-    """Whether a count by equal steps, never seen at 0, comes to its total: `(10/60)` to `(60/60)`."""
+    """Whether a count beside that of epochs comes to its total by equal steps, never seen at 0: `10/60`, `60/60`."""
+    if one.label.form is not CountForm.INNER:
+        return False
     counts_done = [r.done for r in (*_counts_of(head), *readings) if r.label == one.label and r.total == one.total]
     step = counts_done[-1] - counts_done[-2] if len(counts_done) > 1 else 0
     return one.total is not None and step > 0 and 0 not in counts_done and one.total % step == one.done % step == 0

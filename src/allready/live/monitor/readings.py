@@ -29,7 +29,7 @@ MAX_RING_BYTES = 8 << 20
 MAX_TEXT = 256 << 10
 MAX_LINE = 4_096
 LAST_LINES = 6
-MESSAGING = ("jax.", "store.", "gloo.")
+MESSAGING = ("jax", "store", "gloo")
 """Families of lines in which what carries messages between ranks tells why it fails."""
 STOOD_S = 1.0
 """Who was at one line for so long stands there."""
@@ -188,7 +188,7 @@ def _last_words(one: RankEvidence, source: str, whose: SourceOwner, time_s: floa
         _event(e, one, whose)
         for e in reading.events
         if _is_last(e, own[0] if own else None)
-        or (e.role is Role.ROOT and e.signature.startswith(MESSAGING) and _last_s(e) >= since_s)
+        or (e.role is Role.ROOT and e.family in MESSAGING and _last_s(e) >= since_s)
         or (e.signature == UNLOADING and one.status.signal in CRASHES)  # its script had ended before it crashed
     ]
     events += [
@@ -279,7 +279,7 @@ def _is_last(event: Event, death: Death | None) -> bool:
         return True
     if death is None or event.role not in {Role.ROOT, Role.RECORD}:
         return False
-    if event.role is Role.ROOT and death.is_collective_error and event.signature.startswith("nccl."):
+    if event.role is Role.ROOT and death.is_collective_error and event.family == "nccl":
         return True
     texts = [text for text in (death.text.strip(), death.last_error.strip()) if text]  # the event's is stripped
     return any(text[:80] in event.text or _core(text) in event.text for text in texts)

@@ -1,7 +1,5 @@
 """How busy the ranks' GPUs are: the newest word of a child that asks NVML, never waited for."""
 
-import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+from allready.proc.kill import end_child, signal_group
 
 STALE_S = 5.0
 END_S = 1.0
@@ -79,17 +79,12 @@ class GpuWatch:
         if child is None:
             return
         if child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(END_S)
+            signal_group(child.pid, signal.SIGKILL)
         if self._thread is not None:
-            self._thread.join(END_S)
+            self._thread.join(END_S)  # it reads to the end
         if self._thread is None or not self._thread.is_alive():
-            for pipe in (child.stdin, child.stdout):
-                if pipe is not None:
-                    pipe.close()
-        if child.returncode is None:
+            end_child(child, timeout_s=END_S)
+        elif child.poll() is None:
             child.returncode = -signal.SIGKILL  # nothing of us waits for it any more
 
     def _read(self, child: "subprocess.Popen[bytes]") -> None:

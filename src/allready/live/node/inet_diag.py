@@ -15,6 +15,7 @@ from typing import Any
 
 from allready.errors import FactUnavailable
 from allready.facts.netlink_dump import SOCK_DIAG, attributes, dump, opened
+from allready.model.addresses import plain_address
 from allready.model.live import SocketRow
 
 SOCK_DIAG_BY_FAMILY = 20
@@ -75,9 +76,9 @@ def parse(body: bytes) -> tuple[int, SocketRow] | None:
     row: dict[str, Any] = {
         "rank": None,
         "pid": None,
-        "local": _address(family, body[8 : 8 + width]),
+        "local": plain_address(socket.inet_ntop(family, body[8 : 8 + width])),
         "local_port": local_port,
-        "remote": _address(family, body[24 : 24 + width]),
+        "remote": plain_address(socket.inet_ntop(family, body[24 : 24 + width])),
         "remote_port": remote_port,
         "state": STATES.get(state, "unknown"),
         "receive_queue_bytes": receive_queue,
@@ -87,13 +88,6 @@ def parse(body: bytes) -> tuple[int, SocketRow] | None:
     if info is None and row["state"] == "SYN_RECV":
         row["retransmits"] = row["backoff"] = retransmits
     return inode, SocketRow(**row, **(_info(info, timer, retransmits) if info is not None else {}))
-
-
-def _address(family: int, raw: bytes) -> str:
-    """IPv4 addresses in IPv6 sockets as IPv4: the other end shows them so."""
-    if family == socket.AF_INET6 and raw[:12] == bytes(10) + b"\xff\xff":
-        return socket.inet_ntop(socket.AF_INET, raw[12:])
-    return socket.inet_ntop(family, raw)
 
 
 def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:

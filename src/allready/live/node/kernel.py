@@ -161,9 +161,7 @@ def _known(lines: Collection[str]) -> set[int]:
     text = "".join(f"{' '.join(line.splitlines())}\n" for line in lines)
     reading = interpret(scan(io.BytesIO(text.encode()), source="kernel.log"), "kernel.log", mtime_s=None)
     return {
-        event.origin.line - 1
-        for event in reading.events
-        if event.origin.line is not None and event.signature.startswith("kernel.")
+        event.origin.line - 1 for event in reading.events if event.origin.line is not None and event.family == "kernel"
     }
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
 from allready.live.node.sockets import Owner, listeners
+from allready.model.addresses import split_endpoint
 from allready.patterns import compiled
 from allready.proc.process import environ_of
 
@@ -45,11 +46,9 @@ def address_of(pid: int) -> tuple[str, int]:
 
 
 def parse_address(text: str) -> tuple[str, int] | None:
-    """`host:port` or `[v6]:port`."""
-    host, mark, port = text.strip().rpartition(":")
-    if not mark or not port.isdecimal() or not 0 < int(port[:6]) < 65536:
-        return None
-    return host.removeprefix("[").removesuffix("]") or "localhost", int(port)
+    """`host:port`, `[v6]:port`, or `:port` of this machine."""
+    text = text.strip()
+    return split_endpoint(f"localhost{text}" if text.startswith(":") else text)
 
 
 class RasAsker:

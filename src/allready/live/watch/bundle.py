@@ -1,7 +1,6 @@
 """A job's report folder as one archive for support; `allready diagnose` reads it."""
 
 import threading
-import time
 from pathlib import Path
 
 from allready.bundle.pack import Order, write_bundle
@@ -15,8 +14,3 @@ def bundle(root: Path, target: Path, *, cancel: threading.Event | None = None) -
     """
     write_bundle(Order(name=root.name, paths=(str(root),), is_bare=True, cancel=cancel), target)
     return target
-
-
-def bundle_name() -> Path:
-    """A name in the working directory, with the time."""
-    return Path(f"allready-bundle-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz").absolute()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from allready.errors import FactUnavailable
+from allready.bundle.pack import bundle_name
 from allready.evidence.ras import read_ras
 from allready.evidence.reading import RasAnswer
 from allready.live.node.handle import RankHandle
@@ -23,7 +23,7 @@ from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
 from allready.live.node.stacks import only_state
 from allready.live.run_paths import make_run_dir
-from allready.live.watch.bundle import bundle, bundle_name
+from allready.live.watch.bundle import bundle
 from allready.live.watch.find import FoundJob, number
 from allready.live.watch.outside import OutsideJudge
 from allready.live.watch.state import Remark, WatchedJob, WatchState, newest_attempt
@@ -141,7 +141,7 @@ class ForeignJob:
     def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
         folder, notes = self.gather()
         try:
-            return bundle(folder, bundle_name(), cancel=cancel), notes
+            return bundle(folder, bundle_name().absolute(), cancel=cancel), notes
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # it is in the archive
 
@@ -261,14 +261,9 @@ def _label(group: GroupProgress) -> str:
 @functools.cache
 def own_hosts() -> frozenset[str]:
     """Names and addresses under which RAS may know this machine."""
-    from allready.facts.netlink import interfaces
+    from allready.facts.netlink import addresses
 
-    try:
-        rows = interfaces(timeout_s=0.5)
-    except FactUnavailable:
-        rows = []
-    addresses = {str(address).partition("/")[0] for row in rows for address in row["addresses"]}
-    return frozenset({*addresses, "127.0.0.1", "::1", "localhost", socket.gethostname()})
+    return frozenset({*addresses(timeout_s=0.5), "127.0.0.1", "::1", "localhost", socket.gethostname()})
 
 
 def _new_folder(parent: Path) -> Path:

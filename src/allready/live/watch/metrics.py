@@ -14,6 +14,7 @@ from typing import Any
 from allready.exposition import escape, metric
 from allready.live.watch.state import WatchState, ages_s
 from allready.model import RankStatus, Report, Status, ranges
+from allready.model.addresses import endpoint
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_S = 5.0
@@ -147,6 +148,7 @@ class MetricsServer:
             raise OSError(f"no address: {host}") from error
         self._server = _Server(family, (host, port), text)
         self.port = int(self._server.server_address[1])
+        self.url = f"http://{endpoint(host, self.port)}/metrics"
         self._thread = threading.Thread(target=self._server.serve_forever, name="allready-metrics", daemon=True)
         self._thread.start()
 

@@ -5,10 +5,11 @@ import time
 from pathlib import Path
 from typing import Protocol, Self
 
+from allready.bundle.pack import bundle_name
 from allready.errors import AllreadyError
 from allready.live.node.tails import modified_s
 from allready.live.watch.attach import OTHERS_S, Attachment, NotAnsweringError, is_alive
-from allready.live.watch.bundle import bundle, bundle_name
+from allready.live.watch.bundle import bundle
 from allready.live.watch.choose import choose
 from allready.live.watch.state import Remark, WatchedJob, WatchState
 
@@ -80,7 +81,7 @@ class RunView:
 
     def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
         _, notes = self.gather()
-        return bundle(Path(self.job.report_dir), bundle_name(), cancel=cancel), notes
+        return bundle(Path(self.job.report_dir), bundle_name().absolute(), cancel=cancel), notes
 
     def close(self) -> None:
         self._attachment.close()

@@ -214,9 +214,7 @@ def shared_networks(nets: Mapping[int, model.NetFacts]) -> dict[str, dict[int, s
 
 
 def _addresses(net: model.NetFacts) -> tuple[str, ...]:
-    return tuple(
-        a.partition("/")[0] for interface in net.interfaces if not interface.is_loopback for a in interface.addresses
-    )
+    return tuple(a for i in net.interfaces if not i.is_loopback for a in i.bare_addresses)
 
 
 def _sweep_budget_s(request: CheckRequest, *, is_faulty: bool) -> float:

@@ -6,6 +6,7 @@ import sys
 from typing import Any, NoReturn
 
 from allready.messaging.any_port import any_port
+from allready.model.addresses import endpoint
 from allready.model.fill import said
 from allready.model.operations import SWEEPS
 from allready.preflight.collectives.jax_operations import JaxDevices, JaxOperation, shard_map
@@ -46,7 +47,7 @@ class JaxRank:
         else:
             port = side.other_port()
         jax.distributed.initialize(
-            coordinator_address=_joined(side.orders.master_addr, port),
+            coordinator_address=endpoint(side.orders.master_addr, port),
             num_processes=side.orders.world_size,
             process_id=side.orders.rank,
             local_device_ids=[side.orders.device_index],
@@ -92,10 +93,6 @@ class JaxRank:
         num_sizes, took_s = sweep.run(max(0.0, orders.sweep_budget_s - self.spent_s) / num_left)
         self.spent_s += took_s
         note(sweep.words(num_sizes))
-
-
-def _joined(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def main(argv: list[str]) -> NoReturn:

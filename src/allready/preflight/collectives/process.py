@@ -25,6 +25,7 @@ from allready.preflight.collectives.wire import POSITION, ProgressLine, RankOrde
 from allready.proc.cell import CellReader, anonymous_cell
 from allready.proc.cgroup import CgroupFiles, cgroup_files, num_oom_kills, read_mounts
 from allready.proc.exec_shim import shim_command
+from allready.proc.kill import signal_group
 from allready.proc.process import ended_child, has_handler, maps_of, read_stat, wchan_of
 
 _STEPS = {"entered": "entered {stage}", "finished": "finished {stage}"}
@@ -178,8 +179,7 @@ class StartedRank:
     def signal_group(self, number: int) -> None:
         """Signal the rank and its descendants; only while it is not reaped, so that the number cannot be another's."""
         if self._process is not None and not self.ended:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+            signal_group(self._process.pid, number)
 
     def reap(self) -> bool:
         """Whether it has ended; then what it left in its process group is ended as well."""

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
-from allready.judging.addresses import is_loopback
 from allready.live.node.links import LinkWatch
 from allready.live.node.path_mtu import PathSizes
 from allready.live.node.reach import Reach
 from allready.live.node.sockets import owners, rows_of
 from allready.model import LinkRow, NodeEvidence, NodeStatus, SocketRow
+from allready.model.addresses import is_loopback
 from allready.preflight.collectives import wire
 from allready.proc.cgroup import cpu_pressure_share
 

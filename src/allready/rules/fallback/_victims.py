@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from allready.judging.addresses import is_loopback
 from allready.judging.analysis import Analysis
 from allready.judging.majority import is_majority
 from allready.judging.processes import chain_behind, died, got_on, is_being_stopped, same_process
 from allready.judging.run_signs import by_signature
 from allready.judging.values import grouped
 from allready.model import Culprits, Event
+from allready.model.addresses import is_loopback
 from allready.patterns import compiled
 from allready.signatures import load
 

@@ -12,12 +12,12 @@ from allready.judging.signs import Sign
 from allready.judging.values import grouped
 from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
 from allready.patterns import compiled
+from allready.signatures.names import OF_RESULTS
 
 OTHER = "nccl.other_warning"
 BELOW = "nccl.transport_error"
 """Of UCX and libfabric, which NCCL's plugins and MPI call: they warn of much, so that it counts only above a chain."""
 NO_WORDS_OF_ITS_OWN = {BACK_TRACE, "nccl.hint", "nccl.proxy_echo"}
-RESULT = "nccl.result_"
 MAX = 200
 FEW_LINES = 20
 NEAR_LINES = 3
@@ -144,7 +144,7 @@ def _first(case: Analysis) -> tuple[WarningBlock | None, bool]:
 
 def _candidates(case: Analysis) -> Iterator[WarningBlock]:
     """Warnings that no signature knows, and those of others that a chain follows at once."""
-    of_nccl = (e for e in case.run.events if e.signature.startswith("nccl."))
+    of_nccl = (e for e in case.run.events if e.family == "nccl")
     for unordered in grouped((writer_of(e), e) for e in of_nccl).values():
         events = sorted(unordered, key=lambda e: e.origin.line or 0)
         chains: dict[int, list[Event]] = {}
@@ -188,7 +188,7 @@ def _ended(case: Analysis, event: Event) -> bool:
 
 
 def _results(case: Analysis) -> list[Event]:
-    return [e for e in case.run.events if e.signature.startswith(RESULT)][:MAX]
+    return [e for e in case.run.events if e.signature.startswith(OF_RESULTS)][:MAX]
 
 
 def _is_unsigned(event: Event) -> bool:

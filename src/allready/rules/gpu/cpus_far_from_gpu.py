@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.judging.cpus import cpus_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import listed, seen
 from allready.model import BusFacts, Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
+from allready.model.numbers import cpus_of
 
 
 @Rule(

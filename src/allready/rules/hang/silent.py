@@ -135,7 +135,7 @@ def node_cut_off(case: Analysis) -> Iterator[Hit]:
 NCCL_STARTS = "torch.store_get_failed"
 """A rank waited for a communicator of NCCL to begin: who is in its start already waits without a time-out."""
 
-SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
+SPEAKERS = ("gloo", "torch", "store", "python", "cuda", "jax")
 """Families of lines that a rank writes, no launcher."""
 
 
@@ -209,7 +209,7 @@ def silent_node(run: RunEvidence) -> Iterator[Hit]:
 
 
 def _has_nccl(run: RunEvidence) -> bool:
-    return any(p.comms for p in run.processes) or any(e.signature.startswith("nccl.") for e in run.events)
+    return any(p.comms for p in run.processes) or any(e.family == "nccl" for e in run.events)
 
 
 def _is_at_start(run: RunEvidence) -> bool:
@@ -243,7 +243,7 @@ def _failed(run: RunEvidence, node: int) -> bool:
 def _spoke(run: RunEvidence, node: int) -> bool:
     return any(
         run.node_numbers.get(e.origin.node or "") == node
-        and (e.signature in TIMED_OUT or (e.role is not Role.HARMLESS and e.signature.startswith(SPEAKERS)))
+        and (e.signature in TIMED_OUT or (e.role is not Role.HARMLESS and e.family in SPEAKERS))
         for e in run.events
     )
 

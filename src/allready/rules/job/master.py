@@ -3,20 +3,13 @@
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.addresses import (
-    host_is_silent,
-    is_misnamed,
-    is_name,
-    is_own,
-    is_refused_by_filter,
-    master_endpoint,
-    others_joined,
-)
+from allready.judging.addresses import host_is_silent, is_own, is_refused_by_filter, master_endpoint, others_joined
 from allready.judging.analysis import Analysis
 from allready.judging.master_path import losing_master_paths
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said, stated
 from allready.judging.values import MAX_EVIDENCE, grouped, seen
+from allready.model.addresses import is_misnamed, is_name
 from allready.model.fill import words_of
 
 

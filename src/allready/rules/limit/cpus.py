@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from allready.judging.cpus import cpus_of
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import seen
@@ -19,6 +18,7 @@ from allready.model import (
     UsageFacts,
     World,
 )
+from allready.model.numbers import cpus_of
 
 
 @Rule(

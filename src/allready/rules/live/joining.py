@@ -2,7 +2,6 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from allready.judging.addresses import endpoint
 from allready.judging.live_status import named, same_call_s
 from allready.judging.majority import is_tie, majority
 from allready.judging.registry import Applies, Layer, Rule
@@ -22,6 +21,7 @@ from allready.model import (
     clock_time,
     ranges,
 )
+from allready.model.addresses import endpoint
 
 STAYS_S = 5.0
 """Who joins is through sooner, or waits for others that are not there yet."""

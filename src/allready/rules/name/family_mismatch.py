@@ -1,11 +1,12 @@
 from collections.abc import Iterator
 
-from allready.judging.addresses import hosts_lines, parse
+from allready.judging.addresses import hosts_lines
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import grouped, seen
 from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFacts, PerNode, RemedyStep, Severity
+from allready.model.addresses import parse
 from allready.model.fill import words_of
 
 

@@ -8,16 +8,12 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.judging.addresses import (
-    all_loopback,
     has_route,
     hosts_lines,
-    is_literal_loopback,
-    is_loopback,
     is_own,
     on_link,
     others_joined,
     own_addresses,
-    parse,
     reached,
     resolved,
 )
@@ -39,6 +35,7 @@ from allready.model import (
     RemedyStep,
     Severity,
 )
+from allready.model.addresses import all_loopback, is_literal_loopback, is_loopback, parse
 from allready.model.fill import words_of
 
 

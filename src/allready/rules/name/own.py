@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses, parse, resolved
+from allready.judging.addresses import own_addresses, resolved
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
@@ -20,6 +20,7 @@ from allready.model import (
     Severity,
     World,
 )
+from allready.model.addresses import all_loopback, is_literal_loopback, is_loopback, parse
 from allready.model.fill import words_of
 from allready.model.operations import GLOO_STAGES
 from allready.text.choices import say_choice

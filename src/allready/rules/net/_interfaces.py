@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from allready import model
-from allready.judging.addresses import Address, Network, is_loopback, is_private, is_within, parse, parse_network
+from allready.judging.addresses import is_private
 from allready.judging.analysis import Analysis
 from allready.judging.node_split import exports
 from allready.judging.stated import said
 from allready.judging.values import commands, nccl_nodes, on_nodes, seen
+from allready.model.addresses import Address, Network, is_loopback, is_within, parse, parse_network
 from allready.patterns import compiled
 from allready.text.choices import say_choice
 
@@ -68,7 +69,7 @@ def route_to(net: model.NetFacts, address: str) -> tuple[str, int] | None:
 def are_told_apart(net: model.NetFacts, names: Sequence[str]) -> bool:
     """Whether rules of policy routing choose a table by the addresses of these interfaces, of all but one at least."""
     networks = [rule.source for rule in net.routing_rules if rule.source and not rule.is_marked]
-    by_name = {i.name: [a.partition("/")[0] for a in i.addresses] for i in net.interfaces}
+    by_name = {i.name: i.bare_addresses for i in net.interfaces}
     inside = [any(is_within(address, networks) for address in by_name.get(name, ())) for name in names]
     return sum(inside) >= len(names) - 1
 

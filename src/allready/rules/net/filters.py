@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.addresses import all_loopback, is_private
+from allready.judging.addresses import is_private
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stated import said
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
+from allready.model.addresses import all_loopback
 from allready.rules.net._interfaces import (
     Chosen,
     choice_hit,

@@ -5,7 +5,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from allready.judging.addresses import endpoint, job_of
+from allready.judging.addresses import job_of
 from allready.judging.analysis import Analysis
 from allready.judging.majority import is_minority
 from allready.judging.master_path import losing_master_paths
@@ -24,6 +24,7 @@ from allready.model import (
     RemedyStep,
     Severity,
 )
+from allready.model.addresses import endpoint
 from allready.rules.net._chance import losing_links
 from allready.rules.net._losses import MIN_SEGMENTS, MIN_SHARE, Sent, judge_sent
 from allready.rules.net._pace import interface_of, slow_transfers

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec.structs import replace
 
 from allready import model
-from allready.judging.addresses import is_loopback, is_private, parse
+from allready.judging.addresses import is_private
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
@@ -27,6 +27,7 @@ from allready.model import (
     UsageFacts,
     World,
 )
+from allready.model.addresses import is_loopback, parse
 from allready.model.facts import ChoiceStep
 from allready.rules.net._interfaces import (
     Chosen,
@@ -317,7 +318,7 @@ def _is_misrouted(path: model.PathProbe, net: Mapping[int, model.NetFacts]) -> b
         return route is None
     used = holder(net[path.dst], path.address)
     others = [i for i in net[path.dst].interfaces if i is not used and i.is_up and not i.is_loopback]
-    addresses = [a.partition("/")[0] for i in others if not is_private(i.name) for a in i.addresses]
+    addresses = [a for i in others if not is_private(i.name) for a in i.bare_addresses]
     return any(other is not None and other[1] > 0 for a in addresses for other in (route_to(net[path.src], a),))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from allready import model
-from allready.judging.addresses import is_misnamed, master_endpoint
+from allready.judging.addresses import master_endpoint
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import evidence_of, said, stated
@@ -27,6 +27,7 @@ from allready.model import (
     UsageFacts,
     World,
 )
+from allready.model.addresses import is_misnamed
 from allready.model.fill import UNKNOWN, words_of
 
 STORES = frozenset({"torch-store", "allready"})

@@ -5,11 +5,8 @@ from allready.judging.addresses import (
     calling_addresses,
     datagram_callers,
     drops_port,
-    endpoint,
     half_open_callers,
     host_is_silent,
-    is_misnamed,
-    is_name,
     is_own,
     is_refused_by_filter,
     is_rejected,
@@ -22,6 +19,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import evidence_of, said
 from allready.judging.values import MAX_EVIDENCE, grouped, seen
 from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, RemedyStep, Severity, World
+from allready.model.addresses import endpoint, is_misnamed, is_name
 from allready.model.fill import words_of
 from allready.rules.port.holders import ANSWERED, is_taken, port_evidence
 

@@ -5,7 +5,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from allready.judging.addresses import is_loopback, is_within
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, opening, opening_outward, rule_for
 from allready.judging.registry import Layer, Rule
@@ -27,6 +26,7 @@ from allready.model import (
     TransportFacts,
     UsageFacts,
 )
+from allready.model.addresses import is_loopback, is_within
 
 Ports = tuple[int, int]
 Way = Literal["in", "out"]

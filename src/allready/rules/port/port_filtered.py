@@ -4,12 +4,10 @@ from msgspec import Struct
 
 from allready import model
 from allready.judging.addresses import (
-    all_loopback,
     calling_addresses,
     datagram_callers,
     drops_out,
     drops_port,
-    endpoint,
     is_rejected,
     job_of,
     on_link,
@@ -32,6 +30,7 @@ from allready.judging.master_path import losing_master_paths
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import said
 from allready.judging.values import MAX_EVIDENCE, seen
+from allready.model.addresses import all_loopback, endpoint
 from allready.model.fill import words_of
 from allready.rules.port.holders import ANSWERED
 

@@ -251,7 +251,7 @@ def _alike(first: Death, run: RunEvidence) -> list[Death]:
 
 def _is_of_torchrun(run: RunEvidence) -> bool:
     """Whether torchrun's agent started these ranks: its decorator is of no use under another launcher, or in JAX."""
-    return any(event.signature.startswith("elastic.") for event in run.events)
+    return any(event.family == "elastic" for event in run.events)
 
 
 def _first_of_several(deaths: Sequence[Death]) -> str:

@@ -2,13 +2,13 @@ from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import (
-    SAME_MOMENT_S,
     causes,
     culprits_of,
     first_causes,
     follows_order,
     hit_of,
     is_named_by_signature,
+    of_first_moment,
 )
 from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
 from allready.judging.registry import Layer, Rule
@@ -92,8 +92,7 @@ def _of_libraries(case: Analysis) -> Sequence[Death]:
     if any(e.signature in WAITED for e in run.events):
         return ()
     found.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0))
-    start = found[0].time_s
-    first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
+    first = of_first_moment(found)
     if trouble_of(first[0]) in {LOST, CLOSED} and (follows_order(first[0], run) or _has_other_error(run)):
         return ()
     return first

@@ -116,7 +116,7 @@ def _nameless_with_errors(run: model.RunEvidence) -> set[tuple[str | None, int]]
     failed = {
         (e.origin.host, e.origin.pid)
         for e in run.events
-        if e.role is model.Role.ROOT and e.origin.pid is not None and e.signature.startswith("nccl.")
+        if e.role is model.Role.ROOT and e.origin.pid is not None and e.family == "nccl"
     }
     return {(host, pid) for host, pid in failed & nameless if pid is not None}
 

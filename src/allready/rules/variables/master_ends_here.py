@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from allready.judging.addresses import is_literal_loopback
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RemedyStep, Settings, Severity
+from allready.model.addresses import is_literal_loopback
 
 
 @Rule(

@@ -4,8 +4,6 @@ They work in a thread of their own with a bounded queue, so none can delay or br
 secrets that can be recognised, and logs hold neither addresses nor commands.
 """
 
-import contextlib
-import os
 import signal
 import subprocess
 import urllib.request
@@ -16,7 +14,7 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.model import CallFailed, LogBegin, LogLine, RankOut
-from allready.proc.kill import end_child
+from allready.proc.kill import end_child, signal_group
 from allready.redaction import masked_all
 from allready.runtime.durations import duration
 from allready.runtime.metrics.sinks import event_of, verdict_of
@@ -60,8 +58,7 @@ class Command:
         try:
             process.communicate(msgspec.json.encode(alert) + b"\n", timeout=self._timeout_s)
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it left behind, too
+            signal_group(process.pid, signal.SIGKILL)  # what it left behind, too
             end_child(process)
         if process.returncode:
             raise ChildProcessError(f"exit code {process.returncode}")
