@@ -7,6 +7,7 @@ information, so that a reader who meets the line in a log finds out that it is o
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
@@ -80,7 +81,7 @@ def _body(signature: Signature) -> Callable[..., Iterator[model.Hit]]:
     return body
 
 
-def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, names: set[str]) -> model.Hit:
+def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, names: AbstractSet[str]) -> model.Hit:
     run = case.run
     events = sorted(events, key=lambda e: (e.time_s is None, e.time_s or 0.0))
     is_overcome = all(e.role is model.Role.ROOT and overcome(case, signature, e) for e in events)
@@ -187,7 +188,7 @@ OF_ONE_CALL = ("op", "seq")
 """Values that a sentence states of all ranks that it names."""
 
 
-def _is_alike(event: model.Event, first: model.Event, names: set[str]) -> bool:
+def _is_alike(event: model.Event, first: model.Event, names: AbstractSet[str]) -> bool:
     """Whether what the sentence says of the first holds for this one: no rank is shown in another's
     operation."""
     return all(event.values.get(name) == first.values.get(name) for name in OF_ONE_CALL if name in names)
