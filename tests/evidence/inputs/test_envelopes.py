@@ -16,6 +16,7 @@ from allready.evidence.lines.native import native
 from allready.evidence.readers import read_found
 from allready.evidence.reading import Reading
 from allready.names import NO_NATIVE_VARIABLE
+from tests.cases import cases
 from tests.evidence.inputs.contents import contents
 from tests.recorded.archives import diagnosed, named, unpacked
 
@@ -140,7 +141,7 @@ def nested(line: str, number: int) -> dict[str, object]:
 Record = Callable[[str, int], dict[str, object]]
 
 
-@pytest.mark.parametrize("record", [zap, logrus, journald, nested])
+@cases("record", [zap, logrus, journald, nested])
 def test_records_of_loggers_are_read_as_the_lines_in_them(record: Record, tmp_path: Path) -> None:
     plain = FIXTURES / "lines" / "two_meshes.log"
     lines = plain.read_text().splitlines()
@@ -248,7 +249,7 @@ def test_lines_without_a_time_stay_below_the_one_that_has_it(tmp_path: Path) -> 
     assert contents(path).data[str(path)].decode() == "".join(dated)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         stamped(["a", "b", "c", "d", "e", "f"]),
@@ -288,7 +289,7 @@ def test_the_verdict_on_recorded_operations_is_the_same_in_every_envelope(run: s
         assert verdict() == plain, envelope
 
 
-@pytest.mark.parametrize("envelope", ENVELOPES)
+@cases("envelope", ENVELOPES)
 def test_a_stack_keeps_its_reader(envelope: Callable[[Sequence[str]], str], tmp_path: Path) -> None:
     text = """Process 1625: python train.py
 Python v3.11.7 (/usr/bin/python3.11)
@@ -339,7 +340,7 @@ def test_damaged_records_pass_as_they_are(tmp_path: Path) -> None:
     assert contents(path).data[str(path)] == text + rest
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "text"),
     [
         (b"\x1b[32ma\x1b[0m\n\x1b[32mb\x1b[0m\nTraining fin", b"a\nb\nTraining fin"),
@@ -355,7 +356,7 @@ def test_a_last_line_that_breaks_off_has_no_end_in_the_text_either(data: bytes, 
     assert b"".join(line.split(b"Z ", 1)[-1] for line in lines).replace(b"\n ", b"\n").lstrip() == text
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         '{"loss": 1.5, "step": 3}\n{"loss": 1.4, "step": 4}\n',
