@@ -27,7 +27,7 @@ AREAS_OF_FACTS = ("job", "name", "port", "net", "env", "limit", "gpu", "variable
 def load() -> dict[str, Rule]:
     """Import every rule; returns code -> rule, sorted by code."""
     _import(AREAS)
-    return dict(sorted(RULES.items()))
+    return {code: RULES[code] for code in sorted(RULES)}
 
 
 def asked_for(where: Applies) -> tuple[Rule, ...]:
@@ -53,7 +53,8 @@ def load_for_facts() -> dict[str, Rule]:
 def load_for_files() -> dict[str, Rule]:
     """The same of the rules that can be asked where there is nothing but what a run left behind."""
     _import(OF_FILES)
-    return {code: rule for code, rule in sorted(RULES.items()) if _is_of_files(rule.area, rule.module)}
+    kept = [code for code, rule in RULES.items() if _is_of_files(rule.area, rule.module)]
+    return {code: RULES[code] for code in sorted(kept)}
 
 
 @functools.cache

@@ -512,7 +512,6 @@ def is_end_of_run(text: str) -> bool:
     return ("run_stop" in text or "result_validity" in text) and _of_a_record().search(text) is not None
 
 
-@functools.lru_cache(2048)
 def means_all(text: str) -> bool:
     """Whether a line says that everything is over, and well."""
     if is_end_of_run(text):
