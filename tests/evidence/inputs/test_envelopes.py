@@ -1,5 +1,6 @@
 """What is read of a log depends on no envelope that a collector put around its lines."""
 
+import functools
 import json
 import os
 import random
@@ -91,6 +92,9 @@ ENVELOPES: tuple[Callable[[Sequence[str]], str], ...] = (
 )
 
 
+PLAIN = FIXTURES / "lines" / "two_meshes.log"
+
+
 def reading_of(path: Path) -> Reading:
     (found,) = [reading for item in find([str(path)]) for reading in read_found(item)]  # type: ignore[arg-type]
     return found
@@ -100,18 +104,23 @@ def operations(reading: Reading) -> list[object]:
     return [(one.origin.host, one.origin.pid, one.comm, one.shapes, one.counts) for one in reading.op_streams]
 
 
+@functools.cache
+def plain_reading(*, native: bool) -> Reading:
+    """Of the log in no envelope; `native` is whether the compiled scanner is in use."""
+    del native
+    return reading_of(PLAIN)
+
+
 @pytest.mark.parametrize("native", [True, False])
-@pytest.mark.parametrize("envelope", ENVELOPES)
+@cases("envelope", ENVELOPES)
 def test_operations_and_events_are_those_of_the_plain_log(
     envelope: Callable[[Sequence[str]], str], native: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not native:
         monkeypatch.setattr("allready.evidence.lines.scan.native", lambda: None)
-    plain = FIXTURES / "lines" / "two_meshes.log"
-    lines = plain.read_text().splitlines()
     path = tmp_path / "two_meshes.log"
-    path.write_text(envelope(lines))
-    one, two = reading_of(plain), reading_of(path)
+    path.write_text(envelope(PLAIN.read_text().splitlines()))
+    one, two = plain_reading(native=native), reading_of(path)
     assert sum(stream.num_operations for stream in one.op_streams) == 127
     assert operations(two) == operations(one)
     assert two.source.num_unknown == one.source.num_unknown
@@ -267,7 +276,14 @@ def test_what_only_has_such_a_field_is_no_envelope(text: str) -> None:
     assert envelope_of(text.encode()) is None
 
 
-@pytest.mark.parametrize("run", ["eval_branch", "size_mismatch", "v2_lock"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        "size_mismatch",
+        pytest.param("eval_branch", marks=pytest.mark.thorough),
+        pytest.param("v2_lock", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_verdict_on_recorded_operations_is_the_same_in_every_envelope(run: str, tmp_path: Path) -> None:
     folder = unpacked(FIXTURES / "runs" / f"{run}.tar.xz", tmp_path)
     logs = {}
