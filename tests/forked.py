@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -46,7 +46,7 @@ def run(session: pytest.Session, count: int, group_of: Callable[[str], str]) -> 
         groups: defaultdict[str, list[int]] = defaultdict(list)
         for number, item in left.items():
             groups[group_of(item.nodeid.partition("::")[0])].append(number)
-        dealt = sorted(groups.values(), key=len, reverse=True)  # the largest first: none is alone at the end
+        dealt = sorted(groups.values(), key=lambda numbers: _size_bytes(left, numbers), reverse=True)
         dealt = dealt[: MAX_TOKENS_BYTES // TOKEN.size]
         with _Copies(session, dealt, min(count, len(dealt))) as copies:
             for number, reports in copies.results():
@@ -58,6 +58,11 @@ def run(session: pytest.Session, count: int, group_of: Callable[[str], str]) -> 
                     raise session.Failed(session.shouldfail)
                 if session.shouldstop:
                     raise session.Interrupted(session.shouldstop)
+
+
+def _size_bytes(items: Mapping[int, pytest.Item], numbers: list[int]) -> int:
+    """Of the files of these tests: what takes long comes first, so that no process is alone with it at the end."""
+    return sum(path.stat().st_size for path in {items[number].path for number in numbers})
 
 
 class _Copies:
