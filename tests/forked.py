@@ -19,11 +19,9 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import pytest
-from _pytest._io import TerminalWriter
 
 TOKEN = struct.Struct("=I")
 """The number of a group of tests, read whole or not at all; and the length of a message."""
@@ -73,7 +71,7 @@ class _Copies:
         self._dealt = dealt
         self._count = count
         self._pids: dict[int, int] = {}  # by the pipe of each
-        self._running: dict[int, int] = {}
+        self._running: dict[int, int | None] = {}
 
     def __enter__(self) -> Self:
         self._tokens, give = os.pipe()
@@ -114,11 +112,10 @@ class _Copies:
                     if message is None:
                         selector.unregister(key.fd)
                         yield from self._ended(key.fd)
-                    elif message[1] is None:
-                        self._running[key.fd] = message[0]
-                    else:
-                        del self._running[key.fd]
-                        yield message[0], [self._report(one) for one in message[1]]
+                        continue
+                    ended, reports, self._running[key.fd] = message
+                    if ended is not None:
+                        yield ended, [self._report(one) for one in reports]
 
     def _report(self, data: dict[str, Any]) -> pytest.TestReport:
         config = self._session.config
@@ -129,8 +126,8 @@ class _Copies:
         os.close(pipe)
         _, status = os.waitpid(self._pids.pop(pipe), 0)
         code = os.waitstatus_to_exitcode(status)
-        if pipe in self._running:
-            number = self._running.pop(pipe)
+        number = self._running.pop(pipe, None)
+        if number is not None:
             item = self._session.items[number]
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             text = f"the process of this test ended: {how}"
@@ -146,18 +143,18 @@ def _be_a_copy(session: pytest.Session, items: Iterator[tuple[int, pytest.Item]]
         reports: list[pytest.TestReport] = []
         plugins = session.config.pluginmanager
         terminal: Any = plugins.get_plugin("terminalreporter")
-        terminal._tw = TerminalWriter(Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until it ends
-        plugins.register(_Keeper(reports))
+        plugins.unregister(terminal)
+        plugins.register(_Keeper(reports, terminal._tw), "terminalreporter")
         captured: Any = plugins.get_plugin("capturemanager")
         captured.stop_global_capturing()  # its files are shared with the other copies
         captured.start_global_capturing()
         captured.suspend_global_capture()
         hook = session.config.hook
-        for (number, item), (_, following) in pairwise(chain(items, [(0, None)])):
-            _send(pipe, (number, None))
-            hook.pytest_runtest_protocol(item=item, nextitem=following)
+        for (number, item), (next_number, following) in pairwise(chain([(None, None)], items, [(None, None)])):
+            if item is not None:
+                hook.pytest_runtest_protocol(item=item, nextitem=following)
             data = [hook.pytest_report_to_serializable(config=session.config, report=one) for one in reports]
-            _send(pipe, (number, data))
+            _send(pipe, (number, data, next_number))
             reports.clear()
         code = 0
     except KeyboardInterrupt:
@@ -172,8 +169,11 @@ def _be_a_copy(session: pytest.Session, items: Iterator[tuple[int, pytest.Item]]
 
 
 class _Keeper:
-    def __init__(self, reports: list[pytest.TestReport]) -> None:
+    """In the place of the plugin that shows reports."""
+
+    def __init__(self, reports: list[pytest.TestReport], terminal_writer: object) -> None:
         self._reports = reports
+        self._tw = terminal_writer  # for the stacks of a test that takes too long
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.append(report)
@@ -186,8 +186,8 @@ def _send(pipe: int, message: object) -> None:
         data = data[os.write(pipe, data) :]
 
 
-def _receive(pipe: int) -> tuple[int, list[dict[str, Any]] | None] | None:
-    """One message; None where its sender has ended."""
+def _receive(pipe: int) -> tuple[int | None, list[dict[str, Any]], int | None] | None:
+    """One message: the test that ended, its reports, and the one that begins; None where its sender has ended."""
     head = _read(pipe, TOKEN.size)
     data = _read(pipe, TOKEN.unpack(head)[0]) if head else b""
     return pickle.loads(data) if data else None
