@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 CONFTEST = """
 import pytest
@@ -64,6 +66,7 @@ def test_every_test_has_its_result(tmp_path: Path) -> None:
     assert (tmp_path / "cleaned").read_text() == "yes"
 
 
+@pytest.mark.thorough
 def test_the_first_failure_ends_the_run(tmp_path: Path) -> None:
     output = run(tmp_path, "-q", "-x", "--basetemp", str(tmp_path / "base"))
     assert "stopping after 1 failures" in output
