@@ -5,6 +5,7 @@ was put together.  Only lines that may be the first cause keep the table's sever
 information, so that a reader who meets the line in a log finds out that it is one.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -36,13 +37,21 @@ _NEEDS = (
 CONFIDENCE = {model.Role.ROOT: model.Confidence.CERTAIN, model.Role.RECORD: model.Confidence.POSSIBLE}
 
 
+@functools.cache
+def _findings() -> dict[str, Signature]:
+    return {signature.code: signature for signature in load().values() if signature.code is not None}
+
+
 def register() -> None:
     """Put every finding of the tables among the rules, under the area `log_FAMILY`; harmless when called again."""
-    for signature in load().values():
-        if signature.code is None or signature.code in RULES:
+    findings = _findings()
+    if findings.keys() <= RULES.keys():  # each judgement asks
+        return
+    for code, signature in findings.items():
+        if code in RULES:
             continue
-        RULES[signature.code] = Rule(
-            code=signature.code,
+        RULES[code] = Rule(
+            code=code,
             severity=signature.severity,
             fault_class=signature.fault_class,
             title=signature.title,
