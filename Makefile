@@ -1,4 +1,4 @@
-# setup-fast, test-fast: without torch, JAX and root, in little more than a minute on two cores; enough for rules, signatures, texts and reports
+# setup-fast, test-fast: without torch, JAX and root, in less than a minute on two free cores; enough for rules, signatures, texts and reports
 # setup:         everything into .venv      demo: two nodes on this machine, healthy and with faults
 # test:          all tests that CI runs; of a few that fail, whether they fail alone as well
 # test-slow, test-gpu: the rest

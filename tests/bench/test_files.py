@@ -24,6 +24,7 @@ from allready.model import (
 )
 from allready.model.operations import OPERATIONS
 from allready.report import json_report
+from tests.cases import cases
 
 SPREAD = BenchSpread(min_s=1e-3, median_s=2e-3, p95_s=2.5e-3, p99_s=3e-3, max_s=4e-3, cv_share=0.25, mean_s=2.2e-3)
 
@@ -285,7 +286,7 @@ WRITERS = Path(__file__).parents[1] / "fixtures" / "bench" / "nccl_tests_json"
 with made-up times: 2 processes, 1 KiB, 32 KiB (3 wrong elements out of place) and 1 MiB."""
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in WRITERS.iterdir()))
+@cases("name", sorted(path.name for path in WRITERS.iterdir()))
 def test_what_every_version_of_nccl_tests_writes_is_read(name: str) -> None:
     kind = name.split(".")[-2]
     found = read_curves(WRITERS / name)

@@ -259,7 +259,7 @@ def test_hosts_are_found_where_torch_slurm_and_ssh_name_them() -> None:
     assert len(set(re.findall(r"host\d+", hidden.partition("\n")[0]))) == 3  # the same by the same
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "from socket.cpp:7522 to cuda:0", "git@github.com:org/repo actions/checkout@v4 @staticmethod",

@@ -10,6 +10,7 @@ from allready.cli.main import main
 from allready.evidence.attempts import read_attempts
 from allready.model import AttemptRecord, ClosingKind, EndCause
 from allready.report.json_report import decode
+from tests.cases import cases
 
 CRASH = (
     "[Fri Nov 20 11:51:02 2026] python[30496]: segfault at 10 ip 00007f3c1a2b3c4d sp 00007ffd1a2b3c40 error 4 "
@@ -39,7 +40,7 @@ def attempt(number: int, outcome: EndCause = EndCause.SUCCESS, exit_code: int = 
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "is_good", "num_understood"),
     [
         ([attempt(0)], True, 1),

@@ -383,7 +383,7 @@ def test_json_says_what_a_rule_means_and_the_text_how_it_is_printed() -> None:
     assert (first.is_conditional, second.is_conditional) == (False, True)
 
 
-@pytest.mark.parametrize("answer", ["", "{}", '{"nftables": [{"rule": {}}]}', '{"nftables": 3}', "[" * 10_000])
+@cases("answer", ["", "{}", '{"nftables": [{"rule": {}}]}', '{"nftables": 3}', "[" * 10_000])
 def test_without_usable_json_the_text_alone_is_read(answer: str) -> None:
     commands = {"nft -a list ruleset": TEXT, "nft -j list ruleset": answer}
     facts = collect_firewall(SavedHost({"files": ROOT, "commands": commands}), timeout_s=1)

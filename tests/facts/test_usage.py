@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from allready.facts.live import LiveHost
 from allready.facts.usage import collect_usage
+from tests.cases import cases
 from tests.clock import until
 from tests.facts.helpers import json_in_namespace
 from tests.facts.saved_host import SavedHost
@@ -118,7 +117,7 @@ def test_in_a_container_whose_first_process_is_no_launcher_as_well() -> None:
             assert left.pid == 77, init
 
 
-@pytest.mark.parametrize(
+@cases(
     "host",
     [
         machine("systemd", 50, **RANK),  # its launcher lives

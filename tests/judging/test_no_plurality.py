@@ -43,7 +43,7 @@ def verdict(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("split", "num", "odd"), [*WHOLE, *OF_MORE])
+@cases(("split", "num", "odd"), [*WHOLE, *OF_MORE])
 def test_dumps(split: Sequence[int], num: int, odd: list[int], tmp_path: Path) -> None:
     members = tuple(range(num))
     folder = tmp_path / "dumps"

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ def calls_of(tree: ast.AST, names: set[str]) -> Iterator[str]:
             yield node.func.attr
 
 
+def last_name(node: ast.AST) -> str:
+    """`b` of the name `b` and of `a.b`; "" of what is no name."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
 def imports_of(tree: ast.AST) -> Iterator[str]:
     for node in nodes(tree, ast.ImportFrom):
         if node.module:
@@ -30,9 +36,9 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
 def guards_of(tree: ast.AST) -> Iterator[int]:
     """Lines of `if live is not None: return` and the like in bodies of rules."""
     for rule in nodes(tree, ast.FunctionDef):
-        if not any("Rule" in ast.unparse(d) for d in rule.decorator_list):
-            continue
         parts = {a.arg for a in rule.args.args} & {"live", "run", "check"}
+        if not parts or not any("Rule" in ast.unparse(d) for d in rule.decorator_list):
+            continue
         for node in rule.body:
             if isinstance(node, ast.If) and [type(s) for s in node.body] == [ast.Return]:
                 names = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
@@ -93,9 +99,14 @@ VOTES = {"majority", "majority_alike", "is_majority", "is_minority", "is_tie"}
 OF_A_JUDGE = {"culprits", "victims", "blamed", "accused"}
 
 
-def choices_in(tree: ast.AST) -> Iterator[str]:
+@cache
+def choices_in(tree: ast.AST) -> tuple[str, ...]:
     """Places where a culprit, or why a process ended, is chosen: a vote, accused ranks that are no copy of what a judge
     gave, a cause, a function that says that it chooses."""
+    return tuple(_choices_in(tree))
+
+
+def _choices_in(tree: ast.AST) -> Iterator[str]:
     yield from (f"imports {name}" for name in imports_of(tree) if name.rpartition(".")[2] in VOTES)
     for call in nodes(tree, ast.Call):
         for keyword in call.keywords:
@@ -103,11 +114,11 @@ def choices_in(tree: ast.AST) -> Iterator[str]:
                 yield f"{keyword.arg}={ast.unparse(keyword.value)}"
             if keyword.arg == "cause" and "EndCause." in ast.unparse(keyword.value):
                 yield f"cause={ast.unparse(keyword.value)}"
-        if ast.unparse(call.func).rpartition(".")[2] == "Culprits" and (call.args or call.keywords):
+        if last_name(call.func) == "Culprits" and (call.args or call.keywords):
             yield ast.unparse(call)
     for assignment in nodes(tree, ast.Assign):
         for target in assignment.targets:
-            if ast.unparse(target).rpartition(".")[2].lstrip("_") in OF_A_JUDGE and not is_copy(assignment.value):
+            if last_name(target).lstrip("_") in OF_A_JUDGE and not is_copy(assignment.value):
                 yield ast.unparse(assignment)
     functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
         *nodes(tree, ast.FunctionDef),
@@ -175,7 +186,7 @@ def codes_in(tree: ast.AST) -> Iterator[str]:
     declared = {
         id(node)
         for call in nodes(tree, ast.Call)
-        if ast.unparse(call.func).rpartition(".")[2] == "Rule"
+        if last_name(call.func) == "Rule"
         for keyword in call.keywords
         if keyword.arg in {"code", "explains"}
         for node in ast.walk(keyword.value)
@@ -184,10 +195,11 @@ def codes_in(tree: ast.AST) -> Iterator[str]:
         if isinstance(node.value, str) and CODE.fullmatch(node.value) and id(node) not in declared:
             yield node.value
     for slice_of in nodes(tree, ast.Subscript):
-        if re.search(r"\.code\[:\d\]$", ast.unparse(slice_of)):
+        is_of_a_code = last_name(slice_of.value) == "code" and isinstance(slice_of.slice, ast.Slice)
+        if is_of_a_code and re.search(r"\.code\[:\d\]$", ast.unparse(slice_of)):
             yield ast.unparse(slice_of)
     for part in nodes(tree, ast.Attribute):
-        if part.attr == "startswith" and ast.unparse(part.value).endswith(".code"):
+        if part.attr == "startswith" and isinstance(part.value, ast.Attribute) and part.value.attr == "code":
             yield ast.unparse(part)
 
 

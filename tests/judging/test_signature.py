@@ -11,6 +11,7 @@ from allready.judging import loading, registry
 from allready.judging.engine import judge
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
 from allready.signatures import load
+from tests.cases import cases
 from tests.fleets import check
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.live.made import behind, ended, job
@@ -392,7 +393,7 @@ def test_the_value_of_a_variable_is_shown_and_why_a_node_without_lines_is_accuse
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "code", "is_accused"),
     [
         ("ACL stream synchronize failed, error code:507048", "CUD028", False),

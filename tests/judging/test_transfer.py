@@ -4,6 +4,7 @@ import pytest
 
 from allready.judging import transfer
 from allready.model.fill import in_english
+from tests.cases import cases
 
 ELEMENTS = 467_019_003
 
@@ -17,7 +18,7 @@ def test_the_seeds_tensor_takes_seconds_not_minutes() -> None:
     assert not transfer.is_never_transfer(high, 12.0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "what", "word"),
     [
         (600, None, "NCCL"), (600.053, None, "NCCL"), (600, "rendezvous", "joining"), (1800, None, "Gloo"),
@@ -31,7 +32,7 @@ def test_default_timeouts_are_recognised(seconds: float, what: str | None, word:
     assert word in in_english(default)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 12.0, 59.9, 61.0, 599.0, 602.0, 1799.0, 3600.0, 7200.0])
+@cases("seconds", [0.0, 12.0, 59.9, 61.0, 599.0, 602.0, 1799.0, 3600.0, 7200.0])
 def test_other_timeouts_were_set_by_somebody(seconds: float) -> None:
     assert transfer.default_timeout_of(seconds) is None
 

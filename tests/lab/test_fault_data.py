@@ -100,7 +100,7 @@ def test_says_what_is_wrong_with_a_fault(words: str, says: str) -> None:
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["fault = 1", "[fault]\nnode = 1", "[[fault", "[[fault]]\nnode = 1"])
+@cases("text", ["fault = 1", "[fault]\nnode = 1", "[[fault", "[[fault]]\nnode = 1"])
 def test_says_what_is_wrong_with_a_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "faults.toml"
     path.write_text(text)

@@ -74,7 +74,7 @@ def test_what_makes_no_sense_is_refused_with_what_is_valid(words: str, why: str)
         plan_of([words.split()])
 
 
-@pytest.mark.parametrize("step_of", ["", "optimiser", "a b:c", "x:"])
+@cases("step_of", ["", "optimiser", "a b:c", "x:"])
 def test_a_wrong_step_of_is_refused(step_of: str) -> None:
     with pytest.raises(UsageError, match="MODULE:FUNCTION"):
         plan_of([["kill", "rank=1"]], step_of=step_of)
@@ -117,7 +117,7 @@ def test_launchers_get_the_flags_of_each_node_and_keep_their_own() -> None:
     assert first.env == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     "command",
     [["allready", "run", "x.py"], ["python", "-m", "torch.distributed.run", "x.py"],
      ["python", "-u", "-m", "allready", "run", "x.py"], ["python", "-m", "allready.run", "x.py"]],

@@ -1,10 +1,10 @@
 """States and ends of processes."""
 
 import msgspec
-import pytest
 
 from allready.model import EndKind, ProcessEnd, ProcessState
 from allready.model.process import end_of, signal_name, signal_number
+from tests.cases import cases
 
 
 def test_a_state_is_its_word() -> None:
@@ -32,7 +32,7 @@ def test_an_end_travels_as_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(end), type=ProcessEnd) == end
 
 
-@pytest.mark.parametrize(("name", "number"), [("SIGKILL", 9), ("signal 37", 37), (None, 0), ("odd", 0)])
+@cases(("name", "number"), [("SIGKILL", 9), ("signal 37", 37), (None, 0), ("odd", 0)])
 def test_signals_have_numbers(name: str | None, number: int) -> None:
     assert signal_number(name) == number
     assert number == 0 or signal_name(number) == name

@@ -119,7 +119,7 @@ def test_what_is_written_is_valid(name: str) -> None:
     assert [*wrong(json.loads(encode(MADE[name])), SHIPPED)] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "value"),
     [("status", "fine"), ("schema", "other/1"), ("findings", {}), ("duration_s", "1 s"), ("world", None)],
 )

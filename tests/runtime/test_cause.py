@@ -6,6 +6,7 @@ import pytest
 
 from allready.model import FailureCause
 from allready.runtime.recovery import cause_of
+from tests.cases import cases
 
 FUNCTIONAL = "torch.distributed._functional_collectives"
 
@@ -51,7 +52,7 @@ def test_so_does_one_whose_call_is_not_in_torch_distributed(
     assert cause_of(caught(error, *modules, function=function)) is FailureCause.BACKEND
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "modules"),
     [
         (RuntimeError("shape"), ("train", "torch.nn.functional")),

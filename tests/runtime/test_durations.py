@@ -10,6 +10,7 @@ from allready.model import CallArguments
 from allready.runtime.calling import Call
 from allready.runtime.durations import duration
 from allready.runtime.pace import AdaptiveTimeout
+from tests.cases import cases
 
 
 def call(timeout: Any) -> Call:
@@ -26,7 +27,7 @@ def test_seconds_and_timedelta_are_the_same() -> None:
     assert call(adaptive).timeout is adaptive
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong", ["3", True, float("nan"), float("inf"), -1, timedelta(seconds=-1), [3], 1e300, -1e300, 10**400, -(10**400)]
 )
 def test_anything_else_is_a_usage_error_before_the_call_begins(wrong: Any) -> None:

@@ -8,6 +8,7 @@ from allready.model.fill import placeholders_of
 from allready.signatures import load
 from allready.signatures.conditions import CASES, CULPRITS, IDS, hint_of
 from allready.signatures.table import tables
+from tests.cases import cases
 
 SIGNATURES = load()
 
@@ -59,7 +60,7 @@ def test_who_never_reached_the_store_was_there_and_the_count_of_those_who_did_is
 STALL = "nfs: server storage01 not responding, still trying"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("begin_s", "end_s", "server", "is_pause"),
     [(0.0, 30.0, "a", True), (0.0, 31.0, "a", False), (0.0, 5.0, "b", False), (None, 5.0, "a", False)],
 )

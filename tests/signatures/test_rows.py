@@ -4,6 +4,7 @@ import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def test_the_line_has_its_signature(expected: str, line: str) -> None:
     assert load()[found].code is not None or not expected.endswith("*")
 
 
+@pytest.mark.thorough  # each alone: test_tables.py
 def test_an_example_of_the_tables_has_its_signature_in_a_log() -> None:
     """The prefix is off then, unless it is a part of what the line says."""
     examples = [(signature.id, line.example) for signature in load().values() for line in signature.lines]

@@ -48,9 +48,28 @@ def nodes(tree: ast.AST, *kinds: type[Node]) -> Iterator[Node]:
 
 
 @cache
+def walked(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes in the order of `ast.walk`, in half of its time; not those that say how a name is used."""
+    found = [tree]
+    for node in found:  # which grows
+        for name in _fields(type(node)):  # type: ignore[arg-type]  # a class can be hashed
+            part = getattr(node, name, None)
+            if isinstance(part, ast.AST):
+                found.append(part)
+            elif isinstance(part, list):
+                found.extend(one for one in part if isinstance(one, ast.AST))
+    return tuple(found)
+
+
+@cache
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    return tuple(name for name in kind._fields if name not in {"ctx", "kind"})
+
+
+@cache
 def _by_kind(tree: ast.AST) -> dict[type[ast.AST], list[ast.AST]]:
     found: dict[type[ast.AST], list[ast.AST]] = {}
-    for node in ast.walk(tree):
+    for node in walked(tree):
         found.setdefault(type(node), []).append(node)
     return found
 

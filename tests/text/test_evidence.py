@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from allready.judging.stated import said, stated
 from allready.model import Evidence, Hit, Phrase
 from allready.model.fill import placeholders
 from allready.text.catalog import evidence_forms, say, say_evidence, say_source
-from tests.text.sources import nodes, trees
+from tests.text.sources import nodes, trees, walked
 
 FOLDERS = ("judging/", "rules/", "text/choices.py")
 REASONS = (
@@ -61,10 +62,11 @@ def strings(node: ast.expr, known: Mapping[str, set[str]]) -> set[str]:
     return known.get(node.id, set()) if isinstance(node, ast.Name) else set()
 
 
+@cache
 def assigned(tree: ast.Module) -> dict[str, set[str]]:
     """Names of constant texts in one module, and what they can be."""
     known: dict[str, set[str]] = {}
-    for node in ast.walk(tree):
+    for node in walked(tree):
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if not isinstance(target, ast.Name):
             continue
@@ -86,13 +88,12 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
     yield from ((place, tree) for place, tree in trees().items() if place.startswith(FOLDERS))
 
 
-def forms() -> Iterator[tuple[str, set[str]]]:
+@cache
+def forms() -> tuple[tuple[str, set[str]], ...]:
     """Where evidence is stated, and its possible forms."""
-    for name, tree in modules():
-        yield from forms_of(name, tree, FIRST_FORM)
-    for name, tree in trees().items():
-        if name.startswith(REASONS):
-            yield from forms_of(name, tree, FIRST_REASON)
+    found = [form for name, tree in modules() for form in forms_of(name, tree, FIRST_FORM)]
+    others = ((name, tree) for name, tree in trees().items() if name.startswith(REASONS))
+    return (*found, *(form for name, tree in others for form in forms_of(name, tree, FIRST_REASON)))
 
 
 def forms_of(name: str, tree: ast.Module, first: Mapping[str, int]) -> Iterator[tuple[str, set[str]]]:
@@ -114,7 +115,7 @@ def is_passed_on(node: ast.expr) -> bool:
 
 def test_the_chinese_of_evidence_and_reasons_has_the_same_values() -> None:
     chinese = evidence_forms("zh")
-    found = list(forms())
+    found = forms()
     texts = {text for _, some in found for text in some}
     assert len(texts) > 50
     wrong = [f"{where}: its form is not found" for where, some in found if not some]

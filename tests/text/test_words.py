@@ -1,9 +1,22 @@
 """What people read is written in the words of NCCL's, torch's and operators' documents."""
 
 from collections import Counter
+from pathlib import Path
 
 from tests.cases import cases
-from tests.text.words import CHINESE, ENGLISH, OF_COMMENTS, Found, Text, comments, found, prose, remarks, texts
+from tests.text.words import (
+    CHINESE,
+    ENGLISH,
+    OF_COMMENTS,
+    Found,
+    Text,
+    comments,
+    found,
+    prose,
+    python_files,
+    remarks,
+    texts,
+)
 
 
 def listed(rows: list[Found]) -> str:
@@ -16,9 +29,9 @@ def test_no_text_for_people_contains_a_forbidden_word() -> None:
 
 
 def test_no_comment_and_no_docstring_contains_a_word_that_is_never_plain() -> None:
-    read = list(comments())
-    rows = [row for text in read for row in found(text, OF_COMMENTS)]
-    assert len(read) > 100
+    files = python_files()
+    rows = [row for text in comments(files) for row in found(text, OF_COMMENTS)]
+    assert len(files) > 1000
     assert not rows, f"{len(rows)} words:\n{listed(rows)}"
 
 
@@ -27,6 +40,14 @@ def test_comments_are_read_whole() -> None:
     texts_of = [Text("x.py", str(line), text) for line, text in remarks(source)]
     assert [(t.place, r.word) for t in texts_of for r in found(t, OF_COMMENTS)] == [("2", "nobody"), ("6", "told")]
     assert 15 < len(OF_COMMENTS) < len(ENGLISH)
+
+
+def test_a_file_that_may_have_such_a_word_is_read(tmp_path: Path) -> None:
+    sources = {"one.py": "x = 1  # A Story", "two.py": "x = 1  # its turn", "three.py": '"""What\nNobody\nreads."""'}
+    files = [tmp_path / name for name in sources]
+    for file in files:
+        file.write_text(sources[file.name])
+    assert [text.file for text in comments(files, tmp_path)] == ["one.py", "three.py"]
 
 
 def test_texts_of_every_kind_are_read() -> None:

@@ -1,5 +1,3 @@
-import pytest
-
 from allready.variables import table
 from allready.variables.table import Reader
 from allready.variables.versions import Standing, is_before, nccl_backend, standing, version
@@ -27,7 +25,7 @@ def test_missing_numbers_are_zero() -> None:
     assert is_before((2, 9), (2, 15))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("torch", "switch", "expected"),
     [
         ("2.13.0", None, Reader.NCCL),

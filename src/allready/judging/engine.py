@@ -121,7 +121,7 @@ def _asked(rules: Iterable[Rule], case: Analysis) -> Iterator[Rule]:
     logged = case.of(by_signature) if case.has_run else {}
     for rule in rules:
         is_here = (
-            rule.applies is not None and where in rule.applies and (not rule.signature or rule.signature in logged)
+            (not rule.signature or rule.signature in logged) and rule.applies is not None and where in rule.applies
         )
         if is_here and not any(SIGNS[sign](case) for sign in rule.unless):
             yield rule

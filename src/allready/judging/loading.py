@@ -27,7 +27,7 @@ AREAS_OF_FACTS = ("job", "name", "port", "net", "env", "limit", "gpu", "variable
 def load() -> dict[str, Rule]:
     """Import every rule; returns code -> rule, sorted by code."""
     _import(AREAS)
-    return dict(sorted(RULES.items()))
+    return {code: RULES[code] for code in sorted(RULES)}
 
 
 def asked_for(where: Applies) -> tuple[Rule, ...]:
@@ -53,9 +53,13 @@ def load_for_facts() -> dict[str, Rule]:
 def load_for_files() -> dict[str, Rule]:
     """The same of the rules that can be asked where there is nothing but what a run left behind."""
     _import(OF_FILES)
-    modules = tuple(f"{_RULES}{place}" for place in OF_FILES)
-    kept = (rule for rule in RULES.values() if rule.area.startswith("log_") or rule.module.startswith(modules))
-    return dict(sorted((rule.code, rule) for rule in kept))
+    kept = [code for code, rule in RULES.items() if _is_of_files(rule.area, rule.module)]
+    return {code: RULES[code] for code in sorted(kept)}
+
+
+@functools.cache
+def _is_of_files(area: str, module: str) -> bool:
+    return area.startswith("log_") or module.startswith(tuple(f"{_RULES}{place}" for place in OF_FILES))
 
 
 def _import(places: tuple[str, ...]) -> None:

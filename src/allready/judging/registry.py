@@ -151,7 +151,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         assert self.body is not None
         return self.body.__name__
 
-    def placeholders(self) -> set[str]:
+    def placeholders(self) -> frozenset[str]:
         """Names of the values that message and remedy need."""
         return placeholders(self.message) | placeholders_of(self.steps)
 

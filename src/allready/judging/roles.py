@@ -110,10 +110,16 @@ def _is_one_node(identities: Identities) -> bool:
     return bool(ranks) and len(set(identities.node_of_rank.values())) == 1 and len(ranks) >= identities.world_size > 0
 
 
+@functools.cache
+def _roots() -> frozenset[str]:
+    """Signatures whose lines show a first cause of an end."""
+    signatures = load()
+    return frozenset(n for n in _grave() if signatures[n].role is Role.ROOT and signatures[n].family != "kernel")
+
+
 def _onset(events: Sequence[Event], deaths: Sequence[Death]) -> tuple[float, str] | None:
     """When the first root showed, and what it was."""
-    signatures = load()
-    roots = {n for n in _grave() if signatures[n].role is Role.ROOT and signatures[n].family != "kernel"}
+    roots = _roots()
     times = [(e.time_s, e.signature) for e in events if e.time_s is not None and e.signature in roots]
     times += [(d.time_s, "death") for d in deaths if d.time_s is not None and d.is_own]
     return min(times, default=None)

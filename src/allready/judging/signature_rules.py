@@ -5,8 +5,10 @@ was put together.  Only lines that may be the first cause keep the table's sever
 information, so that a reader who meets the line in a log finds out that it is one.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
@@ -36,13 +38,21 @@ _NEEDS = (
 CONFIDENCE = {model.Role.ROOT: model.Confidence.CERTAIN, model.Role.RECORD: model.Confidence.POSSIBLE}
 
 
+@functools.cache
+def _findings() -> dict[str, Signature]:
+    return {signature.code: signature for signature in load().values() if signature.code is not None}
+
+
 def register() -> None:
     """Put every finding of the tables among the rules, under the area `log_FAMILY`; harmless when called again."""
-    for signature in load().values():
-        if signature.code is None or signature.code in RULES:
+    findings = _findings()
+    if findings.keys() <= RULES.keys():  # each judgement asks
+        return
+    for code, signature in findings.items():
+        if code in RULES:
             continue
-        RULES[signature.code] = Rule(
-            code=signature.code,
+        RULES[code] = Rule(
+            code=code,
             severity=signature.severity,
             fault_class=signature.fault_class,
             title=signature.title,
@@ -81,7 +91,7 @@ def _body(signature: Signature) -> Callable[..., Iterator[model.Hit]]:
     return body
 
 
-def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, names: set[str]) -> model.Hit:
+def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, names: AbstractSet[str]) -> model.Hit:
     run = case.run
     events = sorted(events, key=lambda e: (e.time_s is None, e.time_s or 0.0))
     is_overcome = all(e.role is model.Role.ROOT and overcome(case, signature, e) for e in events)
@@ -188,7 +198,7 @@ OF_ONE_CALL = ("op", "seq")
 """Values that a sentence states of all ranks that it names."""
 
 
-def _is_alike(event: model.Event, first: model.Event, names: set[str]) -> bool:
+def _is_alike(event: model.Event, first: model.Event, names: AbstractSet[str]) -> bool:
     """Whether what the sentence says of the first holds for this one: no rank is shown in another's
     operation."""
     return all(event.values.get(name) == first.values.get(name) for name in OF_ONE_CALL if name in names)

@@ -13,6 +13,7 @@ word in capitals for what is not known (`nc -vz HOST PORT`), as people name what
 
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 from allready.model.finding import Phrase, Remedy, RemedyStep
@@ -31,6 +32,8 @@ _CAPITALS = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "rank
 _SAFE = "_@%+=:,./[]~^-"
 """What a shell takes as part of a plain word, beside letters and digits."""
 _ESCAPED = str.maketrans({"{": "{{", "}": "}}"})
+_MAX_KEPT = 2048
+"""Templates that were taken apart: those of all rules and phrases are more, those of one report far fewer."""
 
 
 class Several(str):
@@ -76,12 +79,18 @@ def _joined_phrase(names: Sequence[str], separator: str) -> str:
     return named_by(Phrase(separator.join(f"{{{key}}}" for key in parts), parts), is_several=True)
 
 
+@lru_cache(_MAX_KEPT)
+def _pieces(template: str) -> tuple[tuple[str, str | None, str, str, str], ...]:
+    """Of each part of `template`: the text before a placeholder, its name, and the words for one and for several."""
+    parsed = string.Formatter().parse(template)
+    return tuple((text.translate(_ESCAPED), name, *(words or "").partition("/")) for text, name, words, _ in parsed)
+
+
 def agreeing(template: str, values: Mapping[str, object]) -> str:
     """`template` with the words that go with how many its values name; for one where that is not known."""
     pieces: list[str] = []
-    for literal, name, words, _ in string.Formatter().parse(template):
-        pieces.append(literal.translate(_ESCAPED))
-        one, is_choice, several = (words or "").partition("/")
+    for literal, name, one, is_choice, several in _pieces(template):
+        pieces.append(literal)
         if is_choice:
             pieces.append(several if isinstance(values.get(name or ""), Several) else one)
         elif name is not None:
@@ -164,9 +173,10 @@ def in_english(value: object) -> str:
     return str(value)
 
 
-def placeholders(template: str) -> set[str]:
+@lru_cache(_MAX_KEPT)
+def placeholders(template: str) -> frozenset[str]:
     """Names in braces in `template`: of values that are put there, not of those that only choose words."""
-    return {name for _, name, _, _ in string.Formatter().parse(agreeing(template, {})) if name}
+    return frozenset(name for _, name, _, _ in string.Formatter().parse(agreeing(template, {})) if name)
 
 
 def parts(template: str) -> Iterator[tuple[str, ...]]:
@@ -229,11 +239,11 @@ def steps_of(entry: Mapping[str, Any]) -> tuple[RemedyStep, ...]:
     return (RemedyStep(explanation=str(entry["remedy"]).strip()),) if entry.get("remedy") else ()
 
 
-def placeholders_of(steps: Iterable[RemedyStep]) -> set[str]:
+def placeholders_of(steps: Iterable[RemedyStep]) -> frozenset[str]:
     """Names in braces in any text of the steps, without those of a step that is repeated for each of some values."""
     single = (step for step in steps if not step.each)
     texts = (text for step in single for text in (step.explanation, step.command, step.where))
-    return set().union(*map(placeholders, texts))
+    return frozenset().union(*map(placeholders, texts))
 
 
 def fill_steps(steps: Sequence[RemedyStep], values: Mapping[str, object]) -> tuple[Remedy, ...]:

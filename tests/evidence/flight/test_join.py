@@ -622,7 +622,7 @@ def test_gloo_retires_what_failed_and_is_not_believed() -> None:
     assert found.roots == (2,)
 
 
-@pytest.mark.parametrize(("after_s", "reaches"), [(0.012, 60), (0.5, 11), (-1.0, 11), (None, 11)])
+@cases(("after_s", "reaches"), [(0.012, 60), (0.5, 11), (-1.0, 11), (None, 11)])
 def test_a_ring_that_was_read_while_its_rank_went_on_does_not_say_where_that_came_to_stand(
     after_s: float | None, reaches: int
 ) -> None:

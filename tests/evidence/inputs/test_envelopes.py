@@ -1,5 +1,6 @@
 """What is read of a log depends on no envelope that a collector put around its lines."""
 
+import functools
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from allready.evidence.lines.native import native
 from allready.evidence.readers import read_found
 from allready.evidence.reading import Reading
 from allready.names import NO_NATIVE_VARIABLE
+from tests.cases import cases
 from tests.evidence.inputs.contents import contents
 from tests.recorded.archives import diagnosed, named, unpacked
 
@@ -90,6 +92,9 @@ ENVELOPES: tuple[Callable[[Sequence[str]], str], ...] = (
 )
 
 
+PLAIN = FIXTURES / "lines" / "two_meshes.log"
+
+
 def reading_of(path: Path) -> Reading:
     (found,) = [reading for item in find([str(path)]) for reading in read_found(item)]  # type: ignore[arg-type]
     return found
@@ -99,18 +104,23 @@ def operations(reading: Reading) -> list[object]:
     return [(one.origin.host, one.origin.pid, one.comm, one.shapes, one.counts) for one in reading.op_streams]
 
 
+@functools.cache
+def plain_reading(*, native: bool) -> Reading:
+    """Of the log in no envelope; `native` is whether the compiled scanner is in use."""
+    del native
+    return reading_of(PLAIN)
+
+
 @pytest.mark.parametrize("native", [True, False])
-@pytest.mark.parametrize("envelope", ENVELOPES)
+@cases("envelope", ENVELOPES)
 def test_operations_and_events_are_those_of_the_plain_log(
     envelope: Callable[[Sequence[str]], str], native: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not native:
         monkeypatch.setattr("allready.evidence.lines.scan.native", lambda: None)
-    plain = FIXTURES / "lines" / "two_meshes.log"
-    lines = plain.read_text().splitlines()
     path = tmp_path / "two_meshes.log"
-    path.write_text(envelope(lines))
-    one, two = reading_of(plain), reading_of(path)
+    path.write_text(envelope(PLAIN.read_text().splitlines()))
+    one, two = plain_reading(native=native), reading_of(path)
     assert sum(stream.num_operations for stream in one.op_streams) == 127
     assert operations(two) == operations(one)
     assert two.source.num_unknown == one.source.num_unknown
@@ -140,7 +150,7 @@ def nested(line: str, number: int) -> dict[str, object]:
 Record = Callable[[str, int], dict[str, object]]
 
 
-@pytest.mark.parametrize("record", [zap, logrus, journald, nested])
+@cases("record", [zap, logrus, journald, nested])
 def test_records_of_loggers_are_read_as_the_lines_in_them(record: Record, tmp_path: Path) -> None:
     plain = FIXTURES / "lines" / "two_meshes.log"
     lines = plain.read_text().splitlines()
@@ -248,7 +258,7 @@ def test_lines_without_a_time_stay_below_the_one_that_has_it(tmp_path: Path) -> 
     assert contents(path).data[str(path)].decode() == "".join(dated)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         stamped(["a", "b", "c", "d", "e", "f"]),
@@ -266,7 +276,14 @@ def test_what_only_has_such_a_field_is_no_envelope(text: str) -> None:
     assert envelope_of(text.encode()) is None
 
 
-@pytest.mark.parametrize("run", ["eval_branch", "size_mismatch", "v2_lock"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        "size_mismatch",
+        pytest.param("eval_branch", marks=pytest.mark.thorough),
+        pytest.param("v2_lock", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_verdict_on_recorded_operations_is_the_same_in_every_envelope(run: str, tmp_path: Path) -> None:
     folder = unpacked(FIXTURES / "runs" / f"{run}.tar.xz", tmp_path)
     logs = {}
@@ -288,7 +305,7 @@ def test_the_verdict_on_recorded_operations_is_the_same_in_every_envelope(run: s
         assert verdict() == plain, envelope
 
 
-@pytest.mark.parametrize("envelope", ENVELOPES)
+@cases("envelope", ENVELOPES)
 def test_a_stack_keeps_its_reader(envelope: Callable[[Sequence[str]], str], tmp_path: Path) -> None:
     text = """Process 1625: python train.py
 Python v3.11.7 (/usr/bin/python3.11)
@@ -339,7 +356,7 @@ def test_damaged_records_pass_as_they_are(tmp_path: Path) -> None:
     assert contents(path).data[str(path)] == text + rest
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "text"),
     [
         (b"\x1b[32ma\x1b[0m\n\x1b[32mb\x1b[0m\nTraining fin", b"a\nb\nTraining fin"),
@@ -355,7 +372,7 @@ def test_a_last_line_that_breaks_off_has_no_end_in_the_text_either(data: bytes, 
     assert b"".join(line.split(b"Z ", 1)[-1] for line in lines).replace(b"\n ", b"\n").lstrip() == text
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         '{"loss": 1.5, "step": 3}\n{"loss": 1.4, "step": 4}\n',

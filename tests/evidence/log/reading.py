@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from allready.evidence.log import read_lines
+from allready.evidence.log import events, read_lines
 from allready.evidence.reading import Reading
 from allready.model import Role
 from allready.signatures import LinePattern, Signature, table
@@ -25,3 +25,4 @@ def use_signatures(monkeypatch: pytest.MonkeyPatch, patterns: Mapping[str, tuple
         made.append((anchor, line, Signature(id=name, family="torch", role=Role.CASCADE, lines=(line,))))
     monkeypatch.setattr(table, "by_anchor", lambda: tuple(made))
     monkeypatch.setattr(table, "anchors", lambda: tuple(anchor for anchor, _, _ in made))
+    monkeypatch.setattr(events, "_known_candidates", events._candidates)  # remembers nothing of these

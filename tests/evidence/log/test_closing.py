@@ -9,6 +9,7 @@ from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.log import read_lines
 from allready.evidence.log.last_error import last_error
 from allready.model import Report, Status
+from tests.cases import cases
 
 STEPS = [f"step {n}/40 loss {9 / n:.3f}" for n in range(1, 41)]
 HALF = STEPS[:20]
@@ -815,7 +816,7 @@ OPEN = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
+@cases("name", GOOD)
 def test_a_good_end_is_told(name: str) -> None:
     report = _report(GOOD[name])
     assert report.status is Status.HEALTHY, report.not_checked
@@ -823,7 +824,7 @@ def test_a_good_end_is_told(name: str) -> None:
     assert report.summary.closing is not None
 
 
-@pytest.mark.parametrize("name", OPEN)
+@cases("name", OPEN)
 def test_what_is_no_good_end_is_never_called_good(name: str) -> None:
     assert _report(OPEN[name]).status is not Status.HEALTHY
 

@@ -4,12 +4,11 @@ import io
 import json
 from datetime import UTC, datetime
 
-import pytest
-
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret
 from allready.model import Report, Status
+from tests.cases import cases
 
 EPOCHS = [f"Epoch[{n}] - Iter: [0/13]\tLoss {9 / (n + 1):.3f}" for n in range(20)]
 UNCOUNTED = [f"[train] iter {n * 10}: loss {9 / n:.4f} {n * 7 % 13} ms/iter" for n in range(1, 61)]
@@ -145,7 +144,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
+@cases("name", GOOD)
 def test_a_good_end_is_told(name: str) -> None:
     assert _report(GOOD[name]).status is Status.HEALTHY
 
@@ -184,7 +183,7 @@ OPEN |= {
 }
 
 
-@pytest.mark.parametrize("name", OPEN)
+@cases("name", OPEN)
 def test_what_is_no_good_end_is_not_called_one(name: str) -> None:
     assert _report(OPEN[name]).status is not Status.HEALTHY
 

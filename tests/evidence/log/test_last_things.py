@@ -3,11 +3,10 @@ were said before, tests behind a validated training, what a scheduler says of it
 
 import io
 
-import pytest
-
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret
 from allready.model import Status
+from tests.cases import cases
 from tests.evidence.log.test_closing import _report
 
 EPOCHS = [f"Epoch {n}: train loss {9 / n:.3f}, validation accuracy: {90 + n / 10:.2f}" for n in range(1, 41)]
@@ -61,7 +60,7 @@ GOOD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GOOD)
+@cases("name", GOOD)
 def test_the_last_thing_is_a_good_end(name: str) -> None:
     assert _report(GOOD[name]).status is Status.HEALTHY
 
@@ -127,7 +126,7 @@ NOT_GOOD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NOT_GOOD)
+@cases("name", NOT_GOOD)
 def test_the_last_thing_of_a_part_is_none(name: str) -> None:
     assert _report(NOT_GOOD[name]).status is not Status.HEALTHY
 

@@ -1,15 +1,14 @@
 """A program that wrote the same lines again and again, and then others."""
 
-import pytest
-
 from allready.evidence.log.left_loop import closing_line
 from allready.model import Status
+from tests.cases import cases
 from tests.evidence.log.test_closing import _report
 
 LOOP = [f"loss {9 / n:.3f} lr {1e-3 / n:.2e} throughput {n * 7 % 13}" for n in range(1, 101)]
 
 
-@pytest.mark.parametrize(
+@cases(
     "behind",
     [
         ["Training took 00:37:19.89"],
@@ -38,7 +37,7 @@ IN_THE_MIDDLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", IN_THE_MIDDLE)
+@cases("text", IN_THE_MIDDLE)
 def test_what_also_stands_in_the_middle_of_a_run_is_none(text: str) -> None:
     assert closing_line([*LOOP, text], lambda _: False) is None
 
@@ -46,7 +45,7 @@ def test_what_also_stands_in_the_middle_of_a_run_is_none(text: str) -> None:
 LINES = [f"{word}, a line of its own" for word in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "behind",
     [
         [],

@@ -2,12 +2,11 @@
 
 import io
 
-import pytest
-
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret
 from allready.model import Status
 from allready.report.words import sentence
+from tests.cases import cases
 from tests.evidence.log.test_closing import _report
 
 LOOP = [f"[q{n % 3}] it {n} loss={9 / n:.3f} reward {n * 7 % 13}" for n in range(1, 121)]
@@ -36,7 +35,7 @@ GOOD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GOOD)
+@cases("name", GOOD)
 def test_several_weak_signs_are_a_good_end(name: str) -> None:
     assert _report(GOOD[name]).status is Status.HEALTHY
 
@@ -59,7 +58,7 @@ IN_BETWEEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", IN_BETWEEN)
+@cases("name", IN_BETWEEN)
 def test_few_signs_or_something_against_them_are_none(name: str) -> None:
     assert _report(IN_BETWEEN[name]).status is not Status.HEALTHY
 

@@ -1,8 +1,7 @@
 """What a sentence says is done."""
 
-import pytest
-
 from allready.evidence.log.subjects import is_of_an_act
+from tests.cases import cases
 
 OF_ALL = [
     "Training finished.", "Training completed successfully in 12.1 s", "All done", "Done.", "Finished training",
@@ -18,11 +17,11 @@ OF_AN_ACT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", OF_ALL)
+@cases("text", OF_ALL)
 def test_the_run_itself_or_nothing_is_named(text: str) -> None:
     assert not is_of_an_act(text)
 
 
-@pytest.mark.parametrize("text", OF_AN_ACT)
+@cases("text", OF_AN_ACT)
 def test_something_else_is_named(text: str) -> None:
     assert is_of_an_act(text)

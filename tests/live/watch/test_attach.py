@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,20 +102,26 @@ def folder_with(parent: Path, said: object) -> Path:
     return folder
 
 
-def test_a_folder_of_an_agent_that_is_gone_is_no_job(tmp_path: Path) -> None:
+def of_this_process() -> dict[str, Any]:
+    """The tests run in another process than the one that has read this file."""
     own = read_stat(os.getpid())
     assert own is not None
-    folder = folder_with(tmp_path, ABOUT | {"start_ticks": own.start_ticks})
+    return ABOUT | {"pid": os.getpid(), "start_ticks": own.start_ticks}
+
+
+def test_a_folder_of_an_agent_that_is_gone_is_no_job(tmp_path: Path) -> None:
+    own = of_this_process()
+    folder = folder_with(tmp_path, own)
     found = about(folder)
     assert found is not None
     assert (found.node_rank, found.master, found.has_diagnosis) == (None, "", True)
     # The same number, another process.
-    assert about(folder_with(tmp_path, ABOUT | {"start_ticks": own.start_ticks - 1})) is None
+    assert about(folder_with(tmp_path, own | {"start_ticks": own["start_ticks"] - 1})) is None
     # No rank listens at the socket any more.
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(folder / "control.sock"))
     left.close()
-    folder_with(tmp_path, ABOUT | {"start_ticks": own.start_ticks})
+    folder_with(tmp_path, own)
     assert about(folder) is None
     assert not is_alive(found)
 
@@ -129,9 +136,8 @@ def test_a_broken_description_is_no_job(tmp_path: Path, said: str) -> None:
 
 
 def test_links_pipes_and_other_peoples_folders_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = read_stat(os.getpid())
-    assert own is not None
-    folder = folder_with(tmp_path, ABOUT | {"start_ticks": own.start_ticks})
+    own = of_this_process()
+    folder = folder_with(tmp_path, own)
     (tmp_path / "allready-link").symlink_to(folder)
     assert about(tmp_path / "allready-link") is None
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
@@ -145,12 +151,11 @@ def test_links_pipes_and_other_peoples_folders_are_left_alone(tmp_path: Path, mo
 
 
 def test_finds_run_folders_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = read_stat(os.getpid())
-    assert own is not None
+    own = of_this_process()
     folders = []
     for number in range(2):
         parent = tmp_path / str(number)
         parent.mkdir()
-        folders.append(folder_with(parent, ABOUT | {"start_ticks": own.start_ticks, "started_s": float(number)}))
+        folders.append(folder_with(parent, own | {"started_s": float(number)}))
     monkeypatch.setattr("allready.live.run_paths.run_dirs", lambda: tuple(folders))
     assert [job.started_s for job in jobs()] == [1.0, 0.0]

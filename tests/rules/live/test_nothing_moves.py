@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from allready.judging.loading import load
 from allready.model import RankStatus
 from allready.model.fill import fill, in_english
+from tests.cases import cases
 from tests.fleets import check
 from tests.rules.live.made import NOW, ask, behind, ended, job, mark, waiting
 
@@ -83,7 +84,7 @@ def test_ranks_that_only_go_round_in_a_poll_stand() -> None:
     assert hit.values["seconds"] == "45"
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
     [
         {"visit_since_s": NOW - 30.0},  # it returned, and was called again
@@ -99,7 +100,7 @@ def test_who_goes_round_and_works_gets_on(other: dict[str, Any]) -> None:
     assert ask("LIV014", *(polling(r) for r in range(3)), polling(3, **other), live=RESTED).state == "clear"
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
     [
         {"site_since_s": NOW - 39.0},  # another line since
@@ -126,7 +127,7 @@ def test_a_rank_that_left_or_is_waited_for_is_another_matter() -> None:
     assert ask("LIV014", *late, idle(3)).state == "clear"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "is_told"),
     [
         ({}, True),

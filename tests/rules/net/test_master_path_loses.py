@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from allready.model import Confidence, Fleet, Loss, LossReason
+from tests.cases import cases
 from tests.fleets import check, fleet, healthy_roll
 from tests.rules.net.made import SILENT, reached
 from tests.rules.port.fleets import contact, worker_alone
@@ -44,7 +44,7 @@ def test_the_node_itself_knows_it_by_a_connection_that_was_made() -> None:
     assert check("JOB010", lost).state == "clear"
 
 
-@pytest.mark.parametrize(
+@cases(
     "loss",
     [
         CLOSED,

@@ -1,5 +1,6 @@
 """Events of a log: which signature knows a line, and equal lines put together."""
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ MAX_KEPT = 16
 
 _MAX_KNOWN = 8192
 _MAX_KNOWN_CHARS = 300
+_MAX_SHAPE_CHARS = 1000
 _ZEROS = dict.fromkeys(range(ord("0"), ord("9") + 1), "0")
 _POINTER = r"0x[0-9a-fA-F]+"
 _NUMBER = r"\d+"
@@ -25,15 +27,13 @@ SignatureMatch = tuple[Signature, re.Match[str]]
 
 
 class Finder:
-    """Asks the signature tables, and remembers the answers for lines and for shapes of lines.
+    """Asks the signature tables, and remembers the answers for lines.
 
     One finder serves all logs that its owner reads: the files of a thousand ranks have the same lines.
     """
 
     def __init__(self) -> None:
-        self._table = table.by_anchor()
         self._of_words: dict[tuple[str, str], tuple[SignatureMatch | None, tuple[_Candidate, ...]]] = {}
-        self._of_shape: dict[str, tuple[_Candidate, ...]] = {}
         self._front = self._front_shape = ""  # of the line before: those of one process begin alike
 
     def find(self, rest: str, text: str) -> SignatureMatch | None:
@@ -53,7 +53,8 @@ class Finder:
 
     def _ask(self, rest: str, text: str) -> tuple[SignatureMatch | None, tuple[_Candidate, ...]]:
         """What is found in the line's own message; where nothing is, the candidates for each whole line like it."""
-        candidates = self._candidates(text)
+        shape = (compiled(_POINTER).sub("0x", text) if "0x" in text else text).translate(_ZEROS)
+        candidates = (_known_candidates if len(shape) <= _MAX_SHAPE_CHARS else _candidates)(shape)
         found = _first(candidates, rest)
         front = text[: len(text) - len(rest)]
         across = tuple([one for one in candidates if one[0].anchor not in rest and one[0].anchor not in front])
@@ -67,16 +68,13 @@ class Finder:
             candidates = tuple([one for one in candidates if not one[0].is_blind])
         return None, candidates
 
-    def _candidates(self, text: str) -> tuple[_Candidate, ...]:
-        """Patterns that may know such a line.  Anchors have no digits, so numbers and pointers decide nothing."""
-        shape = (compiled(_POINTER).sub("0x", text) if "0x" in text else text).translate(_ZEROS)
-        found = self._of_shape.get(shape)
-        if found is None:
-            found = tuple((line, signature) for anchor, line, signature in self._table if anchor in text)
-            if len(self._of_shape) >= _MAX_KNOWN:
-                self._of_shape.clear()
-            self._of_shape[shape] = found
-        return found
+
+def _candidates(shape: str) -> tuple[_Candidate, ...]:
+    """Patterns that may know a line of this shape.  Anchors have no digits, so numbers and pointers decide nothing."""
+    return tuple([(line, signature) for anchor, line, signature in table.by_anchor() if anchor in shape])
+
+
+_known_candidates = functools.lru_cache(_MAX_KNOWN)(_candidates)
 
 
 def _first(candidates: tuple[_Candidate, ...], text: str) -> SignatureMatch | None:

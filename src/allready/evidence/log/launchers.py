@@ -11,6 +11,7 @@ from allready.evidence.log.closing_words import tests
 from allready.evidence.log.deaths import HYDRA, DeathDraft
 from allready.evidence.log.line import Line
 from allready.model.process import known_signal
+from allready.patterns import has_one
 
 MAX_TASKS = 4096
 MAX_DIGITS = 7
@@ -533,10 +534,10 @@ def read(lines: Sequence[Line], at: int) -> list[DeathDraft]:
     text = here.text
     found: list[DeathDraft] = []
     for marks, reader in _READERS:
-        if any(mark in text for mark in marks):
+        if has_one(marks, text):
             found += reader(here)
             if found:
                 return found
-    if here.line.prefix.level == "FATAL" or _ENDING in text or _DUMPING in text or any(m in text for m in _JAX_ENDS):
+    if here.line.prefix.level == "FATAL" or _ENDING in text or _DUMPING in text or has_one(_JAX_ENDS, text):
         found += _own_end(here)
     return found

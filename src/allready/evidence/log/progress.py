@@ -126,8 +126,13 @@ class LastProgress(NamedTuple):
     is_midway: bool
 
 
-def counts(at: int, text: str) -> list[LineCount]:
-    """All counts in one line."""
+@functools.lru_cache(2048)
+def counts(at: int, text: str) -> tuple[LineCount, ...]:
+    """All counts in one line, which several readers of an end ask for."""
+    return tuple(_counts(at, text))
+
+
+def _counts(at: int, text: str) -> list[LineCount]:
     if any(mark in text for mark in _FILES):
         text = compiled(_FILE).sub("", text)
     found = list(_counts(at, text))

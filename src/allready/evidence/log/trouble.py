@@ -136,6 +136,7 @@ def is_of_a_library(text: str) -> bool:
     return compiled(_LIBRARY).match(text) is not None
 
 
+@functools.lru_cache(2048)
 def is_bad(text: str) -> bool:
     """Whether a line says that something went wrong."""
     if is_of_a_library(text):
