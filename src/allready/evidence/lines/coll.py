@@ -65,6 +65,7 @@ class CollLine(Struct, frozen=True):
     `head`: where the operation's name begins; everything before says who and when.  `comm_at`: [start, end) of `comm`.
     `variable`: [start, end) of the fields that change; `count`: that of the number of elements.  `date`: where the last
     full date begins, and where the digits of its fraction are, if it has one.  `front`: what stands before the host.
+    `pid_at`, `nranks_at`, `rank_at`: where these are; `shape_at`: from the number of elements to the root.
     """
 
     front: bytes
@@ -79,6 +80,10 @@ class CollLine(Struct, frozen=True):
     variable: tuple[tuple[int, int], ...]
     count: tuple[int, int]
     date: tuple[int, int, int] | None
+    pid_at: tuple[int, int]
+    nranks_at: tuple[int, int]
+    rank_at: tuple[int, int]
+    shape_at: tuple[int, int]
 
 
 def parse(line: bytes) -> CollLine | None:
@@ -124,6 +129,10 @@ def parse(line: bytes) -> CollLine | None:
         variable=tuple(sorted(variable)),
         count=match.span("count"),
         date=date,
+        pid_at=match.span("pid"),
+        nranks_at=match.span("nranks"),
+        rank_at=(-1, -1) if rank is None else (rank.start(1) + more_at, rank.end(1) + more_at),
+        shape_at=(match.start("count"), match.end("root")),
     )
 
 

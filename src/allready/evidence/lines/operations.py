@@ -6,10 +6,11 @@ from msgspec.structs import replace
 from allready.evidence import prefix
 from allready.evidence.clock import Clock
 from allready.evidence.lines import coll
+from allready.evidence.lines.alike import Alike
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
 from allready.evidence.lines.native import HashTable, Ints, Words
 from allready.evidence.lines.streams import Streams
-from allready.evidence.lines.templates import PENDING, Templates, dates, decimals, geometry
+from allready.evidence.lines.templates import PENDING, Bytes, Templates, dates, decimals, geometry
 from allready.evidence.reading import OpShape
 from allready.model import Origin
 
@@ -18,6 +19,9 @@ _MAX_LEARNT = 64  # layouts in one chunk; what is left is parsed line by line
 _MANY = 200  # templates of one layout, from which on the number of elements is read and no part of the template
 _MAX_DIGITS = 18
 _FEW = 8
+_MAX_EXAMPLES = 8
+"""Lines of one layout that are parsed to know others by them; what is left then is parsed line by line."""
+
 _MAX_OPEN = 200_000
 _MAX_PACKED, _MAX_PACKED_ID = (1 << 40) - 1, (1 << 23) - 1  # together in one number
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -54,6 +58,29 @@ def _firsts(hashed: Words) -> Ints:
         more = left[np.unique(hashed[left], return_index=True)[1]]
         firsts += np.sort(more).tolist()
     return np.array(firsts, np.int64)
+
+
+def _parsed(line: coll.CollLine, lines: Lines, at: Ints, cells: Bytes) -> list[coll.CollLine | None]:
+    """The lines `at`, of equal length, parsed, of which the first is `line`; `cells`: their bytes."""
+    found: list[coll.CollLine | None] = len(at) * [None]
+    texts = lines.texts(at)
+    left = np.arange(len(at))
+    for _ in range(_MAX_EXAMPLES):
+        if len(left) < _FEW:
+            break
+        first = int(left[0])
+        example = line if not first else coll.parse(texts[first])
+        if example is None:
+            left = left[1:]
+            continue
+        alike = Alike(example, texts[first])
+        are_alike = alike.of(cells[left])
+        for place in left[are_alike].tolist():
+            found[place] = alike.parsed(texts[place])
+        left = left[~are_alike]
+    for place in left.tolist():
+        found[place] = coll.parse(texts[place])
+    return found
 
 
 class Operations:
@@ -130,8 +157,8 @@ class Operations:
         members = _firsts(hashed)
         new: list[int] = []
         targets: list[int] = []
-        for place, member in zip(members.tolist(), same[members].tolist(), strict=True):
-            one = line if member == first else coll.parse(lines.text(member))
+        parsed = _parsed(line, lines, same[members], rows[members].view(np.uint8)[:, :length])
+        for place, member, one in zip(members.tolist(), same[members].tolist(), parsed, strict=True):
             if one is None or one.variable != line.variable or one.date != line.date:
                 continue
             if number is not None and one.count != number:
