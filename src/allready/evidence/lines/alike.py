@@ -49,6 +49,7 @@ class Alike:
             kinds[start + 2 : end] = _HEX
         places = ((host, host + len(line.host)), line.pid_at, line.comm_at, line.shape_at)
         self._host_at, self._pid_at, self._comm_at, self._shape_at = (slice(*place) for place in places)
+        self._who = np.concatenate((np.arange(host, line.pid_at[1]), np.arange(*line.comm_at)))
         self._open = np.flatnonzero(kinds)
         self._kinds = kinds[self._open]
         self._fixed = np.flatnonzero(kinds == 0)
@@ -61,15 +62,22 @@ class Alike:
         found[some] = _ALLOWED[self._kinds, cells[some][:, self._open]].all(axis=1)
         return found
 
-    def parsed(self, text: bytes) -> CollLine | None:
+    def keys(self, cells: npt.NDArray[np.uint8]) -> tuple[list[bytes], list[bytes]]:
+        """Of such rows: what all lines of one stream have alike, and what all have whose operation is the same."""
+        return _parts(cells[:, self._who]), _parts(cells[:, self._shape_at])
+
+    def shape(self, key: bytes) -> OpShape | None:
+        """The operation with this key, if it is known."""
+        return self._shapes.get(key)
+
+    def parsed(self, text: bytes) -> CollLine:
         """Such a line, as `coll.parse` gives it."""
-        line = self._line
-        shape = self._shapes.get(text[self._shape_at])
+        line, key = self._line, text[self._shape_at]
+        shape = self._shapes.get(key)
         if shape is None:
             other = parse(text)
-            if other is not None:
-                self._shapes[text[self._shape_at]] = other.shape
-            return other
+            assert other is not None
+            shape = self._shapes[key] = other.shape
         return CollLine(
             text[: len(line.front)],
             line.head,
@@ -88,3 +96,10 @@ class Alike:
             line.rank_at,
             line.shape_at,
         )
+
+
+def _parts(cells: npt.NDArray[np.uint8]) -> list[bytes]:
+    """The rows as bytes."""
+    num, width = cells.shape
+    data = cells.tobytes()
+    return [data[at : at + width] for at in range(0, num * width, width)]

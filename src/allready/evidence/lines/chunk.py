@@ -79,13 +79,6 @@ class Lines:
         start, length = int(self.starts[index]), int(self.lengths[index])
         return bytes(self.buffer[start : start + (length if most is None else min(length, most))])
 
-    def texts(self, indexes: Ints) -> list[bytes]:
-        """The bytes of these lines."""
-        starts, lengths = self.starts[indexes], self.lengths[indexes]
-        with memoryview(self.buffer) as view:
-            spans = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
-            return [bytes(view[start:end]) for start, end in spans]
-
     def spliced(self, indexes: Ints) -> tuple[bytes | bytearray, int, Ints]:
         """Only these lines, in ascending order, with their newlines; how many bytes, and where each line begins.
 

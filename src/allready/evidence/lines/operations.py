@@ -1,5 +1,8 @@
 """Recognises the operation lines of a chunk and hands them to their streams."""
 
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -60,29 +63,6 @@ def _firsts(hashed: Words) -> Ints:
     return np.array(firsts, np.int64)
 
 
-def _parsed(line: coll.CollLine, lines: Lines, at: Ints, cells: Bytes) -> list[coll.CollLine | None]:
-    """The lines `at`, of equal length, parsed, of which the first is `line`; `cells`: their bytes."""
-    found: list[coll.CollLine | None] = len(at) * [None]
-    texts = lines.texts(at)
-    left = np.arange(len(at))
-    for _ in range(_MAX_EXAMPLES):
-        if len(left) < _FEW:
-            break
-        first = int(left[0])
-        example = line if not first else coll.parse(texts[first])
-        if example is None:
-            left = left[1:]
-            continue
-        alike = Alike(example, texts[first])
-        are_alike = alike.of(cells[left])
-        for place in left[are_alike].tolist():
-            found[place] = alike.parsed(texts[place])
-        left = left[~are_alike]
-    for place in left.tolist():
-        found[place] = coll.parse(texts[place])
-    return found
-
-
 class Operations:
     """All operations of one log."""
 
@@ -94,6 +74,7 @@ class Operations:
         self._open: dict[int, OpShape] = {}  # template -> its operation, whatever the number of elements
         self._open_codes: dict[tuple[int, int], int] = {}
         self._open_hashes: HashTable | None = None  # the same once more
+        self._writers: dict[bytes, int] = {}  # host, process and communicator -> stream
         self._loose: list[tuple[int, int, OpShape]] = []  # operations without a template: index, stream
         self._made: list[tuple[int, int]] = []  # streams that are new: stream, index of the line that gave it
         self._generation = templates.generation
@@ -155,19 +136,11 @@ class Operations:
         rows = lines.rows.take(lines.starts[same], length)
         hashed = self._templates.hash(layout, rows)
         members = _firsts(hashed)
-        new: list[int] = []
-        targets: list[int] = []
-        parsed = _parsed(line, lines, same[members], rows[members].view(np.uint8)[:, :length])
-        for place, member, one in zip(members.tolist(), same[members].tolist(), parsed, strict=True):
-            if one is None or one.variable != line.variable or one.date != line.date:
-                continue
-            if number is not None and one.count != number:
-                continue
-            known = self._shapes if number is None else self._open
-            known[self._templates.num + len(new)] = one.shape
-            new.append(place)
-            targets.append(self._target(one, lines, member))
-        self._templates.add(layout, hashed[new], targets, PENDING)
+        cells, is_count_read = rows[members].view(np.uint8)[:, :length], number is not None
+        new, found = self._read(line, lines, same[members], cells, is_count_read=is_count_read)
+        known = self._open if is_count_read else self._shapes
+        known.update(zip(itertools.count(self._templates.num), (shape for _, shape in found), strict=False))
+        self._templates.add(layout, hashed[members[new]], [target for target, _ in found], PENDING)
         ids = self._templates.look_up(layout, hashed, rows)
         known_rows = ids >= 0
         which = same[known_rows]
@@ -176,6 +149,49 @@ class Operations:
         if number is not None:
             lines.numbers[which] = decimals(rows[known_rows], number)
         self._fill(lines, which, ids[known_rows])
+
+    def _read(
+        self, line: coll.CollLine, lines: Lines, at: Ints, cells: Bytes, *, is_count_read: bool
+    ) -> tuple[list[int], list[tuple[int, OpShape]]]:
+        """Which of the lines `at`, the first of which is `line`, have its layout, with their streams and operations.
+
+        They have its length, and `cells` are their bytes.
+        """
+        places: list[int] = []
+        found: list[tuple[int, OpShape]] = []
+        left = np.arange(len(at))
+        for num_read in itertools.count():
+            if not len(left):
+                break
+            first, left = int(left[0]), left[1:]
+            text = lines.text(int(at[first]))
+            one = line if not first else coll.parse(text)
+            if one is None:
+                continue
+            is_wanted = one.variable == line.variable and one.date == line.date
+            is_wanted &= not is_count_read or one.count == line.count
+            if is_wanted:
+                places.append(first)
+                found.append((self._target(one, lines, int(at[first])), one.shape))
+            if num_read < _MAX_EXAMPLES and len(left) >= _FEW:
+                alike = Alike(one, text)
+                are_alike = alike.of(cells[left])
+                some, left = left[are_alike], left[~are_alike]
+                if is_wanted:
+                    places += some.tolist()
+                    found += self._read_alike(alike, lines, at[some], cells[some])
+        return places, found
+
+    def _read_alike(self, alike: Alike, lines: Lines, at: Ints, cells: Bytes) -> Iterator[tuple[int, OpShape]]:
+        """The streams of lines that are like one, and their operations."""
+        for index, who, what in zip(at.tolist(), *alike.keys(cells), strict=True):
+            target, shape = self._writers.get(who), alike.shape(what)
+            if target is None or shape is None:
+                line = alike.parsed(lines.text(index))
+                target, shape = self._target(line, lines, index), line.shape
+                if target >= 0:
+                    self._writers[who] = target
+            yield target, shape
 
     def _target(self, line: coll.CollLine, lines: Lines, index: int) -> int:
         """The stream of one operation, or APART."""
