@@ -284,17 +284,17 @@ class LineBuffer:
 
     def close(self) -> None:
         """Leave out the lines that are too many before the last ones, exactly."""
-        limits = self._limits
-        lines = [line for block in self._tail for line in block.lines()]
-        begin, left_bytes = len(lines), limits.kept_bytes
-        while begin and len(lines) - begin < limits.tail_lines:
-            left_bytes -= len(lines[begin - 1].text) + LINE_BYTES
-            if left_bytes < 0:
-                break
-            begin -= 1
-        self.num_dropped += begin
-        self._tail = deque([LineBlock(lines[begin:], limits.kept_bytes - left_bytes)])
-        self._num_tail = len(lines) - begin
+        limits, sizes = self._limits, [np.empty(0, np.int64), *(block.sizes() for block in self._tail)]
+        whole = np.cumsum(np.concatenate(sizes)[::-1])  # from the end
+        num = int(np.searchsorted(whole[: limits.tail_lines], limits.kept_bytes, "right"))
+        kept, left = deque[LineBlock](), num
+        while left:
+            block = self._tail.pop()
+            some = block.part(max(0, len(block) - left), len(block))
+            kept.appendleft(LineBlock(list(some.lines()), some.num_bytes))
+            left -= len(some)
+        self.num_dropped += len(whole) - num
+        self._tail, self._num_tail = kept, num
 
     def repeats_in_order(self) -> list[Repeat]:
         """By the lines where they begin."""

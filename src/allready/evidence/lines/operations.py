@@ -226,36 +226,30 @@ class Operations:
         codes[:] = templates.code[ids]
         pending = np.flatnonzero((codes == PENDING) & (lines.targets >= 0) & (ids >= 0) & (lines.numbers < 0))
         open_ = np.flatnonzero(lines.numbers >= 0)
-        new: list[tuple[int, int, OpShape, int, int]] = [
-            (at, target, shape, -1, -1) for at, target, shape in self._loose if ids[at] < 0
-        ]
-        if len(pending):
-            first = _first_places(ids[pending], pending, templates.num)
-            new += [
-                (int(first[one]), int(templates.target[one]), self._shapes[one], one, -1)
-                for one in np.flatnonzero(first >= 0).tolist()
-            ]
         known, hashes = self._open_known(lines, open_)
         unknown = open_[known < 0]
+        new = [(at, target, shape) for at, target, shape in self._loose if ids[at] < 0]
+        num_loose = len(new)
+        firsts = _first_places(ids[pending], pending, templates.num) if len(pending) else pending
+        some = np.flatnonzero(firsts >= 0)
+        shapes = map(self._shapes.__getitem__, some.tolist())
+        new += zip(firsts[some].tolist(), templates.target[some].tolist(), shapes, strict=True)
         keys: list[tuple[int, int]] = list(zip(ids[unknown].tolist(), lines.numbers[unknown].tolist(), strict=True))
         if len(self._open_codes) + len(keys) > _MAX_OPEN:
             self._open_codes.clear()
             self._open_hashes = None
+        new_keys: list[tuple[int, int]] = []
         for at, key in zip(unknown.tolist(), keys, strict=True):
             if key not in self._open_codes:
                 self._open_codes[key] = 0
                 target = int(templates.target[key[0]])
                 if target >= 0:
-                    new.append((at, target, replace(self._open[key[0]], count=key[1]), *key))
-        new.sort(key=lambda one: one[0])
-        for at, target, shape, template, number in new:
-            code = self._streams.code(target, shape)
-            if template < 0:
-                codes[at] = code
-            elif number < 0:
-                templates.code[template] = code
-            else:
-                self._open_codes[template, number] = code
+                    new_keys.append(key)
+                    new.append((at, target, replace(self._open[key[0]], count=key[1])))
+        given = self._streams.codes(new)
+        codes[[at for at, _, _ in new[:num_loose]]] = given[:num_loose]
+        templates.code[some] = given[num_loose : num_loose + len(some)]
+        self._open_codes.update(zip(new_keys, given[num_loose + len(some) :], strict=True))
         codes[pending] = templates.code[ids[pending]]
         codes[open_[known >= 0]] = known[known >= 0]
         codes[unknown] = [self._open_codes[key] for key in keys]

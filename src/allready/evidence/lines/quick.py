@@ -159,7 +159,7 @@ def raw(lines: Lines, index: int) -> RawLine:
 class _Unread(LineBlock):
     """Lines as their place in bytes that have no others; most are never read, because later ones take their place."""
 
-    def __init__(self, data: bytes | bytearray, numbers: Ints, offsets: Ints, places: Ints, lengths: Ints) -> None:
+    def __init__(self, data: bytes, numbers: Ints, offsets: Ints, places: Ints, lengths: Ints) -> None:
         """`offsets`: in the log; `places`: in the data."""
         super().__init__((), int(lengths.sum()) + LINE_BYTES * len(lengths))
         self._data, self._numbers, self._offsets, self._places, self._lengths = data, numbers, offsets, places, lengths
@@ -170,7 +170,7 @@ class _Unread(LineBlock):
     def lines(self) -> Iterable[RawLine]:
         columns = (self._numbers, self._offsets, self._places, self._lengths)
         return [
-            RawLine(number=number, offset=offset, text=bytes(self._data[place : place + length]))
+            RawLine(number=number, offset=offset, text=self._data[place : place + length])
             for number, offset, place, length in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
@@ -187,6 +187,6 @@ def _block(lines: Lines, at: Ints) -> LineBlock:
     if not len(at):
         return LineBlock((), 0)
     data, size, places = lines.spliced(at)
-    if data is lines.buffer:  # which the next chunk overwrites
+    if not isinstance(data, bytes):  # the next chunk overwrites the buffer
         data = bytes(memoryview(data)[:size])
     return _Unread(data, lines.base + at + 1, lines.offset + lines.starts[at], places, lines.trimmed[at])

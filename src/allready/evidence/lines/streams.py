@@ -2,7 +2,7 @@
 
 import itertools
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -20,6 +20,7 @@ MAX_SHAPES = 65_000
 
 MAX_NAMES = 500
 _WINDOW = 1 << 19
+_MOST_CELLS = 1 << 18  # of the operations of all streams, counted together
 _MAX_PENDING = 1 << 22
 
 
@@ -107,6 +108,15 @@ class Streams:
         one = self.builders[index]
         return shape_code(one.stream.shapes, one.known, one.stream.counts, shape)
 
+    def codes(self, operations: Sequence[tuple[int, int, OpShape]]) -> list[int]:
+        """The codes of operations, each a place, a stream and a shape, given out in the order of their places."""
+        given, builders = len(operations) * [0], self.builders
+        for which in sorted(range(len(operations)), key=[place for place, _, _ in operations].__getitem__):
+            _, index, shape = operations[which]
+            code = builders[index].known.get(shape)
+            given[which] = self.code(index, shape) if code is None else code
+        return given
+
     def new(self, line: CollLine, tag: str | None, origin: Origin) -> int | None:
         """The stream of an operation that has none yet; None when there are too many."""
         if len(self.builders) >= self._limits.streams:
@@ -169,9 +179,7 @@ class Streams:
                 times = np.concatenate(
                     [np.full(len(part[0]), np.nan) if part[3] is None else part[3] for part in self._window]
                 )
-            for index, at in _by_stream(indexes):
-                present.add(index)
-                self._hand_out(self.builders[index], at, codes, numbers, times)
+            present = self._hand_out_all(indexes, codes, numbers, times)
         for index, one in enumerate(self.builders):
             if index not in present:
                 self._set_marks(one, one.stream.num_operations, [0] * len(self._new_marks))
@@ -181,28 +189,46 @@ class Streams:
                 one.pack(all_of_it=True)
             self._num_pending = 0
 
-    def _hand_out(self, one: Builder, at: Ints | None, codes: Codes, numbers: Ints, times: Floats | None) -> None:
-        stream = one.stream
-        mine = codes if at is None else codes[at]
-        base = stream.num_operations
-        first, last = (0, len(codes) - 1) if at is None else (int(at[0]), int(at[-1]))
-        if stream.first_line is None:
-            stream.first_line = int(numbers[first])
-            new = {(mark.iteration, mark.tag) for _, mark in self._new_marks}
-            for key, mark in self._marks.items():  # those of the windows before stand before its first line
-                if key not in new and applies(mark.tag, one.tag):
-                    stream.marks.setdefault(mark.iteration, 0)
-        stream.last_line = int(numbers[last])
-        for code, num in enumerate(np.bincount(mine, minlength=len(stream.counts)).tolist()):
-            stream.counts[code] += num
-        if times is not None:
-            self._sample(one, base, times if at is None else times[at])
+    def _hand_out_all(self, indexes: Codes, codes: Codes, numbers: Ints, times: Floats | None) -> set[int]:
+        """Give each stream its operations; which have any."""
+        order: Ints | None = None
+        borders = [0, len(indexes)]
+        if int(indexes.min()) != int(indexes.max()):
+            order = np.argsort(indexes, kind="stable")  # of 16 bits: sorted by their digits
+            indexes, codes, numbers = indexes[order], codes[order], numbers[order]
+            borders = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(order)]
+        counts = _counts(codes, borders)
+        new_marks = {(mark.iteration, mark.tag) for _, mark in self._new_marks}
+        old_marks = [mark for key, mark in self._marks.items() if key not in new_marks]
         places = [place for place, _ in self._new_marks]
-        self._set_marks(one, base, places if at is None else np.searchsorted(at, places).tolist())
-        stream.num_operations += len(mine)
-        one.pending.append(mine.copy())
-        one.num_pending += len(mine)
-        self._num_pending += len(mine)
+        streams = indexes[borders[:-1]].tolist()
+        firsts, lasts = numbers[borders[:-1]].tolist(), numbers[np.array(borders[1:]) - 1].tolist()
+        for i, (start, end) in enumerate(itertools.pairwise(borders)):
+            one = self.builders[streams[i]]
+            stream, base = one.stream, one.stream.num_operations
+            if stream.first_line is None:
+                stream.first_line = firsts[i]
+                for mark in old_marks:  # those of the windows before stand before its first line
+                    if applies(mark.tag, one.tag):
+                        stream.marks.setdefault(mark.iteration, 0)
+            stream.last_line = lasts[i]
+            for code, num in enumerate(counts[i]):
+                if num:
+                    stream.counts[code] += num
+            at = None if order is None else order[start:end]
+            if times is not None:
+                self._sample(one, base, times if at is None else times[at])
+            if places:
+                self._set_marks(one, base, places if at is None else np.searchsorted(at, places).tolist())
+            self._take(one, codes[start:end].copy())
+        return set(streams)
+
+    def _take(self, one: Builder, codes: Codes) -> None:
+        """More operations of a stream."""
+        one.stream.num_operations += len(codes)
+        one.pending.append(codes)
+        one.num_pending += len(codes)
+        self._num_pending += len(codes)
         if one.num_pending >= BLOCK:
             self._num_pending -= one.num_pending
             one.pack(all_of_it=False)
@@ -271,13 +297,11 @@ def thin_times(samples: list[tuple[int, float]], most: int) -> int:
     return step
 
 
-def _by_stream(indexes: Codes) -> Iterator[tuple[int, Ints | None]]:
-    """(stream, places of its operations), None for the places when there is one stream only."""
-    if int(indexes.min()) == int(indexes.max()):
-        yield int(indexes[0]), None
-        return
-    order = np.argsort(indexes, kind="stable")  # of 16 bits: sorted by their digits
-    in_order = indexes[order]
-    borders = np.concatenate(([0], np.flatnonzero(np.diff(in_order)) + 1, [len(order)])).tolist()
-    for a, b in itertools.pairwise(borders):
-        yield int(in_order[a]), order[a:b]
+def _counts(codes: Codes, borders: Sequence[int]) -> list[list[int]]:
+    """How often each code comes between two borders."""
+    num, width = len(borders) - 1, int(codes.max()) + 1
+    if num == 1 or num * width > _MOST_CELLS:
+        return [np.bincount(codes[start:end]).tolist() for start, end in itertools.pairwise(borders)]
+    cells = np.repeat(np.arange(0, num * width, width), np.diff(borders)) + codes
+    counts: list[list[int]] = np.bincount(cells, minlength=num * width).reshape(num, width).tolist()
+    return counts

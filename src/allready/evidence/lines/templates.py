@@ -62,9 +62,19 @@ class LineLayout(Struct, eq=False):
     ids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     hits: int = 0
     table: HashTable | None = None  # the hashes and ids once more, for the compiled scanner
+    _place: LayoutPlace | None = None
 
     def place(self) -> LayoutPlace:
-        """The layout as `native.c` takes it."""
+        """The layout as `native.c` takes it, made anew where its table was."""
+        if self._place is None:
+            self._place = self._new_place()
+        return self._place
+
+    def forget_place(self) -> None:
+        """Its table was changed."""
+        self._place = None
+
+    def _new_place(self) -> LayoutPlace:
         form, table = self.geometry, self.table
         assert table is not None
         date = (-1, -1, -1) if form.date is None else form.date
@@ -239,6 +249,7 @@ class Templates:
         layout.hashes, layout.ids = hashes[order], ids[order]
         if layout.table is not None:
             layout.table.add(np.maximum(hashed, 1), np.arange(self.num, end))
+            layout.forget_place()
             self._settle_laid()
         self.num = end
 
