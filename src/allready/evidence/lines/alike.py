@@ -27,11 +27,14 @@ _EPOCH_DIGITS = 10
 
 
 class Alike:
-    """What lines have in common with one that was parsed."""
+    """What lines have in common with one that was parsed.
+
+    `shapes`: the operations that are known so far, by their key.
+    """
 
     def __init__(self, line: CollLine, text: bytes) -> None:
         self._line = line
-        self._shapes: dict[bytes, OpShape] = {text[slice(*line.shape_at)]: line.shape}
+        self.shapes: dict[bytes, OpShape] = {text[slice(*line.shape_at)]: line.shape}
         kinds = np.zeros(len(text), np.uint8)
         for found in compiled_bytes(_NUMBERS).finditer(text):
             start, end = found.span()
@@ -66,18 +69,14 @@ class Alike:
         """Of such rows: what all lines of one stream have alike, and what all have whose operation is the same."""
         return _parts(cells[:, self._who]), _parts(cells[:, self._shape_at])
 
-    def shape(self, key: bytes) -> OpShape | None:
-        """The operation with this key, if it is known."""
-        return self._shapes.get(key)
-
     def parsed(self, text: bytes) -> CollLine:
         """Such a line, as `coll.parse` gives it."""
         line, key = self._line, text[self._shape_at]
-        shape = self._shapes.get(key)
+        shape = self.shapes.get(key)
         if shape is None:
             other = parse(text)
             assert other is not None
-            shape = self._shapes[key] = other.shape
+            shape = self.shapes[key] = other.shape
         return CollLine(
             text[: len(line.front)],
             line.head,

@@ -190,11 +190,11 @@ class Forms:
         numbers, hashes, num_new = native.processes(*some)
         if num_new:
             is_new = np.flatnonzero(numbers < 0)
-            new, firsts = np.unique(hashes[is_new], return_index=True)
+            new, firsts, which = np.unique(hashes[is_new], return_index=True, return_inverse=True)
             names = [process_of(lines.text(index)) for index in at[is_new[firsts]].tolist()]
-            given = [0 if name is None else self._number(name[0].encode()) for name in names]
-            self._process_hashes.add(new, np.array(given, np.int64))
-            numbers, _, _ = native.processes(*some)
+            given = np.array([0 if name is None else self._number(name[0].encode()) for name in names], np.int64)
+            self._process_hashes.add(new, given)
+            numbers[is_new] = given[which]
         return numbers
 
     def _by_front(self, front: int, lines: Lines, index: int) -> int | None:

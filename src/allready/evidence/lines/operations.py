@@ -1,7 +1,6 @@
 """Recognises the operation lines of a chunk and hands them to their streams."""
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 from msgspec.structs import replace
@@ -182,16 +181,20 @@ class Operations:
                     found += self._read_alike(alike, lines, at[some], cells[some])
         return places, found
 
-    def _read_alike(self, alike: Alike, lines: Lines, at: Ints, cells: Bytes) -> Iterator[tuple[int, OpShape]]:
+    def _read_alike(self, alike: Alike, lines: Lines, at: Ints, cells: Bytes) -> list[tuple[int, OpShape]]:
         """The streams of lines that are like one, and their operations."""
-        for index, who, what in zip(at.tolist(), *alike.keys(cells), strict=True):
-            target, shape = self._writers.get(who), alike.shape(what)
+        found: list[tuple[int, OpShape]] = []
+        target_of, shape_of = self._writers.get, alike.shapes.get
+        for place, (who, what) in enumerate(zip(*alike.keys(cells), strict=True)):
+            target, shape = target_of(who), shape_of(what)
             if target is None or shape is None:
+                index = int(at[place])
                 line = alike.parsed(lines.text(index))
                 target, shape = self._target(line, lines, index), line.shape
                 if target >= 0:
                     self._writers[who] = target
-            yield target, shape
+            found.append((target, shape))
+        return found
 
     def _target(self, line: coll.CollLine, lines: Lines, index: int) -> int:
         """The stream of one operation, or APART."""
