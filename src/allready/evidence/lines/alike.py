@@ -80,6 +80,7 @@ class Alike:
         return CollLine(
             text[: len(line.front)],
             line.head,
+            line.counter,
             text[self._host_at].decode("ascii"),
             int(text[self._pid_at]),
             text[self._comm_at].decode("ascii"),

@@ -59,10 +59,10 @@ def without_clocks(front: bytes) -> bytes:
     return compiled_bytes(_CLOCK).sub(b"T", front)
 
 
-class CollLine(Struct, frozen=True):
+class CollLine(Struct, frozen=True, gc=False):
     """One parsed line.
 
-    `head`: where the operation's name begins; everything before says who and when.  `comm_at`: [start, end) of `comm`.
+    `head`, `counter`: where the operation's name and its counter begin; everything before the name says who and when.  `comm_at`: [start, end) of `comm`.
     `variable`: [start, end) of the fields that change; `count`: that of the number of elements.  `date`: where the last
     full date begins, and where the digits of its fraction are, if it has one.  `front`: what stands before the host.
     `pid_at`, `nranks_at`, `rank_at`: where these are; `shape_at`: from the number of elements to the root.
@@ -70,6 +70,7 @@ class CollLine(Struct, frozen=True):
 
     front: bytes
     head: int
+    counter: int
     host: str
     pid: int
     comm: str
@@ -113,6 +114,7 @@ def parse(line: bytes) -> CollLine | None:
     return CollLine(
         front=front,
         head=match.start("op"),
+        counter=match.start("number"),
         host=host.decode("ascii"),
         pid=int(match["pid"]),
         comm=match["comm"].decode("ascii"),

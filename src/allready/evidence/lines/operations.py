@@ -125,12 +125,13 @@ class Operations:
     def _learn_layout(self, lines: Lines, first: int, left: Ints, line: coll.CollLine) -> None:
         """The template of line `first`, and all others with its layout among the lines left."""
         length = int(lines.lengths[first])
-        form = geometry(length, line.variable, date=line.date)
+        form = geometry(length, line.variable, date=line.date, counter=line.counter)
         layout = self._templates.layout(form)
         number = None
         if len(layout.hashes) > _MANY and line.count[1] - line.count[0] <= _MAX_DIGITS:
             number = line.count
-            layout = self._templates.layout(geometry(length, line.variable, number=number, date=line.date))
+            form = geometry(length, line.variable, number=number, date=line.date, counter=line.counter)
+            layout = self._templates.layout(form)
         same = np.concatenate(([first], left[lines.lengths[left] == length]))
         rows = lines.rows.take(lines.starts[same], length)
         hashed = self._templates.hash(layout, rows)
@@ -167,7 +168,7 @@ class Operations:
             one = line if not first else coll.parse(text)
             if one is None:
                 continue
-            is_wanted = one.variable == line.variable and one.date == line.date
+            is_wanted = (one.variable, one.date, one.counter) == (line.variable, line.date, line.counter)
             is_wanted &= not is_count_read or one.count == line.count
             if is_wanted:
                 places.append(first)

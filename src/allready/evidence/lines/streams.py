@@ -75,7 +75,7 @@ class Builder(Struct):
         """Compress what has gathered, in whole blocks where not `all_of_it`."""
         if not self.num_pending:
             return
-        codes = np.concatenate(self.pending)
+        codes = self.pending[0] if len(self.pending) == 1 else np.concatenate(self.pending)
         end = len(codes) if all_of_it else len(codes) // BLOCK * BLOCK
         self.stream.blocks += [packed(codes[a : min(a + BLOCK, end)]) for a in range(0, end, BLOCK)]
         self.pending = [codes[end:].copy()] if end < len(codes) else []

@@ -42,7 +42,7 @@ class Geometry(Struct, frozen=True, eq=False):
 
     `checked`: columns that must be digits (or hexadecimal), for lines whose changing bytes decide what they are.
     `number`: columns of a number that is read, where lines with any number are one template.  `date`: column of a full
-    date, and columns of its fraction's digits.
+    date, and columns of its fraction's digits.  `counter`: column of an operation's counter, -1 in other lines.
     """
 
     length: int
@@ -52,6 +52,7 @@ class Geometry(Struct, frozen=True, eq=False):
     classes: npt.NDArray[np.intp]
     date: tuple[int, int, int] | None
     number: tuple[int, int] | None
+    counter: int
 
 
 class LineLayout(Struct, eq=False):
@@ -81,7 +82,7 @@ class LineLayout(Struct, eq=False):
         number = (-1, -1) if form.number is None else form.number
         shift, mask, checked, classes = (x.ctypes.data for x in (form.shift, form.mask, form.checked, form.classes))
         return LayoutPlace(
-            shift, mask, len(form.shift), *table.place, checked, classes, len(form.checked), *date, *number
+            shift, mask, len(form.shift), *table.place, checked, classes, len(form.checked), *date, *number, form.counter
         )
 
 
@@ -92,6 +93,7 @@ def geometry(
     checked: tuple[tuple[int, int, int], ...] = (),
     number: tuple[int, int] | None = None,
     date: tuple[int, int, int] | None = None,
+    counter: int = -1,
 ) -> Geometry:
     """The geometry with these spans.  `checked`: start, end and class."""
     if number is not None:
@@ -112,6 +114,7 @@ def geometry(
         np.array([k for _, k in columns], np.intp),
         date,
         number,
+        counter,
     )
 
 
