@@ -62,9 +62,10 @@ def without_clocks(front: bytes) -> bytes:
 class CollLine(Struct, frozen=True, gc=False):
     """One parsed line.
 
-    `head`, `counter`: where the operation's name and its counter begin; everything before the name says who and when.  `comm_at`: [start, end) of `comm`.
+    `head`: where the operation's name begins; everything before says who and when.  `counter`: where that begins.
     `variable`: [start, end) of the fields that change; `count`: that of the number of elements.  `date`: where the last
     full date begins, and where the digits of its fraction are, if it has one.  `front`: what stands before the host.
+    `comm_at`: [start, end) of `comm`.
     `pid_at`, `nranks_at`, `rank_at`: where these are; `shape_at`: from the number of elements to the root.
     """
 

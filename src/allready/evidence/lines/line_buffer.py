@@ -134,7 +134,9 @@ class LineBuffer:
 
     def add(self, line: RawLine, process: str) -> int:
         """Keep a line or count it.  Returns the index of the repeat that it went into, -1 when it is kept."""
-        if not self.counts.num and len(self._uncounted) < min(self._limits.same_lines, self._limits.uninformative_lines):
+        if not self.counts.num and len(self._uncounted) < min(
+            self._limits.same_lines, self._limits.uninformative_lines
+        ):
             self._uncounted.append((process, line.text))  # none of so few can be one too many
             self.put(line)
             return -1

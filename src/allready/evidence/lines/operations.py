@@ -98,11 +98,12 @@ class Operations:
         while len(left):
             first = int(left[0])
             left = left[1:]
-            line = coll.parse(lines.text(first)) if lines.targets[first] == UNKNOWN else None
+            text = lines.text(first)
+            line = coll.parse(text) if lines.targets[first] == UNKNOWN else None
             if line is None:
                 continue
             was_any = True
-            target = self._target(line, lines, first)
+            target = self._target(line, text, first)
             lines.targets[first] = target
             if target >= 0:
                 self._loose.append((first, target, line.shape))
@@ -172,7 +173,7 @@ class Operations:
             is_wanted &= not is_count_read or one.count == line.count
             if is_wanted:
                 places.append(first)
-                found.append((self._target(one, lines, int(at[first])), one.shape))
+                found.append((self._target(one, text, int(at[first])), one.shape))
             if num_read < _MAX_EXAMPLES and len(left) >= _FEW:
                 alike = Alike(one, text)
                 are_alike = alike.of(cells[left])
@@ -190,18 +191,19 @@ class Operations:
             target, shape = target_of(who), shape_of(what)
             if target is None or shape is None:
                 index = int(at[place])
-                line = alike.parsed(lines.text(index))
-                target, shape = self._target(line, lines, index), line.shape
+                text = lines.text(index)
+                line = alike.parsed(text)
+                target, shape = self._target(line, text, index), line.shape
                 if target >= 0:
                     self._writers[who] = target
             found.append((target, shape))
         return found
 
-    def _target(self, line: coll.CollLine, lines: Lines, index: int) -> int:
+    def _target(self, line: coll.CollLine, text: bytes, index: int) -> int:
         """The stream of one operation, or APART."""
         target = self._streams.index(line)
         if target is None:
-            who, origin = self._writer_of(line, lines.text(index))
+            who, origin = self._writer_of(line, text)
             target = self._streams.new(line, None if who is None else tag_of(who), origin)
             if target is not None:
                 self._made.append((target, index))
@@ -235,9 +237,9 @@ class Operations:
         new = [(at, target, shape) for at, target, shape in self._loose if ids[at] < 0]
         num_loose = len(new)
         firsts = _first_places(ids[pending], pending, templates.num) if len(pending) else pending
-        some = np.flatnonzero(firsts >= 0)
-        shapes = map(self._shapes.__getitem__, some.tolist())
-        new += zip(firsts[some].tolist(), templates.target[some].tolist(), shapes, strict=True)
+        uncoded = np.flatnonzero(firsts >= 0)
+        shapes = map(self._shapes.__getitem__, uncoded.tolist())
+        new += zip(firsts[uncoded].tolist(), templates.target[uncoded].tolist(), shapes, strict=True)
         keys: list[tuple[int, int]] = list(zip(ids[unknown].tolist(), lines.numbers[unknown].tolist(), strict=True))
         if len(self._open_codes) + len(keys) > _MAX_OPEN:
             self._open_codes.clear()
@@ -252,8 +254,9 @@ class Operations:
                     new.append((at, target, replace(self._open[key[0]], count=key[1])))
         given = self._streams.codes(new)
         codes[[at for at, _, _ in new[:num_loose]]] = given[:num_loose]
-        templates.code[some] = given[num_loose : num_loose + len(some)]
-        self._open_codes.update(zip(new_keys, given[num_loose + len(some) :], strict=True))
+        num_coded = num_loose + len(uncoded)
+        templates.code[uncoded] = given[num_loose:num_coded]
+        self._open_codes.update(zip(new_keys, given[num_coded:], strict=True))
         codes[pending] = templates.code[ids[pending]]
         codes[open_[known >= 0]] = known[known >= 0]
         codes[unknown] = [self._open_codes[key] for key in keys]

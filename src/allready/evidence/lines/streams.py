@@ -1,5 +1,6 @@
 """Gathers operations by process and communicator, in order, a million lines at a time."""
 
+import functools
 import itertools
 import zlib
 from collections.abc import Collection, Sequence
@@ -19,6 +20,7 @@ MAX_SHAPES = 65_000
 """Different operations distinguished in one stream; the rest goes by name only (`OpShape.count` is -1 then)."""
 
 MAX_NAMES = 500
+_FEW_BYTES = 4_096
 _WINDOW = 1 << 19
 _MOST_CELLS = 1 << 18  # of the operations of all streams, counted together
 _MAX_PENDING = 1 << 22
@@ -40,7 +42,13 @@ def shape_code(shapes: list[OpShape], known: dict[OpShape, int], counts: list[in
 
 def packed(codes: Codes) -> bytes:
     """One block."""
-    return zlib.compress(codes.astype("<u2", copy=False).tobytes(), 1)
+    data = codes.astype("<u2", copy=False).tobytes()
+    return _compressed(data) if len(data) <= _FEW_BYTES else zlib.compress(data, 1)
+
+
+@functools.lru_cache(maxsize=256)  # the ranks of a job do the same
+def _compressed(data: bytes) -> bytes:
+    return zlib.compress(data, 1)
 
 
 def unpacked(block: bytes) -> Codes:
@@ -113,8 +121,8 @@ class Streams:
         given, builders = len(operations) * [0], self.builders
         for which in sorted(range(len(operations)), key=[place for place, _, _ in operations].__getitem__):
             _, index, shape = operations[which]
-            code = builders[index].known.get(shape)
-            given[which] = self.code(index, shape) if code is None else code
+            one = builders[index]
+            given[which] = shape_code(one.stream.shapes, one.known, one.stream.counts, shape)
         return given
 
     def new(self, line: CollLine, tag: str | None, origin: Origin) -> int | None:

@@ -82,7 +82,16 @@ class LineLayout(Struct, eq=False):
         number = (-1, -1) if form.number is None else form.number
         shift, mask, checked, classes = (x.ctypes.data for x in (form.shift, form.mask, form.checked, form.classes))
         return LayoutPlace(
-            shift, mask, len(form.shift), *table.place, checked, classes, len(form.checked), *date, *number, form.counter
+            shift,
+            mask,
+            len(form.shift),
+            *table.place,
+            checked,
+            classes,
+            len(form.checked),
+            *date,
+            *number,
+            form.counter,
         )
 
 
