@@ -203,14 +203,15 @@ class Streams:
         borders = [0, len(indexes)]
         if int(indexes.min()) != int(indexes.max()):
             order = np.argsort(indexes, kind="stable")  # of 16 bits: sorted by their digits
-            indexes, codes, numbers = indexes[order], codes[order], numbers[order]
-            borders = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(order)]
+            indexes, codes = indexes[order], codes[order]
+            borders = [0, *(np.flatnonzero(indexes[1:] != indexes[:-1]) + 1).tolist(), len(order)]
         counts = _counts(codes, borders)
         new_marks = {(mark.iteration, mark.tag) for _, mark in self._new_marks}
         old_marks = [mark for key, mark in self._marks.items() if key not in new_marks]
         places = [place for place, _ in self._new_marks]
         streams = indexes[borders[:-1]].tolist()
-        firsts, lasts = numbers[borders[:-1]].tolist(), numbers[np.array(borders[1:]) - 1].tolist()
+        ends = np.array([borders[:-1], borders[1:]]) - [[0], [1]]
+        firsts, lasts = numbers[ends if order is None else order[ends]].tolist()
         for i, (start, end) in enumerate(itertools.pairwise(borders)):
             one = self.builders[streams[i]]
             stream, base = one.stream, one.stream.num_operations
