@@ -27,13 +27,13 @@ def test_a_line_that_is_alike_has_what_parsing_it_gives(front: str, tail: str) -
     example = operation(rng, front=front, number=0x1F, count=262_144, name="AllReduce", tail=tail).encode()
     texts = []
     for _ in range(120):
-        text = bytearray(example)
+        changed = bytearray(example)
         for _ in range(rng.choice((1, 1, 2, 6))):
-            text[rng.randrange(len(text))] = rng.choice(b"0123456789abcdefox: .[]-(A") if rng.random() < 0.9 else 10
-        for at in rng.sample(range(len(text)), 40):  # mostly another number, which most lines survive
-            if chr(text[at]).isdigit() and rng.random() < 0.3:
-                text[at] = rng.choice(b"0123456789")
-        texts.append(bytes(text))
+            changed[rng.randrange(len(changed))] = rng.choice(b"0123456789abcdefox: .[]-(A") if rng.random() < 0.9 else 10
+        for at in rng.sample(range(len(changed)), 40):  # mostly another number, which most lines survive
+            if chr(changed[at]).isdigit() and rng.random() < 0.3:
+                changed[at] = rng.choice(b"0123456789")
+        texts.append(bytes(changed))
     alike, found = _alike(example, texts)
     assert 0 < sum(found) < len(found)
     for text in (text for text, is_alike in zip(texts, found, strict=True) if is_alike):
