@@ -29,7 +29,9 @@ def test_a_line_that_is_alike_has_what_parsing_it_gives(front: str, tail: str) -
     for _ in range(120):
         changed = bytearray(example)
         for _ in range(rng.choice((1, 1, 2, 6))):
-            changed[rng.randrange(len(changed))] = rng.choice(b"0123456789abcdefox: .[]-(A") if rng.random() < 0.9 else 10
+            changed[rng.randrange(len(changed))] = (
+                rng.choice(b"0123456789abcdefox: .[]-(A") if rng.random() < 0.9 else 10
+            )
         for at in rng.sample(range(len(changed)), 40):  # mostly another number, which most lines survive
             if chr(changed[at]).isdigit() and rng.random() < 0.3:
                 changed[at] = rng.choice(b"0123456789")
