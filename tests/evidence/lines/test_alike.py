@@ -1,4 +1,4 @@
-"""Lines that are told by a parsed one are what parsing them gives."""
+"""Lines recognised by a parsed one are what parsing them gives."""
 
 import random
 
