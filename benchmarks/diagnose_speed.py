@@ -230,6 +230,9 @@ def peak_mb(argv: Sequence[str]) -> int:
 
 def throughput(size: str, scratch: Path, repeat: int, chosen: str) -> dict[str, Any]:
     """GB per second of CPU time, one process, by kind of log; and against the four greps on the same files."""
+    from allready import garbage
+
+    garbage.search_seldom()  # as in a worker
     found = {}
     for name, options in ((name, options) for name, options in KINDS.items() if chosen in name):
         folder = scratch / "kind"

@@ -19,7 +19,7 @@ _MAX_EXAMPLES = 5
 BLOCK = 65_536  # most operations in one compressed block of an `OpStream`
 
 
-class OpShape(Struct, frozen=True, kw_only=True):
+class OpShape(Struct, frozen=True, kw_only=True, gc=False):
     """What one COLL line says of an operation, without its buffers."""
 
     name: str  # canonical, as in model.Operation

@@ -22,7 +22,7 @@ class Role(StrEnum):
     HARMLESS = "harmless"  # seems grave and is not
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class Origin(Struct, frozen=True, kw_only=True, gc=False):
     """Who wrote a line, as far as the line, its neighbours and its file say.
 
     `host` and `pid` are as logged (a container's own); `node` is any name or number of the node found in a prefix,

@@ -12,6 +12,7 @@ import pytest
 from tools.build_native import SOURCES, check_platform, compiled
 
 from allready.evidence.inputs import Found, Source, find, unpack
+from allready.evidence.lines import line_buffer, line_counts
 from allready.evidence.lines import native as native_module
 from allready.evidence.lines.anchors import LINE_ANCHORS
 from allready.evidence.lines.chunk import Lines
@@ -143,6 +144,40 @@ def test_operations_of_many_processes_give_the_same(engine: Native) -> None:
     data = "".join(f"{text}\n" for text in texts).encode()
     assert _difference(data) == []
     assert scan(io.BytesIO(data)).num_coll == 4_000
+
+
+_STARTS = (
+    b"NET/IB : No device found.", b"Trees [0] %d/-1/-1->1", b"Channel %d/1 : 0[0] -> 1[1]", b"Init COMPLETE %d",
+    b"comm 0x55ab%d0 rank 3", b"NCCL_%d set by environment", b"Connection refused %d", b"Using network Socket",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("bounds", [(50_000, 1 << 23), (700, 300)], ids=["", "tight"])
+def test_many_processes_in_one_log_give_the_same(
+    engine: Native, monkeypatch: pytest.MonkeyPatch, bounds: tuple[int, int]
+) -> None:
+    """Each starts with the same lines; tight: of a process and a form there are more pairs than are counted."""
+    monkeypatch.setattr(line_buffer, "_MAX_KEYS", bounds[0])
+    monkeypatch.setattr(line_counts, "_MAX_CELLS", bounds[1])
+    rng = random.Random(11)
+    lines = []
+    for rank in range(300):
+        host, pid, comm = f"gpu{rank // 8:03}", rng.randrange(100, 200_000), f"0x55{rng.randrange(16**8):08x}"
+        front = f"{host}:{pid}:{pid} [{rank % 8}] NCCL INFO ".encode()
+        starts = (start % rank if b"%" in start else start for start in _STARTS)
+        lines += [(rank + at, front + start) for at, start in enumerate(starts)]
+        lines += [
+            (rank + n * 40, operation(rng, host=host, pid=pid, comm=comm, name="AllReduce", number=n).encode())
+            for n in range(4)
+        ]
+    lines.sort(key=lambda line: line[0])
+    data = b"\n".join(text for _, text in lines) + b"\n"
+    limits = LineLimits(uninformative_lines=2, processes=280)
+    assert _difference(data, limits, 1 << 17) == []
+    plainly = scan(io.BytesIO(data), limits=limits, use_forms=False, use_native=False)
+    found = scan(io.BytesIO(data), limits=limits, chunk_bytes=1 << 17)
+    assert (found.num_coll, len(found.streams), len(found.last_lines)) == (1_200, 300, 280)
+    assert (found.lines, found.repeats, found.streams) == (plainly.lines, plainly.repeats, plainly.streams)
 
 
 def _lines(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

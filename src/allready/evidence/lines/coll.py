@@ -59,16 +59,19 @@ def without_clocks(front: bytes) -> bytes:
     return compiled_bytes(_CLOCK).sub(b"T", front)
 
 
-class CollLine(Struct, frozen=True):
+class CollLine(Struct, frozen=True, gc=False):
     """One parsed line.
 
-    `head`: where the operation's name begins; everything before says who and when.  `comm_at`: [start, end) of `comm`.
+    `head`: where the operation's name begins; everything before says who and when.  `counter`: where that begins.
     `variable`: [start, end) of the fields that change; `count`: that of the number of elements.  `date`: where the last
     full date begins, and where the digits of its fraction are, if it has one.  `front`: what stands before the host.
+    `comm_at`: [start, end) of `comm`.
+    `pid_at`, `nranks_at`, `rank_at`: where these are; `shape_at`: from the number of elements to the root.
     """
 
     front: bytes
     head: int
+    counter: int
     host: str
     pid: int
     comm: str
@@ -79,6 +82,10 @@ class CollLine(Struct, frozen=True):
     variable: tuple[tuple[int, int], ...]
     count: tuple[int, int]
     date: tuple[int, int, int] | None
+    pid_at: tuple[int, int]
+    nranks_at: tuple[int, int]
+    rank_at: tuple[int, int]
+    shape_at: tuple[int, int]
 
 
 def parse(line: bytes) -> CollLine | None:
@@ -108,6 +115,7 @@ def parse(line: bytes) -> CollLine | None:
     return CollLine(
         front=front,
         head=match.start("op"),
+        counter=match.start("number"),
         host=host.decode("ascii"),
         pid=int(match["pid"]),
         comm=match["comm"].decode("ascii"),
@@ -124,6 +132,10 @@ def parse(line: bytes) -> CollLine | None:
         variable=tuple(sorted(variable)),
         count=match.span("count"),
         date=date,
+        pid_at=match.span("pid"),
+        nranks_at=match.span("nranks"),
+        rank_at=(-1, -1) if rank is None else (rank.start(1) + more_at, rank.end(1) + more_at),
+        shape_at=(match.start("count"), match.end("root")),
     )
 
 

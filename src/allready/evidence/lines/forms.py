@@ -174,11 +174,11 @@ class Forms:
         fronts = lines.rows.take(lines.starts[at], _FRONT_BYTES) @ _MIX
         some, firsts, which = np.unique(fronts, return_index=True, return_inverse=True)
         if len(some) <= max(_FEW_FRONTS, len(at) // 8):
-            numbers = [
-                self._by_front(front, lines, int(at[first])) for front, first in zip(some.tolist(), firsts, strict=True)
-            ]
+            order = np.argsort(firsts)
+            fronts_and_lines = zip(some[order].tolist(), at[firsts[order]].tolist(), strict=True)
+            numbers = [self._by_front(front, lines, index) for front, index in fronts_and_lines]
             if None not in numbers:
-                return np.array(numbers, np.int64)[which]
+                return np.array(numbers, np.int64)[np.argsort(order)][which]
         data, size, _ = lines.spliced(at)
         return self._by_text(bytes(memoryview(data)[:size]), len(at))
 
@@ -190,11 +190,13 @@ class Forms:
         numbers, hashes, num_new = native.processes(*some)
         if num_new:
             is_new = np.flatnonzero(numbers < 0)
-            new, firsts = np.unique(hashes[is_new], return_index=True)
-            names = [process_of(lines.text(index)) for index in at[is_new[firsts]].tolist()]
-            given = [0 if name is None else self._number(name[0].encode()) for name in names]
-            self._process_hashes.add(new, np.array(given, np.int64))
-            numbers, _, _ = native.processes(*some)
+            new, firsts, which = np.unique(hashes[is_new], return_index=True, return_inverse=True)
+            order = np.argsort(firsts)  # processes are numbered as they come
+            names = [process_of(lines.text(index)) for index in at[is_new[firsts[order]]].tolist()]
+            given = np.empty(len(new), np.int64)
+            given[order] = [0 if name is None else self._number(name[0].encode()) for name in names]
+            self._process_hashes.add(new, given)
+            numbers[is_new] = given[which]
         return numbers
 
     def _by_front(self, front: int, lines: Lines, index: int) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from allready.evidence.lines.coll import HOST_BYTES
+from allready.evidence.lines.line_counts import LineCounts
 from allready.evidence.lines.model import LineLimits, RawLine, Repeat
 from allready.evidence.lines.native import Ints
 from allready.evidence.lines.templates import DIGIT, HEX
@@ -16,7 +17,6 @@ _BYTES_BEFORE = 512
 _MAX_KEYS = 50_000
 _MAX_UNINFORMATIVE = 10_000
 LINE_BYTES = 100  # what a line takes besides its text
-_KEY_BYTES = 256
 _MAX_HEAD_BYTES = 320
 DIGITS = b"0123456789"
 _NUMBER = rb"0x[0-9a-f]+|[0-9]+"
@@ -125,10 +125,7 @@ class LineBuffer:
         self.num_dropped = 0
         self._limits = limits
         self._max_uninformative = min(limits.same_lines, limits.uninformative_lines)
-        self._indexes: dict[tuple[str, bytes], int] = {}  # of a process and a form, in the three lists
-        self._counts: list[int] = []
-        self._mosts: list[int] = []  # how many lines are kept
-        self._repeat_of: list[int] = []  # where in `repeats`, -1 without one
+        self.counts = LineCounts(_MAX_KEYS)
         self._uncounted: list[tuple[str, bytes]] = []
         self._head: list[RawLine] = []
         self._tail: deque[LineBlock] = deque()
@@ -137,60 +134,64 @@ class LineBuffer:
 
     def add(self, line: RawLine, process: str) -> int:
         """Keep a line or count it.  Returns the index of the repeat that it went into, -1 when it is kept."""
-        if not self._counts and len(self._uncounted) < min(self._limits.same_lines, self._limits.uninformative_lines):
+        if not self.counts.num and len(self._uncounted) < min(
+            self._limits.same_lines, self._limits.uninformative_lines
+        ):
             self._uncounted.append((process, line.text))  # none of so few can be one too many
             self.put(line)
             return -1
-        index = self.indexes([(process, without_numbers(line.text))])[0]
-        if index < 0 or self.rooms([index], [1])[0]:
+        self._count()
+        index = self._index(process, without_numbers(line.text))
+        if index < 0 or self._is_room(index):
             self.put(line)
             return -1
         repeat = self.repeat(index, process, line)
         self.repeated(repeat, 1, line.number, line.offset, line.text)
         return repeat
 
-    def indexes(self, names: Iterable[tuple[str, bytes]]) -> list[int]:
-        """What processes and forms (as `without_numbers` gives them) are counted by; -1 where there are too many."""
-        if self._uncounted:
-            self._count()
-        known, found = self._indexes, []
-        for process, form in names:
-            key = (process, form[:_KEY_BYTES])
-            index = known.get(key, -1)
-            if index < 0 and len(known) < _MAX_KEYS:
-                index = self._new_index(key)
-            found.append(index)
-        return found
-
-    def _new_index(self, key: tuple[str, bytes]) -> int:
-        index = self._indexes[key] = len(self._counts)
-        is_uninformative = len(self.repeats) < _MAX_UNINFORMATIVE and _says_nothing(key[1])
-        self._counts.append(0)
-        self._mosts.append(self._max_uninformative if is_uninformative else self._limits.same_lines)
-        self._repeat_of.append(-1)
+    def _index(self, process: str, form: bytes, *, is_needed: bool = False) -> int:
+        """What lines of a process and a form (as `without_numbers` gives it) are counted by; -1 where there are too
+        many, and the pair is not needed."""
+        counts = self.counts
+        numbers = counts.process(process, is_needed=is_needed), counts.form(form, is_needed=is_needed)
+        index = -1 if min(numbers) < 0 else counts.index(*numbers)
+        if index < 0 and (is_needed or not counts.is_full):
+            index = counts.add(*numbers, self._most(counts.forms[numbers[1]]))
         return index
 
-    def rooms(self, indexes: Iterable[int], nums: Iterable[int]) -> list[int]:
-        """Count so many more lines of each index; how many of them are to be kept, the first."""
-        counts, mosts, found = self._counts, self._mosts, []
-        for index, num in zip(indexes, nums, strict=True):
-            if index < 0:
-                found.append(num)
-                continue
-            left = mosts[index] - counts[index]
-            counts[index] += num
-            found.append(num if left >= num else max(0, left))
-        return found
+    def _most(self, form: bytes) -> int:
+        """How many lines of a new pair are kept."""
+        is_uninformative = len(self.repeats) < _MAX_UNINFORMATIVE and _says_nothing(form)
+        return self._max_uninformative if is_uninformative else self._limits.same_lines
+
+    def rooms(self, processes: Ints, forms: Ints, nums: Ints) -> tuple[Ints, Ints]:
+        """Count so many more lines of different processes and forms, by their numbers in `counts`: what each is counted
+        by, -1 where there are too many, and how many of its lines are to be kept, the first."""
+        self._count()
+        counts = self.counts
+        indexes = counts.indexes(processes, forms)
+        new = np.flatnonzero((indexes < 0) & (processes >= 0) & (forms >= 0))
+        if len(new) and not counts.is_full:
+            some, which = np.unique(forms[new], return_inverse=True)
+            mosts = np.array([self._most(counts.forms[form]) for form in some.tolist()], np.int64)
+            indexes[new] = counts.add_all(processes[new], forms[new], mosts[which])
+        rooms = nums.copy()
+        known = np.flatnonzero(indexes >= 0)
+        counted = indexes[known]
+        left = counts.mosts[counted] - counts.counts[counted]
+        counts.counts[counted] += nums[known]
+        rooms[known] = np.clip(left, 0, nums[known])
+        return indexes, rooms
 
     def has_repeat(self, index: int) -> bool:
         """Whether lines of this index were counted, for which there was no room."""
-        return self._repeat_of[index] >= 0
+        return bool(self.counts.repeats[index] >= 0)
 
     def repeat(self, index: int, process: str, line: RawLine) -> int:
         """The repeat of an index, whose first line may be this one."""
-        found = self._repeat_of[index]
+        found = int(self.counts.repeats[index])
         if found < 0:
-            found = self._repeat_of[index] = len(self.repeats)
+            found = self.counts.repeats[index] = len(self.repeats)
             number = line.number
             self.repeats.append(
                 Repeat(process=process, text=line.text, count=0, first=number, last=number, last_offset=line.offset)
@@ -200,9 +201,9 @@ class LineBuffer:
     def count_all(self, rows: Iterable[tuple[int, int, int, int, int]], data: bytearray, offset: int) -> None:
         """More lines of indexes that have a repeat.  Each row: the index, how many lines, the number of the last one,
         and where that begins and ends in `data`, which begins at `offset` of the log."""
-        repeats = self.repeats
+        repeats, repeat_of = self.repeats, self.counts.repeats
         for index, num, number, start, end in rows:
-            repeat = repeats[self._repeat_of[index]]
+            repeat = repeats[repeat_of[index]]
             repeat.count += num
             if number >= repeat.last:
                 repeat.last, repeat.last_offset, repeat.text = number, offset + start, bytes(data[start:end])
@@ -210,8 +211,16 @@ class LineBuffer:
     def _count(self) -> None:
         """Count the first lines, now that it matters."""
         first, self._uncounted = self._uncounted, []
-        indexes = self.indexes((process, without_numbers(text)) for process, text in first)
-        self.rooms(indexes, len(indexes) * [1])
+        for process, text in first:
+            index = self._index(process, without_numbers(text))
+            if index >= 0:
+                self.counts.counts[index] += 1
+
+    def _is_room(self, index: int) -> bool:
+        """Count one more line; whether it is to be kept."""
+        counts = self.counts
+        counts.counts[index] += 1
+        return bool(counts.counts[index] <= counts.mosts[index])
 
     def repeated(self, index: int, count: int, number: int, offset: int, text: bytes) -> None:
         """`count` more lines of a repeat, the last of which is this one."""
@@ -223,14 +232,13 @@ class LineBuffer:
     def add_repeat(self, repeat: Repeat) -> None:
         """Lines that were counted in another part of the log, after those that were kept of it."""
         self._count()
-        key = (repeat.process, without_numbers(repeat.text)[:_KEY_BYTES])
-        index = self._indexes[key] if key in self._indexes else self._new_index(key)
-        self._counts[index] += repeat.count
-        if self._repeat_of[index] < 0:
-            self._repeat_of[index] = len(self.repeats)
+        index, counts = self._index(repeat.process, without_numbers(repeat.text), is_needed=True), self.counts
+        counts.counts[index] += repeat.count
+        if not self.has_repeat(index):
+            counts.repeats[index] = len(self.repeats)
             self.repeats.append(repeat)
         else:
-            self.repeated(self._repeat_of[index], repeat.count, repeat.last, repeat.last_offset, repeat.text)
+            self.repeated(int(counts.repeats[index]), repeat.count, repeat.last, repeat.last_offset, repeat.text)
 
     def close_head(self) -> None:
         """Lines were left out here: what comes now belongs to the end."""
@@ -278,17 +286,17 @@ class LineBuffer:
 
     def close(self) -> None:
         """Leave out the lines that are too many before the last ones, exactly."""
-        limits = self._limits
-        lines = [line for block in self._tail for line in block.lines()]
-        begin, left_bytes = len(lines), limits.kept_bytes
-        while begin and len(lines) - begin < limits.tail_lines:
-            left_bytes -= len(lines[begin - 1].text) + LINE_BYTES
-            if left_bytes < 0:
-                break
-            begin -= 1
-        self.num_dropped += begin
-        self._tail = deque([LineBlock(lines[begin:], limits.kept_bytes - left_bytes)])
-        self._num_tail = len(lines) - begin
+        limits, sizes = self._limits, [np.empty(0, np.int64), *(block.sizes() for block in self._tail)]
+        whole = np.cumsum(np.concatenate(sizes)[::-1])  # from the end
+        num = int(np.searchsorted(whole[: limits.tail_lines], limits.kept_bytes, "right"))
+        kept, left = deque[LineBlock](), num
+        while left:
+            block = self._tail.pop()
+            some = block.part(max(0, len(block) - left), len(block))
+            kept.appendleft(LineBlock(list(some.lines()), some.num_bytes))
+            left -= len(some)
+        self.num_dropped += len(whole) - num
+        self._tail, self._num_tail = kept, num
 
     def repeats_in_order(self) -> list[Repeat]:
         """By the lines where they begin."""

@@ -45,7 +45,7 @@ class LineLimits(Struct, frozen=True, kw_only=True):
 LIMITS = LineLimits()
 
 
-class RawLine(Struct, kw_only=True):
+class RawLine(Struct, kw_only=True, gc=False):
     """One line worth reading.
 
     `number` from 1; `offset` of the line's first byte in the stream.  `text` is clipped; of a line with carriage

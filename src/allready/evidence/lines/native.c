@@ -14,7 +14,7 @@
 
 typedef const uint8_t *Bytes;
 
-#define VERSION 5
+#define VERSION 6
 #define MOST_LINE 8192 /* a longer line has no form */
 #define MOST_FORM 1024
 #define MOST_HOST 255
@@ -475,7 +475,8 @@ EXPORT int64_t allready_marks(Bytes data, const int64_t *starts, const int64_t *
     return num;
 }
 
-/* `templates.Layout`; `date`, `fraction` and `number` are columns, -1 without one. */
+/* `templates.Layout`; `date`, `fraction`, `number` and `counter` (before which "opCount " stands) are columns, -1
+ * without one. */
 typedef struct {
     const uint64_t *shift, *mask;
     int64_t width;
@@ -483,7 +484,7 @@ typedef struct {
     const int64_t *ids;
     uint64_t table_mask;
     const int64_t *checked, *classes;
-    int64_t num_checked, date, fraction, fraction_end, number, number_end, hits;
+    int64_t num_checked, date, fraction, fraction_end, number, number_end, counter, hits;
 } Layout;
 
 static inline int64_t decimal(Bytes p, int64_t start, int64_t end) {
@@ -522,6 +523,7 @@ static double moment(Bytes p, int64_t fraction, int64_t fraction_end, Bytes line
 
 static int64_t looked_up(Layout *layout, Bytes line, const uint64_t *weights) {
     uint64_t hash = 0;
+    if (layout->counter >= 0 && word_at(line + layout->counter - 8) != word_at((Bytes) "opCount ")) return -1;
     for (int64_t i = 0; i < layout->width; i++) {
         uint64_t w = (word_at(line + 8 * i) + layout->shift[i]) & layout->mask[i];
         w ^= w >> 32;

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 
 LIBRARY = Path(__file__).with_name("native.lib")
-VERSION = 5
+VERSION = 6
 _MOST_SEGMENTS = 4_096
 """New ones between carriage returns that one call tells."""
 _MOST_LITERALS = 4_096
@@ -114,7 +114,8 @@ class LayoutPlace(ctypes.Structure):
     _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
         ("shift", _AT), ("mask", _AT), ("width", _INT), ("keys", _AT), ("ids", _AT), ("table_mask", _WORD),
         ("checked", _AT), ("classes", _AT), ("num_checked", _INT), ("date", _INT), ("fraction", _INT),
-        ("fraction_end", _INT), ("number", _INT), ("number_end", _INT), ("hits", _INT),
+        ("fraction_end", _INT), ("number", _INT), ("number_end", _INT), ("counter", _INT),
+        ("hits", _INT),
     ]  # fmt: skip
 
 

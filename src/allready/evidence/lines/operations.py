@@ -1,15 +1,18 @@
 """Recognises the operation lines of a chunk and hands them to their streams."""
 
+import itertools
+
 import numpy as np
 from msgspec.structs import replace
 
 from allready.evidence import prefix
 from allready.evidence.clock import Clock
 from allready.evidence.lines import coll
+from allready.evidence.lines.alike import Alike
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
 from allready.evidence.lines.native import HashTable, Ints, Words
 from allready.evidence.lines.streams import Streams
-from allready.evidence.lines.templates import PENDING, Templates, dates, decimals, geometry
+from allready.evidence.lines.templates import PENDING, Bytes, Templates, dates, decimals, geometry
 from allready.evidence.reading import OpShape
 from allready.model import Origin
 
@@ -18,6 +21,9 @@ _MAX_LEARNT = 64  # layouts in one chunk; what is left is parsed line by line
 _MANY = 200  # templates of one layout, from which on the number of elements is read and no part of the template
 _MAX_DIGITS = 18
 _FEW = 8
+_MAX_EXAMPLES = 8
+"""Lines of one layout that are parsed to know others by them; what is left then is parsed line by line."""
+
 _MAX_OPEN = 200_000
 _MAX_PACKED, _MAX_PACKED_ID = (1 << 40) - 1, (1 << 23) - 1  # together in one number
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -67,6 +73,7 @@ class Operations:
         self._open: dict[int, OpShape] = {}  # template -> its operation, whatever the number of elements
         self._open_codes: dict[tuple[int, int], int] = {}
         self._open_hashes: HashTable | None = None  # the same once more
+        self._writers: dict[bytes, int] = {}  # host, process and communicator -> stream
         self._loose: list[tuple[int, int, OpShape]] = []  # operations without a template: index, stream
         self._made: list[tuple[int, int]] = []  # streams that are new: stream, index of the line that gave it
         self._generation = templates.generation
@@ -91,11 +98,12 @@ class Operations:
         while len(left):
             first = int(left[0])
             left = left[1:]
-            line = coll.parse(lines.text(first)) if lines.targets[first] == UNKNOWN else None
+            text = lines.text(first)
+            line = coll.parse(text) if lines.targets[first] == UNKNOWN else None
             if line is None:
                 continue
             was_any = True
-            target = self._target(line, lines, first)
+            target = self._target(line, text, first)
             lines.targets[first] = target
             if target >= 0:
                 self._loose.append((first, target, line.shape))
@@ -118,29 +126,22 @@ class Operations:
     def _learn_layout(self, lines: Lines, first: int, left: Ints, line: coll.CollLine) -> None:
         """The template of line `first`, and all others with its layout among the lines left."""
         length = int(lines.lengths[first])
-        form = geometry(length, line.variable, date=line.date)
+        form = geometry(length, line.variable, date=line.date, counter=line.counter)
         layout = self._templates.layout(form)
         number = None
         if len(layout.hashes) > _MANY and line.count[1] - line.count[0] <= _MAX_DIGITS:
             number = line.count
-            layout = self._templates.layout(geometry(length, line.variable, number=number, date=line.date))
+            form = geometry(length, line.variable, number=number, date=line.date, counter=line.counter)
+            layout = self._templates.layout(form)
         same = np.concatenate(([first], left[lines.lengths[left] == length]))
         rows = lines.rows.take(lines.starts[same], length)
         hashed = self._templates.hash(layout, rows)
         members = _firsts(hashed)
-        new: list[int] = []
-        targets: list[int] = []
-        for place, member in zip(members.tolist(), same[members].tolist(), strict=True):
-            one = line if member == first else coll.parse(lines.text(member))
-            if one is None or one.variable != line.variable or one.date != line.date:
-                continue
-            if number is not None and one.count != number:
-                continue
-            known = self._shapes if number is None else self._open
-            known[self._templates.num + len(new)] = one.shape
-            new.append(place)
-            targets.append(self._target(one, lines, member))
-        self._templates.add(layout, hashed[new], targets, PENDING)
+        cells, is_count_read = rows[members].view(np.uint8)[:, :length], number is not None
+        new, found = self._read(line, lines, same[members], cells, is_count_read=is_count_read)
+        known = self._open if is_count_read else self._shapes
+        known.update(zip(itertools.count(self._templates.num), (shape for _, shape in found), strict=False))
+        self._templates.add(layout, hashed[members[new]], [target for target, _ in found], PENDING)
         ids = self._templates.look_up(layout, hashed, rows)
         known_rows = ids >= 0
         which = same[known_rows]
@@ -150,11 +151,59 @@ class Operations:
             lines.numbers[which] = decimals(rows[known_rows], number)
         self._fill(lines, which, ids[known_rows])
 
-    def _target(self, line: coll.CollLine, lines: Lines, index: int) -> int:
+    def _read(
+        self, line: coll.CollLine, lines: Lines, at: Ints, cells: Bytes, *, is_count_read: bool
+    ) -> tuple[list[int], list[tuple[int, OpShape]]]:
+        """Which of the lines `at`, the first of which is `line`, have its layout, with their streams and operations.
+
+        They have its length, and `cells` are their bytes.
+        """
+        places: list[int] = []
+        found: list[tuple[int, OpShape]] = []
+        left = np.arange(len(at))
+        for num_read in itertools.count():
+            if not len(left):
+                break
+            first, left = int(left[0]), left[1:]
+            text = lines.text(int(at[first]))
+            one = line if not first else coll.parse(text)
+            if one is None:
+                continue
+            is_wanted = (one.variable, one.date, one.counter) == (line.variable, line.date, line.counter)
+            is_wanted &= not is_count_read or one.count == line.count
+            if is_wanted:
+                places.append(first)
+                found.append((self._target(one, text, int(at[first])), one.shape))
+            if num_read < _MAX_EXAMPLES and len(left) >= _FEW:
+                alike = Alike(one, text)
+                are_alike = alike.of(cells[left])
+                some, left = left[are_alike], left[~are_alike]
+                if is_wanted:
+                    places += some.tolist()
+                    found += self._read_alike(alike, lines, at[some], cells[some])
+        return places, found
+
+    def _read_alike(self, alike: Alike, lines: Lines, at: Ints, cells: Bytes) -> list[tuple[int, OpShape]]:
+        """The streams of lines that are like one, and their operations."""
+        found: list[tuple[int, OpShape]] = []
+        target_of, shape_of = self._writers.get, alike.shapes.get
+        for place, (who, what) in enumerate(zip(*alike.keys(cells), strict=True)):
+            target, shape = target_of(who), shape_of(what)
+            if target is None or shape is None:
+                index = int(at[place])
+                text = lines.text(index)
+                line = alike.parsed(text)
+                target, shape = self._target(line, text, index), line.shape
+                if target >= 0:
+                    self._writers[who] = target
+            found.append((target, shape))
+        return found
+
+    def _target(self, line: coll.CollLine, text: bytes, index: int) -> int:
         """The stream of one operation, or APART."""
         target = self._streams.index(line)
         if target is None:
-            who, origin = self._writer_of(line, lines.text(index))
+            who, origin = self._writer_of(line, text)
             target = self._streams.new(line, None if who is None else tag_of(who), origin)
             if target is not None:
                 self._made.append((target, index))
@@ -183,36 +232,31 @@ class Operations:
         codes[:] = templates.code[ids]
         pending = np.flatnonzero((codes == PENDING) & (lines.targets >= 0) & (ids >= 0) & (lines.numbers < 0))
         open_ = np.flatnonzero(lines.numbers >= 0)
-        new: list[tuple[int, int, OpShape, int, int]] = [
-            (at, target, shape, -1, -1) for at, target, shape in self._loose if ids[at] < 0
-        ]
-        if len(pending):
-            first = _first_places(ids[pending], pending, templates.num)
-            new += [
-                (int(first[one]), int(templates.target[one]), self._shapes[one], one, -1)
-                for one in np.flatnonzero(first >= 0).tolist()
-            ]
         known, hashes = self._open_known(lines, open_)
         unknown = open_[known < 0]
+        new = [(at, target, shape) for at, target, shape in self._loose if ids[at] < 0]
+        num_loose = len(new)
+        firsts = _first_places(ids[pending], pending, templates.num) if len(pending) else pending
+        uncoded = np.flatnonzero(firsts >= 0)
+        shapes = map(self._shapes.__getitem__, uncoded.tolist())
+        new += zip(firsts[uncoded].tolist(), templates.target[uncoded].tolist(), shapes, strict=True)
         keys: list[tuple[int, int]] = list(zip(ids[unknown].tolist(), lines.numbers[unknown].tolist(), strict=True))
         if len(self._open_codes) + len(keys) > _MAX_OPEN:
             self._open_codes.clear()
             self._open_hashes = None
+        new_keys: list[tuple[int, int]] = []
         for at, key in zip(unknown.tolist(), keys, strict=True):
             if key not in self._open_codes:
                 self._open_codes[key] = 0
                 target = int(templates.target[key[0]])
                 if target >= 0:
-                    new.append((at, target, replace(self._open[key[0]], count=key[1]), *key))
-        new.sort(key=lambda one: one[0])
-        for at, target, shape, template, number in new:
-            code = self._streams.code(target, shape)
-            if template < 0:
-                codes[at] = code
-            elif number < 0:
-                templates.code[template] = code
-            else:
-                self._open_codes[template, number] = code
+                    new_keys.append(key)
+                    new.append((at, target, replace(self._open[key[0]], count=key[1])))
+        given = self._streams.codes(new)
+        codes[[at for at, _, _ in new[:num_loose]]] = given[:num_loose]
+        num_coded = num_loose + len(uncoded)
+        templates.code[uncoded] = given[num_loose:num_coded]
+        self._open_codes.update(zip(new_keys, given[num_coded:], strict=True))
         codes[pending] = templates.code[ids[pending]]
         codes[open_[known >= 0]] = known[known >= 0]
         codes[unknown] = [self._open_codes[key] for key in keys]

@@ -19,8 +19,7 @@ _FEW, _FEW_BYTES = 256, 65_536
 """Fewer lines in a chunk, with fewer bytes, are not worth it."""
 
 
-_MAX_PAIRS = 1 << 23
-"""Of a process and a form, in a table: more are looked up one by one."""
+_NOT_ASKED = -2
 
 
 class Sorted(Struct):
@@ -41,8 +40,8 @@ class QuickLines:
         self, known: Forms, keeper: LineBuffer, last: LastLines, limits: LineLimits, native: Native | None = None
     ) -> None:
         self._forms, self._keeper, self._last, self._limits, self._native = known, keeper, last, limits, native
-        self._indexes = np.empty((0, 0), np.int32)  # by process and form
         self._numbered = known.processes
+        self._process_numbers = self._last_numbers = self._form_numbers = NOTHING
 
     def sort_out(self, lines: Lines, left: Ints) -> Sorted:
         """Take what is known of the lines `left`."""
@@ -77,8 +76,12 @@ class QuickLines:
         nccl = np.flatnonzero((kinds & forms.NCCL) != 0)
         if len(nccl):
             processes[nccl] = self._forms.processes_of(lines, at[nccl])
+        self._see_processes()
+        if len(nccl):
             self._set_last(lines, at[nccl], processes[nccl])
-        keys = processes * len(self._forms.forms) + numbers
+        processes, numbers = self._process_numbers[processes], self._form_numbers_of(numbers)
+        num_forms = len(self._keeper.counts.forms) + 1  # one more for those that have no number
+        keys = (processes + 1) * num_forms + numbers + 1
         if self._native is not None:
             order, begins = self._native.groups(keys)
             in_order = keys[order]
@@ -100,14 +103,15 @@ class QuickLines:
 
         `in_order`: the lines, pair by pair; `begins`: where each pair begins there; `last`: the last line of each.
         """
-        processes, numbers = np.divmod(keys, len(self._forms.forms))
-        indexes = self._indexes_of(processes, numbers)
-        rooms = np.array(self._keeper.rooms(indexes.tolist(), counts.tolist()), np.int64)
-        full = np.flatnonzero(rooms < counts)
+        processes, numbers = np.divmod(keys, len(self._keeper.counts.forms) + 1)
+        order = np.argsort(in_order[begins])  # whether or not they come in that of their first lines
+        indexes, rooms = np.empty((2, len(keys)), np.int64)
+        indexes[order], rooms[order] = self._keeper.rooms(processes[order] - 1, numbers[order] - 1, counts[order])
+        names, full = self._keeper.counts.process_names, np.flatnonzero(rooms < counts)
         for pair in full.tolist():
             if not self._keeper.has_repeat(int(indexes[pair])):
                 first = raw(lines, int(in_order[begins[pair] + rooms[pair]]))
-                self._keeper.repeat(int(indexes[pair]), self._forms.processes[int(processes[pair])], first)
+                self._keeper.repeat(int(indexes[pair]), names[int(processes[pair]) - 1], first)
         ends = last[full]
         starts = lines.starts[ends]
         more = (counts - rooms)[full]
@@ -116,35 +120,33 @@ class QuickLines:
         self._keeper.count_all(rows, lines.buffer, lines.offset)
         return rooms
 
-    def _indexes_of(self, processes: Ints, numbers: Ints) -> Ints:
-        """What the keeper counts each pair by."""
-        if self._forms.processes is not self._numbered:  # their numbers were given anew
-            self._numbered, self._indexes = self._forms.processes, np.empty((0, 0), np.int32)
-        shape = len(self._forms.processes), len(self._forms.forms)
-        have = self._indexes.shape
-        if (shape[0] > have[0] or shape[1] > have[1]) and 4 * shape[0] * shape[1] <= _MAX_PAIRS:
-            more = np.full((2 * shape[0], 2 * shape[1]), -1, np.int32)
-            more[: have[0], : have[1]] = self._indexes
-            self._indexes = more
-        found = np.full(len(processes), -1, np.int64)
-        is_inside = (processes < self._indexes.shape[0]) & (numbers < self._indexes.shape[1])
-        inside = np.flatnonzero(is_inside)
-        found[inside] = self._indexes[processes[inside], numbers[inside]]
-        new = np.flatnonzero(found < 0)
-        if len(new):
-            names, known = self._forms.processes, self._forms.forms
-            pairs = zip(processes[new].tolist(), numbers[new].tolist(), strict=True)
-            found[new] = self._keeper.indexes([(names[process], known[number]) for process, number in pairs])
-            new = new[is_inside[new]]
-            self._indexes[processes[new], numbers[new]] = found[new]
-        return found
+    def _see_processes(self) -> None:
+        """Ask what new processes are known by."""
+        names = self._forms.processes
+        if names is not self._numbered:  # their numbers were given anew
+            self._numbered, self._process_numbers, self._last_numbers = names, NOTHING, NOTHING
+        new = names[len(self._process_numbers) :]
+        if new:
+            counted = np.array([self._keeper.counts.process(name) for name in new], np.int64)
+            last = np.array([self._last.number(name) for name in new], np.int64)
+            self._process_numbers = np.concatenate((self._process_numbers, counted))
+            self._last_numbers = np.concatenate((self._last_numbers, last))
+
+    def _form_numbers_of(self, forms: Ints) -> Ints:
+        """What the keeper's counts know each form by, -1 where there are too many."""
+        more = len(self._forms.forms) - len(self._form_numbers)
+        if more:
+            self._form_numbers = np.concatenate((self._form_numbers, np.full(more, _NOT_ASKED, np.int64)))
+        for form in np.unique(forms[self._form_numbers[forms] == _NOT_ASKED]).tolist():
+            self._form_numbers[form] = self._keeper.counts.form(self._forms.forms[form])
+        return self._form_numbers[forms]
 
     def _set_last(self, lines: Lines, at: Ints, processes: Ints) -> None:
-        last = np.zeros(len(self._forms.processes), np.int64)
+        last = np.full(len(self._numbered), -1, np.int64)
         last[processes] = at  # of equal indexes the last one stays
-        for process in np.unique(processes).tolist():
-            if process:
-                self._last.set(self._forms.processes[process], raw(lines, int(last[process])))
+        some = np.flatnonzero((last >= 0) & (self._last_numbers >= 0))
+        if len(some):
+            self._last.add_last(lines, self._last_numbers[some], last[some])
 
 
 def raw(lines: Lines, index: int) -> RawLine:
@@ -157,7 +159,7 @@ def raw(lines: Lines, index: int) -> RawLine:
 class _Unread(LineBlock):
     """Lines as their place in bytes that have no others; most are never read, because later ones take their place."""
 
-    def __init__(self, data: bytes | bytearray, numbers: Ints, offsets: Ints, places: Ints, lengths: Ints) -> None:
+    def __init__(self, data: bytes, numbers: Ints, offsets: Ints, places: Ints, lengths: Ints) -> None:
         """`offsets`: in the log; `places`: in the data."""
         super().__init__((), int(lengths.sum()) + LINE_BYTES * len(lengths))
         self._data, self._numbers, self._offsets, self._places, self._lengths = data, numbers, offsets, places, lengths
@@ -168,7 +170,7 @@ class _Unread(LineBlock):
     def lines(self) -> Iterable[RawLine]:
         columns = (self._numbers, self._offsets, self._places, self._lengths)
         return [
-            RawLine(number=number, offset=offset, text=bytes(self._data[place : place + length]))
+            RawLine(number=number, offset=offset, text=self._data[place : place + length])
             for number, offset, place, length in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
@@ -185,6 +187,6 @@ def _block(lines: Lines, at: Ints) -> LineBlock:
     if not len(at):
         return LineBlock((), 0)
     data, size, places = lines.spliced(at)
-    if data is lines.buffer:  # which the next chunk overwrites
+    if not isinstance(data, bytes):  # the next chunk overwrites the buffer
         data = bytes(memoryview(data)[:size])
     return _Unread(data, lines.base + at + 1, lines.offset + lines.starts[at], places, lines.trimmed[at])

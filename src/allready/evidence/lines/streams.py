@@ -1,8 +1,9 @@
 """Gathers operations by process and communicator, in order, a million lines at a time."""
 
+import functools
 import itertools
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -19,7 +20,9 @@ MAX_SHAPES = 65_000
 """Different operations distinguished in one stream; the rest goes by name only (`OpShape.count` is -1 then)."""
 
 MAX_NAMES = 500
+_FEW_BYTES = 4_096
 _WINDOW = 1 << 19
+_MOST_CELLS = 1 << 18  # of the operations of all streams, counted together
 _MAX_PENDING = 1 << 22
 
 
@@ -39,7 +42,13 @@ def shape_code(shapes: list[OpShape], known: dict[OpShape, int], counts: list[in
 
 def packed(codes: Codes) -> bytes:
     """One block."""
-    return zlib.compress(codes.astype("<u2", copy=False).tobytes(), 1)
+    data = codes.astype("<u2", copy=False).tobytes()
+    return _compressed(data) if len(data) <= _FEW_BYTES else zlib.compress(data, 1)
+
+
+@functools.lru_cache(maxsize=256)  # the ranks of a job do the same
+def _compressed(data: bytes) -> bytes:
+    return zlib.compress(data, 1)
 
 
 def unpacked(block: bytes) -> Codes:
@@ -74,7 +83,7 @@ class Builder(Struct):
         """Compress what has gathered, in whole blocks where not `all_of_it`."""
         if not self.num_pending:
             return
-        codes = np.concatenate(self.pending)
+        codes = self.pending[0] if len(self.pending) == 1 else np.concatenate(self.pending)
         end = len(codes) if all_of_it else len(codes) // BLOCK * BLOCK
         self.stream.blocks += [packed(codes[a : min(a + BLOCK, end)]) for a in range(0, end, BLOCK)]
         self.pending = [codes[end:].copy()] if end < len(codes) else []
@@ -106,6 +115,15 @@ class Streams:
         """The code of an operation in one stream.  Codes are given out in the order in which they are asked for."""
         one = self.builders[index]
         return shape_code(one.stream.shapes, one.known, one.stream.counts, shape)
+
+    def codes(self, operations: Sequence[tuple[int, int, OpShape]]) -> list[int]:
+        """The codes of operations, each a place, a stream and a shape, given out in the order of their places."""
+        given, builders = len(operations) * [0], self.builders
+        for which in sorted(range(len(operations)), key=[place for place, _, _ in operations].__getitem__):
+            _, index, shape = operations[which]
+            one = builders[index]
+            given[which] = shape_code(one.stream.shapes, one.known, one.stream.counts, shape)
+        return given
 
     def new(self, line: CollLine, tag: str | None, origin: Origin) -> int | None:
         """The stream of an operation that has none yet; None when there are too many."""
@@ -169,9 +187,7 @@ class Streams:
                 times = np.concatenate(
                     [np.full(len(part[0]), np.nan) if part[3] is None else part[3] for part in self._window]
                 )
-            for index, at in _by_stream(indexes):
-                present.add(index)
-                self._hand_out(self.builders[index], at, codes, numbers, times)
+            present = self._hand_out_all(indexes, codes, numbers, times)
         for index, one in enumerate(self.builders):
             if index not in present:
                 self._set_marks(one, one.stream.num_operations, [0] * len(self._new_marks))
@@ -181,28 +197,47 @@ class Streams:
                 one.pack(all_of_it=True)
             self._num_pending = 0
 
-    def _hand_out(self, one: Builder, at: Ints | None, codes: Codes, numbers: Ints, times: Floats | None) -> None:
-        stream = one.stream
-        mine = codes if at is None else codes[at]
-        base = stream.num_operations
-        first, last = (0, len(codes) - 1) if at is None else (int(at[0]), int(at[-1]))
-        if stream.first_line is None:
-            stream.first_line = int(numbers[first])
-            new = {(mark.iteration, mark.tag) for _, mark in self._new_marks}
-            for key, mark in self._marks.items():  # those of the windows before stand before its first line
-                if key not in new and applies(mark.tag, one.tag):
-                    stream.marks.setdefault(mark.iteration, 0)
-        stream.last_line = int(numbers[last])
-        for code, num in enumerate(np.bincount(mine, minlength=len(stream.counts)).tolist()):
-            stream.counts[code] += num
-        if times is not None:
-            self._sample(one, base, times if at is None else times[at])
+    def _hand_out_all(self, indexes: Codes, codes: Codes, numbers: Ints, times: Floats | None) -> set[int]:
+        """Give each stream its operations; which have any."""
+        order: Ints | None = None
+        borders = [0, len(indexes)]
+        if int(indexes.min()) != int(indexes.max()):
+            order = np.argsort(indexes, kind="stable")  # of 16 bits: sorted by their digits
+            indexes, codes = indexes[order], codes[order]
+            borders = [0, *(np.flatnonzero(indexes[1:] != indexes[:-1]) + 1).tolist(), len(order)]
+        counts = _counts(codes, borders)
+        new_marks = {(mark.iteration, mark.tag) for _, mark in self._new_marks}
+        old_marks = [mark for key, mark in self._marks.items() if key not in new_marks]
         places = [place for place, _ in self._new_marks]
-        self._set_marks(one, base, places if at is None else np.searchsorted(at, places).tolist())
-        stream.num_operations += len(mine)
-        one.pending.append(mine.copy())
-        one.num_pending += len(mine)
-        self._num_pending += len(mine)
+        streams = indexes[borders[:-1]].tolist()
+        ends = np.array([borders[:-1], borders[1:]]) - [[0], [1]]
+        firsts, lasts = numbers[ends if order is None else order[ends]].tolist()
+        for i, (start, end) in enumerate(itertools.pairwise(borders)):
+            one = self.builders[streams[i]]
+            stream, base = one.stream, one.stream.num_operations
+            if stream.first_line is None:
+                stream.first_line = firsts[i]
+                for mark in old_marks:  # those of the windows before stand before its first line
+                    if applies(mark.tag, one.tag):
+                        stream.marks.setdefault(mark.iteration, 0)
+            stream.last_line = lasts[i]
+            for code, num in enumerate(counts[i]):
+                if num:
+                    stream.counts[code] += num
+            at = None if order is None else order[start:end]
+            if times is not None:
+                self._sample(one, base, times if at is None else times[at])
+            if places:
+                self._set_marks(one, base, places if at is None else np.searchsorted(at, places).tolist())
+            self._take(one, codes[start:end].copy())
+        return set(streams)
+
+    def _take(self, one: Builder, codes: Codes) -> None:
+        """More operations of a stream."""
+        one.stream.num_operations += len(codes)
+        one.pending.append(codes)
+        one.num_pending += len(codes)
+        self._num_pending += len(codes)
         if one.num_pending >= BLOCK:
             self._num_pending -= one.num_pending
             one.pack(all_of_it=False)
@@ -271,13 +306,11 @@ def thin_times(samples: list[tuple[int, float]], most: int) -> int:
     return step
 
 
-def _by_stream(indexes: Codes) -> Iterator[tuple[int, Ints | None]]:
-    """(stream, places of its operations), None for the places when there is one stream only."""
-    if int(indexes.min()) == int(indexes.max()):
-        yield int(indexes[0]), None
-        return
-    order = np.argsort(indexes, kind="stable")  # of 16 bits: sorted by their digits
-    in_order = indexes[order]
-    borders = np.concatenate(([0], np.flatnonzero(np.diff(in_order)) + 1, [len(order)])).tolist()
-    for a, b in itertools.pairwise(borders):
-        yield int(in_order[a]), order[a:b]
+def _counts(codes: Codes, borders: Sequence[int]) -> list[list[int]]:
+    """How often each code comes between two borders."""
+    num, width = len(borders) - 1, int(codes.max()) + 1
+    if num == 1 or num * width > _MOST_CELLS:
+        return [np.bincount(codes[start:end]).tolist() for start, end in itertools.pairwise(borders)]
+    cells = np.repeat(np.arange(0, num * width, width), np.diff(borders)) + codes
+    counts: list[list[int]] = np.bincount(cells, minlength=num * width).reshape(num, width).tolist()
+    return counts

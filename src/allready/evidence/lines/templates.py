@@ -42,7 +42,7 @@ class Geometry(Struct, frozen=True, eq=False):
 
     `checked`: columns that must be digits (or hexadecimal), for lines whose changing bytes decide what they are.
     `number`: columns of a number that is read, where lines with any number are one template.  `date`: column of a full
-    date, and columns of its fraction's digits.
+    date, and columns of its fraction's digits.  `counter`: column of an operation's counter, -1 in other lines.
     """
 
     length: int
@@ -52,6 +52,7 @@ class Geometry(Struct, frozen=True, eq=False):
     classes: npt.NDArray[np.intp]
     date: tuple[int, int, int] | None
     number: tuple[int, int] | None
+    counter: int
 
 
 class LineLayout(Struct, eq=False):
@@ -62,16 +63,35 @@ class LineLayout(Struct, eq=False):
     ids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     hits: int = 0
     table: HashTable | None = None  # the hashes and ids once more, for the compiled scanner
+    _place: LayoutPlace | None = None
 
     def place(self) -> LayoutPlace:
-        """The layout as `native.c` takes it."""
+        """The layout as `native.c` takes it, made anew where its table was."""
+        if self._place is None:
+            self._place = self._new_place()
+        return self._place
+
+    def forget_place(self) -> None:
+        """Its table was changed."""
+        self._place = None
+
+    def _new_place(self) -> LayoutPlace:
         form, table = self.geometry, self.table
         assert table is not None
         date = (-1, -1, -1) if form.date is None else form.date
         number = (-1, -1) if form.number is None else form.number
         shift, mask, checked, classes = (x.ctypes.data for x in (form.shift, form.mask, form.checked, form.classes))
         return LayoutPlace(
-            shift, mask, len(form.shift), *table.place, checked, classes, len(form.checked), *date, *number
+            shift,
+            mask,
+            len(form.shift),
+            *table.place,
+            checked,
+            classes,
+            len(form.checked),
+            *date,
+            *number,
+            form.counter,
         )
 
 
@@ -82,6 +102,7 @@ def geometry(
     checked: tuple[tuple[int, int, int], ...] = (),
     number: tuple[int, int] | None = None,
     date: tuple[int, int, int] | None = None,
+    counter: int = -1,
 ) -> Geometry:
     """The geometry with these spans.  `checked`: start, end and class."""
     if number is not None:
@@ -102,6 +123,7 @@ def geometry(
         np.array([k for _, k in columns], np.intp),
         date,
         number,
+        counter,
     )
 
 
@@ -239,6 +261,7 @@ class Templates:
         layout.hashes, layout.ids = hashes[order], ids[order]
         if layout.table is not None:
             layout.table.add(np.maximum(hashed, 1), np.arange(self.num, end))
+            layout.forget_place()
             self._settle_laid()
         self.num = end
 
