@@ -129,14 +129,9 @@ class LastProgress(NamedTuple):
 @functools.lru_cache(2048)
 def counts(at: int, text: str) -> tuple[LineCount, ...]:
     """All counts in one line, which several readers of an end ask for."""
-    return tuple(_counts(at, text))
-
-
-def _counts(at: int, text: str) -> list[LineCount]:
     if any(mark in text for mark in _FILES):
         text = compiled(_FILE).sub("", text)
-    found = list(_counts(at, text))
-    return [one for one in found if one.total is None or 0 < one.total >= one.done]
+    return tuple(one for one in _counts(at, text) if one.total is None or 0 < one.total >= one.done)
 
 
 def _counts(at: int, text: str) -> Iterator[LineCount]:
