@@ -1,4 +1,4 @@
-"""Ends that are told in pieces: a deep stack, a launcher's box, a crash behind an error, a copy from a terminal."""
+"""Ends of which several lines speak: a deep stack, a box, a crash behind an error, a copy from a terminal."""
 
 import io
 from datetime import UTC, datetime
