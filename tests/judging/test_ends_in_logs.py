@@ -132,3 +132,11 @@ def test_lines_that_are_merely_of_one_length_stay_as_they_are() -> None:
         ("=" * 72, "a title that is centred in here", "=" * 72, "more", "=" * 72, "words of it", "=" * 72)
     )
     assert unfolded(boxes.encode()) is None
+
+
+UCC = "[1730117228.178968] [n1:3000 :0]   tl_cache.c:231  UCC  ERROR ipc-cache: failed to open ipc mem handle. err:201"
+
+
+def test_an_error_of_ucx_is_the_last_thing_only_where_nothing_was_counted_before() -> None:
+    assert _verdict(["# benchmark", UCC]).code == "DTH008"
+    assert _report([*(f"step {n}/400 loss 1.{n:03d}" for n in range(1, 40)), UCC]).verdict is None
