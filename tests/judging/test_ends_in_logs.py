@@ -140,3 +140,16 @@ UCC = "[1730117228.178968] [n1:3000 :0]   tl_cache.c:231  UCC  ERROR ipc-cache: 
 def test_an_error_of_ucx_is_the_last_thing_only_where_nothing_was_counted_before() -> None:
     assert _verdict(["# benchmark", UCC]).code == "DTH008"
     assert _report([*(f"step {n}/400 loss 1.{n:03d}" for n in range(1, 40)), UCC]).verdict is None
+
+
+def test_who_loses_a_store_that_was_there_does_not_fail_to_reach_it() -> None:
+    lost = (
+        "[W409 14:32:01.123456789 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=73, addr=[n1]:33244, "
+        "remote=[n1]:29500): Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown?"
+    )
+    failed = (
+        "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: "
+        "The connection to the C10d store has failed. See inner exception for details."
+    )
+    assert _verdict(["done training", lost, failed]).code == "RES003"
+    assert _verdict([failed]).code == "ELA012"
