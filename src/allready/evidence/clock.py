@@ -8,6 +8,7 @@ from allready.patterns import compiled_bytes
 
 _DAY_S = 86_400
 _LATEST_S = 2 * _DAY_S  # how far a line may lie after the reference: clocks differ, files are touched
+_YEARLESS = rb"(?:^|[\s:\[])[IWEF]([01]\d)([0-3]\d) (\d\d):(\d\d):(\d\d)\.\d{3,9} "
 _DATED = rb"(?:^|[\s\[:])((?:19|20)\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d))?(?!\d)"
 
 MONTHS = {
@@ -41,16 +42,27 @@ def dated(year: int, month: int, day: int, hour: int, minute: int, second: int, 
 
 def latest_dated(lines: "list[bytes]", most: int = 4000) -> float | None:
     """The latest full date near the start of a line among the first and the last of `lines`."""
-    if len(lines) > most:
-        lines = lines[: most // 2] + lines[-most // 2 :]
     latest: float | None = None
-    for line in lines:
+    for line in _ends_of(lines, most):
         match = compiled_bytes(_DATED).search(line, 0, 120)
         if match is not None:
             time_s = dated(*(int(part or 0) for part in match.groups()))
             if time_s is not None and (latest is None or time_s > latest):
                 latest = time_s
     return latest
+
+
+def latest_without_year(lines: "list[bytes]", reference_s: float, most: int = 4000) -> float | None:
+    """The latest of the dates without a year that glog puts in front of its lines: then times of day in the same log
+    are of these days."""
+    clock = Clock(reference_s)
+    found = (compiled_bytes(_YEARLESS).search(line, 0, 120) for line in _ends_of(lines, most))
+    times = (clock.without_year(*(int(part) for part in match.groups())) for match in found if match is not None)
+    return max((time_s for time_s in times if time_s is not None), default=None)
+
+
+def _ends_of(lines: "list[bytes]", most: int) -> "list[bytes]":
+    return lines if len(lines) <= most else lines[: most // 2] + lines[-most // 2 :]
 
 
 class Clock:

@@ -189,11 +189,22 @@ def _after_hole(path: str) -> bytes | None:
 
 def _read_log(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
     aside = _tables_and_stacks(stream, source)
-    scanned = context.scan(io.BytesIO(aside) if aside is not None else stream, source.label)
+    text = aside if aside is not None else _unfolded(source)
+    scanned = context.scan(io.BytesIO(text) if text is not None else stream, source.label)
     reading = context.interpret(scanned, source.label, source.mtime_s)
     if aside is not None:
         add_asides(reading, aside, source.label)
     return reading
+
+
+def _unfolded(source: Source) -> bytes | None:
+    """The text of a short log that a terminal broke at its width, with its lines whole; None of any other."""
+    is_whole = source.size_bytes is not None and source.size_bytes <= len(source.head)
+    if not is_whole:
+        return None
+    from allready.evidence.lines.unfold import unfolded
+
+    return unfolded(source.head)
 
 
 def scan_range(

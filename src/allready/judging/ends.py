@@ -25,6 +25,9 @@ MAX_NEAR = 64
 _KERNELS = r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)"
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
+_CODES, _OF_CALLS = "nccl.back_trace", r"(?:^|/)(?:init|enqueue|group|collectives)\.(?:cc|cu):"
+"""Files of NCCL's in which a call of the program's returns: it got the code."""
+
 MAX_ABOVE_A_CRASH, _MAX_NAMELESS_ABOVE = 100, 12
 """Lines from what failed in a process to what a handler of signals prints of its crash; where nothing tells that it is
 one process."""
@@ -50,7 +53,7 @@ def merge_deaths(
     timed_out = {rank for e in gave_up if (rank := identities.rank(e.origin)) is not None}
     nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
     exiting = {identities.rank(e.origin) for e in events if e.signature == UNLOADING} - {None}
-    failed = [e.origin for e in events if e.signature.startswith(OF_RESULTS)]
+    failed = [e.origin for e in events if e.signature.startswith(OF_RESULTS) or _is_callers(e)]
     thrown = {e.origin.source for e in events if e.family == "gloo" and "enforce fail" in e.text}
     seen = [*((d.origin, d.rank) for d in deaths), *((e.origin, None) for e in events)]
     first_ranks = _of_table(deaths, events) | _first_ranks(seen, identities)
@@ -92,6 +95,12 @@ def is_right_above(line: Origin, death: Death, num_lines: int) -> bool:
 
 def _ids(line: Origin, death: Death) -> tuple[tuple[int | None, int | None], ...]:
     return (line.pid, death.pid), (line.rank, death.rank)
+
+
+def _is_callers(event: Event) -> bool:
+    """Whether NCCL says that a call of the program's returned an error."""
+    is_code = event.signature == _CODES and event.values.get("result") not in {"0", "7"}  # 7: still at work
+    return is_code and compiled(_OF_CALLS).search(event.values.get("file", "")) is not None
 
 
 def _failed_above(line: Origin, crash: Death) -> bool:

@@ -53,8 +53,15 @@ def _is_one_on_the_way(events: Sequence[Event], run: EventsById) -> bool:
     return any(event.origin not in written for event in run.get("store.connect_timeout", ()))
 
 
+def _has_lost_the_store(events: Sequence[Event], run: EventsById) -> bool:
+    """The connection that failed had been made before: the store's process ended first, as it does at a job's end."""
+    lost = run.get("store.connection_lost", ())
+    return all(any(_lines_between(one, e) > 0 and one.origin.source == e.origin.source for one in lost) for e in events)
+
+
 CASES: Mapping[str, tuple[Callable[[Sequence[Event], EventsById], bool], Case]] = {
     "store.waiting_for_clients": (_is_one_on_the_way, Case(severity=Severity.WARNING)),
+    "elastic.rendezvous_connection": (_has_lost_the_store, Case(severity=Severity.WARNING)),
     "store.name_unknown": (_is_one_lookup_each, Case(severity=Severity.WARNING)),
     "kernel.storage_stalled": (_is_short_pause, Case(severity=Severity.WARNING)),
     "launcher.kubernetes_not_started": (_is_scheduled_later, Case(severity=Severity.WARNING)),

@@ -12,6 +12,7 @@ BLOCK_ANCHORS: tuple[str, ...] = (
     "Coordination service agent", "JAX distributed service detected fatal errors", "Last error:",
     "stopped sending heartbeats", "timed out task names", "Example stragglers", "*** Process received signal ***",
     "Missing ranks:", "Stalled ranks:", "broadcasted by subset of ranks", "The actor died unexpectedly before",
+    "MPI_ABORT was invoked",
 )  # fmt: skip
 """The lines after one of these belong to it (a traceback, a table, a message of several lines)."""
 
@@ -21,7 +22,7 @@ LINE_ANCHORS: tuple[str, ...] = (
     "terminated with signal", "terminated with exit code", "taking the entire process down",
     "Terminating the process after attempting to dump", "with environments", "initialized with environment",
     "oom_kill event", "oom-kill event", "OOMKilled", "Exceeded step memory limit", "Killed process", "Kill process",
-    ": segfault at", "general protection fault", "MPI_ABORT was invoked", "exited on signal", "Exited with exit code",
+    ": segfault at", "general protection fault", "exited on signal", "Exited with exit code",
     "Killed", "Terminated", ": Out Of Memory", "Aborted", "Segmentation fault", "Bus error",
     "core dumped", "py_callstack", "NCCL version ", "RCCL version", "HIP version", "ROCm version",
     "Exception ignored in", "Exception in thread", "Exception in callback", "Logging error",

@@ -8,6 +8,12 @@ from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.model import LineLimits, RawLine
 from allready.evidence.lines.native import Ints
 
+_FRAME = b'  File "'
+_IN_FRAME = 3
+"""Lines of a frame: its place, its source, the marks below it."""
+
+_MAX_DEPTH = 8
+
 
 class _Block(Struct, eq=False):
     line: RawLine
@@ -58,15 +64,18 @@ class KeptBlocks:
             self._finish(block)
 
     def _is_full(self, block: _Block) -> bool:
-        return len(block.following) >= self._limits.block_lines
+        """Whether it has as many lines as a block has; a deep traceback goes on until its exception."""
+        num, least = len(block.following), self._limits.block_lines
+        is_deep = least <= num < _MAX_DEPTH * least and any(_FRAME in text for text in block.following[-_IN_FRAME:])
+        return num >= least and not is_deep
 
     def _finish(self, block: _Block) -> None:
         block.line.following = tuple(block.following)
         self._open.remove(block)
 
     def _add(self, block: _Block, lines: Lines, followers: Ints) -> None:
-        for index in followers[: self._limits.block_lines - len(block.following)].tolist():
-            if lines.offset + int(lines.starts[index]) >= (block.end_offset or 0):
+        for index in followers[: max(0, _MAX_DEPTH * self._limits.block_lines - len(block.following))].tolist():
+            if self._is_full(block) or lines.offset + int(lines.starts[index]) >= (block.end_offset or 0):
                 break
             if self._left_bytes <= 0:
                 self.num_cut += 1

@@ -33,6 +33,18 @@ _FAREWELL = (
 )
 """What launchers, shells and helpers print when a process has ended."""
 
+_MAX_NOISE = 12
+_SAYS_NOTHING = r"^\s*(?:[A-Z][a-z]{1,20} ){0,3}[A-Za-z]{1,20}:\s*$|: no version information available \(required by "
+"""A heading, and a note of the dynamic linker's on any program."""
+
+_DEMANDS = (
+    r"(?i)\b(?:must (?:not )?(?:be|have|match|use|contain|exist|give|set|specify)|(?:is|are) required|"
+    r"requires? (?:at|a|an|the)|needs? (?:at least|to be)|at least \d{1,9}|"
+    r"(?:no|not) (?:enough|such|supported|allowed|implemented|valid|available)|invalid|illegal|unsupported|"
+    r"unknown (?:option|argument|parameter|keyword)|unrecognized|mismatch|does not (?:exist|match))\b"
+)
+"""What a program asks for when it refuses to work; said of nothing where it goes on."""
+
 _REASON = (
     r"\S{1,200}: error: .|\S{1,300}: line \d{1,7}: syntax error |"
     r"\S{0,200}: can't open file .|.{0,200}: command not found\s*$|"
@@ -300,16 +312,20 @@ def _last_words(log: LogContext, at: int) -> str:
 
 
 def _complaint(log: LogContext, ended: Line) -> str:
-    """What a program says right before its end, in words that no reader knows, of something that went wrong."""
+    """What a program says right before its end, in words that no reader knows, of something that went wrong, or that
+    must be otherwise."""
     last = log.scanned.tail.rstrip(b"\n").split(b"\n")
     first = log.scanned.num_lines - len(last) + 1
-    for number in range(ended.number - 1, max(first, ended.number - 1 - _MAX_FOLLOWING), -1):
+    for number in range(ended.number - 1, max(first, ended.number - 1 - _MAX_NOISE), -1):
         line = log.another_line(number, last[number - first])
         is_others = line.prefix.writer != ended.prefix.writer and ended.prefix.writer != (None, None, None)
         if line.prefix.kind or is_others or compiled(_FAREWELL).match(line.rest) or not line.rest.strip():
             continue
+        if compiled(_SAYS_NOTHING).search(line.rest):
+            continue
         is_own = not (is_of_a_library(line.rest) or compiled(_ECHO).search(line.rest) or launchers.read([line], 0))
-        return line.rest.strip() if is_own and is_bad(line.rest) else ""
+        is_said = is_bad(line.rest) or compiled(_DEMANDS).search(line.rest) is not None
+        return line.rest.strip() if is_own and is_said else ""
     return ""
 
 

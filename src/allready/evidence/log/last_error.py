@@ -38,6 +38,9 @@ _OF_THE_SYSTEM = (
 """By libc, whose words are the same in every program, or by Go, in small letters: a line that ends with them says why a
 call failed."""
 
+_OF_A_TRANSPORT = r"\[.{3,200}\] {1,20}\S{1,80}:\d{1,6} {1,4}UC[XCS] {1,4}(?:ERROR|FATAL) {1,4}\S"
+"""By UCX or UCC at the level of an error, which is noise in a program that works."""
+
 _HANDLED = r"\s{0,4}\[SignalInfo: \*\*\* SIG(?:TERM|INT|HUP)\b"
 
 _OF_A_THREAD = "Exception in thread "
@@ -66,7 +69,8 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
             break
         match = compiled(_ERROR).search(text)
         is_told = match is not None and (is_bad(text) or match["raised"] is not None)
-        is_error = is_told or compiled(_LOGGED).match(text) is not None or (is_at_end and _is_of_the_system(text))
+        is_logged = compiled(_LOGGED).match(text) or (not has_begun and compiled(_OF_A_TRANSPORT).match(text))
+        is_error = is_told or bool(is_logged) or (is_at_end and _is_of_the_system(text))
         is_at_end = is_at_end and (is_error or is_bad(text))
         if match is not None and compiled(_OF_SLURM).match(text) and not is_bad(match["said"] or text):
             continue

@@ -60,9 +60,13 @@ class ParsedLines:
 
 
 def _latest_s(lines: list[bytes], mtime_s: float | None) -> float:
-    """The latest date in a log, else when the log was written."""
+    """The latest date in a log, else when the log was written, on the day that glog's lines give."""
     dated_s = clocks.latest_dated(lines)
-    return dated_s if dated_s is not None else time.time() if mtime_s is None else mtime_s
+    if dated_s is not None:
+        return dated_s
+    written_s = time.time() if mtime_s is None else mtime_s
+    yearless_s = clocks.latest_without_year(lines, written_s)
+    return written_s if yearless_s is None else yearless_s
 
 
 def _have_labels(texts: Sequence[str]) -> bool:

@@ -381,7 +381,9 @@ class _Reader:
             return False
         tried, place = root.frames[0], self.frames[-1]
         if (tried[0], tried[2]) != (place[0], place[2]):
-            return False
+            # What a lookup did not find was made instead, and that failed.
+            passed = {(file, function) for file, _, function in self.frames}
+            return root.name in _POOR and not self.is_caused and (tried[0], tried[2]) in passed
         return root.name in _POOR or (
             not self.is_caused and _is_misfit(root, tried[0]) and len(said) > len(root.message.strip())
         )
@@ -526,7 +528,9 @@ def _is_deadly(lines: Sequence[Line], start: int, reader: _Reader) -> bool:
     is_announced = before is not None and any(mark in before.text for mark in _DEADLY)
     if is_announced or opener.prefix.rank is not None or reader.spawned is not None:
         return True
-    return bool(reader.all_frames) and reader.all_frames[0][2] in _ENTRANCES
+    # Of a chain, the first shows how far up it was caught, and only the last where the program was entered.
+    outermost = [*reader.all_frames[:1], *(reader.failures[-1].frames[:1] if reader.failures else ())]
+    return any(function in _ENTRANCES for _, _, function in outermost)
 
 
 def read_text(text: str) -> Failure | None:
