@@ -46,7 +46,7 @@ _ORDINAL = (
     rf"第\s?(?P<alone>\d{{1,9}})\s?{languages.ORDINAL}"
 )
 _EPOCH = (
-    rf"(?i)(?<!max-)(?<!num-)(?<!total-)\b(?:epoch\b|{languages.EPOCHS})"
+    rf"(?i)(?<!max-)(?<!num-)(?<!total-)(?<!per )\b(?:epoch\b|{languages.EPOCHS})"
     r"['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b"
     r"(?!\s{0,8}(?:/|(?:out )?of\b|%\|)|\.\d)"
 )
@@ -170,6 +170,11 @@ def _others(at: int, text: str) -> list[LineCount]:
     return [LineCount(at, f"of {label.lower()}", done, total, is_outer=False, is_minor=minor)]
 
 
+def is_minor(label: str) -> bool:
+    """Whether a count of this name is of what comes before the work or beside it."""
+    return compiled(_MINOR).search(label) is not None
+
+
 @functools.lru_cache(maxsize=2)
 def _counts_of(head: str) -> tuple[LineCount, ...]:
     """All counts of a log's beginning."""
@@ -224,7 +229,12 @@ def progress(readings: Sequence[LineCount], lines: Sequence[str], head: str, ear
     if main.label in _OF_EPOCHS and main.is_outer:
         full = full and not _came_before(main, readings, earlier)
     elif main.label.startswith("bar"):
-        full = main.done == main.total and main is latest and is_outermost(lines, main.at, head) and _is_one(head)
+        full = (
+            main.done == main.total
+            and main is latest
+            and is_outermost(lines, main.at, head)
+            and not announces_epochs(head)
+        )
         full = full and not _came_before(main, readings, earlier)
     elif full and not main.is_outer:
         full = _may_be_all(main, head) and not _came_before(main, readings, earlier)
@@ -300,7 +310,7 @@ def _is_a_course(main: LineCount, readings: Sequence[LineCount], head: str) -> b
 
 def _may_be_all(main: LineCount, head: str) -> bool:
     """Whether this count of steps can be that of the whole run: no batches, and no epochs are announced."""
-    return not ("batch" in main.label and "epoch" in head.lower()) and _is_one(head)
+    return not ("batch" in main.label and "epoch" in head.lower()) and not announces_epochs(head)
 
 
 def _num_epochs(head: str) -> set[int]:
@@ -308,9 +318,9 @@ def _num_epochs(head: str) -> set[int]:
     return {int(match[1] or match[2]) for match in compiled(_NUM_EPOCHS).finditer(head)}
 
 
-def _is_one(head: str) -> bool:
-    """Whether the beginning announces no epochs, of which a count of steps would be a part."""
-    return not any(number > 1 for number in _num_epochs(head))
+def announces_epochs(head: str) -> bool:
+    """Whether the beginning announces epochs, of which a count of steps would be a part."""
+    return any(number > 1 for number in _num_epochs(head))
 
 
 def _has_run(main: LineCount, readings: Sequence[LineCount], lines: Sequence[str]) -> bool:
