@@ -72,6 +72,16 @@ ADAPTED = [
     "Test Score (OOD): 0.074538",
     "Testing finished. Figure saved in: ./runs/adapt/results.png",
 ]
+BINS = [
+    "Parallel Histogram Results",
+    "Total elements: 8000000 | Range: 1-100000 | Number of Bins: 12",
+    *(line for n in range(12) for line in (f"Bin {n}: [{n}1 - {n + 1}0]", f"  Count: 6261{n}")),
+]
+REST = [
+    *(f"ttp: b{n} bl:2.{n:03d} rl:2.{n * 7 % 1000:03d} dl:{n}-{n + 1} gd:1" for n in range(600, 0, -1)),
+    "phased val_loss:2.76738841 val_bpb:1.07134229",
+    "total_eval_time:332.1s",
+]
 USUAL = "cache is incomplete at {}"
 
 
@@ -88,6 +98,7 @@ GOOD = {
     "what the first line began": ["Learner started", *LEARNER, "Learner finished, episode: 2000, condition : True"],
     "a test at the last step": [*RANKED, "Test MRR at step 1100: 0.790398", "Test HITS@1 at step 1100: 0.738188"],
     "an output printed into itself": [*CAPPED, "=" * 40, *CAPPED],
+    "an early stop far above": [*CAPPED[:48], *REST],
     "a message that says how to be rid of it": [*BOX, *EXIT],
     "a server": [*SERVER, "INFO:     Waiting for application shutdown.", "INFO:     Application shutdown complete."],
     "an epilogue": PBS,
@@ -99,6 +110,7 @@ GOOD = {
         USUAL.format(1000),
         "Training complete.",
     ],
+    "a row of each thing that was announced": BINS,
     "an input that is echoed": [*STEPS, "Loop time of 2.5 on 8 procs for 1000 steps", "Dangerous builds = 0", "quit"],
 }
 
@@ -121,11 +133,16 @@ OPEN = {
     "a part that the first line began": ["Data loading started", *LEARNER, "Data loading finished"],
     "a validation at the last step": [*RANKED, "Valid MR at step 1100: 40.704340"],
     "another event of the same kind": [*CAPPED[:-3], *CAPPED[2:40]],
+    "an early stop far above, and a step behind it": [*CAPPED[:48], "step:4600/20000 train_loss:1.9", *REST[:-2]],
+    "no early stop": [*CAPPED[:30], *REST],
     "a message that gives no way out": [*BOX[:6], *BOX[8:], *EXIT],
     "a server that shuts down": [*SERVER, "INFO:     Waiting for application shutdown."],
     "an epilogue that begins": PBS[:-1],
     "a test that begins": [*STEPS, "Total training time: 1.5 hours", "==  Begining in-domain testing ... =="],
     "a new complaint": [*STEPS, USUAL.format(1000), "Training complete."],
+    "rows of fewer things than announced": BINS[:-2],
+    "a last row of which half is there": BINS[:-1],
+    "a row of each thing that is loaded": ["Number of Samples: 12", *(f"Sample {n} of the data" for n in range(12))],
     "a debugger": [*STEPS, "(Pdb) quit"],
 }
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log import closing_words as wording
-from allready.evidence.log import last_line, unnamed
+from allready.evidence.log import last_line, numbered, unnamed
 from allready.evidence.log.announced import counted, steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
@@ -317,7 +317,8 @@ class _Ending:
         stops = any(one.kind is SignKind.EARLY for one in found)
         if state is not None and state.is_midway and not stops:
             return []
-        over = next((at for at in range(found[0].at - 1, -1, -1) if self._is_over(at)), None)
+        head = len(self._earlier) if self.number(0) == len(self._earlier) + 1 else 0
+        over = next((at for at in range(found[0].at - 1, -1 - head, -1) if self._is_over(at)), None)
         if over is not None and self._has_loop:
             found.insert(0, WeakSign(SignKind.FULL, over))
         is_known = self._is_known(state) and not self._only_prepares
@@ -325,14 +326,20 @@ class _Ending:
 
     def _is_over(self, at: int) -> bool:
         """Whether the training is over here: this line says so, or that it stops early, and no step follows."""
-        said = self._said[at]
+        text = self._text(at)
+        said = "" if _is_noise(text) else without_front(text)
         if wording.means_all(said):
             return True
         is_early = wording.early().search(said) is not None and not wording.denies(said)
-        return is_early and not any(map(wording.goes_on, self.lines[at + 1 :]))
+        behind = (*self._earlier[len(self._earlier) + at + 1 :], *self.lines) if at < 0 else self.lines[at + 1 :]
+        return is_early and not any(map(wording.goes_on, behind))
+
+    def _text(self, at: int) -> str:
+        """The line at this place, which is below 0 for those before the last ones."""
+        return self.lines[at] if at >= 0 else self._earlier[at]
 
     def _sign(self, sign: WeakSign) -> ClosingSign:
-        return ClosingSign(kind=sign.kind, line=self.number(sign.at), text=self.lines[sign.at].strip()[:300])
+        return ClosingSign(kind=sign.kind, line=self.number(sign.at), text=self._text(sign.at).strip()[:300])
 
     def _progress(self) -> LastProgress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
@@ -347,6 +354,8 @@ class _Ending:
         found = steps(self.lines, self.head)
         if found is None and state is None and not announces_epochs(self.head):
             found = unnamed.steps(self.lines, self._earlier)
+            if found is None and not self._has_loop:
+                found = numbered.rows(self.lines, self._earlier)
         if found is None or (state is not None and state.at > found.at and state.total is not None):
             return state
         return LastProgress(found.at, found.done, found.total, is_full=found.is_full, is_midway=not found.is_full)
