@@ -132,6 +132,18 @@ OPEN = {
     "what another line began": ["Learner started", *LEARNER, "Actor finished, episode: 2000"],
     "a part that the first line began": ["Data loading started", *LEARNER, "Data loading finished"],
     "a validation at the last step": [*RANKED, "Valid MR at step 1100: 40.704340"],
+    "a folder that each part names": [
+        line
+        for n in range(6)
+        for line in (
+            f"Training stage {'abcdef'[n]} begins with the weights of the one before",
+            *(
+                f"{name} is {9 / (n + 2):.4f} with {name}"
+                for name in ("bias", "norm", "mean", "gap", "rank", "depth", "b")
+            ),
+            "Results saved to ../runs/16122025-231500",
+        )
+    ],
     "another event of the same kind": [*CAPPED[:-3], *CAPPED[2:40]],
     "an early stop far above, and a step behind it": [*CAPPED[:48], "step:4600/20000 train_loss:1.9", *REST[:-2]],
     "no early stop": [*CAPPED[:30], *REST],

@@ -73,6 +73,9 @@ _MIN_RUN = 50
 _MIN_DIGITS = 6
 """Of a line that tells an event apart from others of its kind."""
 
+_MIN_TOLD, _MAX_ABOVE = 5, 20
+"""Lines that stand again, blank ones between them left out."""
+
 _FEW_RESULTS = 2
 _FEW_WRITERS = 2
 _MIN_CUT, _MIN_BROKEN = 16, 6
@@ -711,11 +714,12 @@ class _Ending:
         first lines stand behind the words it was begun again."""
         kept = (*self._earlier, *self.lines)
         who, shape = _writer(self.lines[at]), self._shapes[at]
-        place = len(self._earlier) + at
+        head = len(self._earlier)
+        place = head + at
         own = [
             i
             for i, text in enumerate(kept)
-            if _shape(text) == shape and _writer(text) == who and (i == place or not self._is_told_again(at, text))
+            if _shape(text) == shape and _writer(text) == who and (i == place or not self._is_told_again(at, i - head))
         ]
         first = {_shape(text) for text in kept[: min([_MIN_PART, *own])]} - {""}
         for a, b in pairwise(i for i in own if not is_certain or wording.means_all(kept[i])):
@@ -734,7 +738,7 @@ class _Ending:
             if index >= begun
             and other == shape
             and (index == at or _writer(self.lines[index]) == who)
-            and (index == at or not self._is_told_again(at, self.lines[index]))
+            and (index == at or not self._is_told_again(at, index))
         ]
         if len(places) > _MIN_COUNTS and len(places) > sum(other not in {"", shape} for other in self._shapes):
             return False  # a list of such times
@@ -743,10 +747,18 @@ class _Ending:
             return False
         return not between - {"", shape}
 
-    def _is_told_again(self, at: int, text: str) -> bool:
-        """Whether another line tells what this one does, to the last digit: a log that was printed into itself."""
-        mine = self._said[at] or self.lines[at]
-        return sum(map(str.isdigit, mine)) >= _MIN_DIGITS and without_front(text).strip() == mine.strip()
+    def _is_told_again(self, at: int, other: int) -> bool:
+        """Whether another line and those above it tell what these do, to the last digit: a log that was printed into
+        itself."""
+        mine = self._told(at)
+        return sum(map(str.isdigit, mine[0])) >= _MIN_DIGITS and self._told(other) == mine
+
+    def _told(self, at: int) -> list[str]:
+        """This line and those above it, the last one first."""
+        place = len(self._earlier) + at
+        kept = (*self._earlier, *self.lines)[max(0, place - _MAX_ABOVE) : place + 1]
+        said = (without_front(text).strip() for text in reversed(kept))
+        return [text for text in said if text][:_MIN_TOLD]
 
     def _run_from(self, at: int) -> int:
         """The place of the line that the last of several runs before this one began with; 0 where there is one run."""
