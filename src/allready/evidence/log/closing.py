@@ -653,12 +653,11 @@ class _Ending:
         steps = [at for at, text in enumerate(self.lines[: place + 1]) if wording.step().search(text)]
         first = max([first, *steps[-1:]])
         is_verdict = self._passes(place)
-        all_bad = [at for at, text in enumerate(self.lines) if is_bad(text)]
-        usual = {self._shapes[at] for at in all_bad if at <= first}
         bad = [
             at
-            for at in all_bad
-            if (at >= place or not (is_verdict or self._shapes[at] in usual))
+            for at, text in enumerate(self.lines)
+            if is_bad(text)
+            and (at >= place or not is_verdict)
             and (at >= place or not (self._is_overcome(at) or self._is_far(at, place)))
         ]
         begun = [number - self.number(0) for number in self._openings]

@@ -127,7 +127,7 @@ _ALL_DONE = r"(?i)\ball (?:done|finished|completed?)\b"
 _FRACTION = r"\d\.\d"
 _SUBJECT = r"(?i)\W{0,8}(?P<what>[^\W\d][\w./-]{1,40}(?: [\w./-]{1,40}){0,3}?) (?:is |was |has |have )?"
 _BEGUN = rf"{_SUBJECT}(?:start(?:s|ed|ing)|beg(?:ins|an|inning)|launched|running)\b"
-_ENDED = rf"{_SUBJECT}(?:finish(?:es|ed)|ends|ended|complete[ds]?|done|stopped|exit(?:s|ed))\b"
+_ENDED = rf"{_SUBJECT}(?:finish(?:es|ed)|ends|ended|complete[ds]?|done)\b"
 _SETTING = r"[A-Za-z]\w*\s{0,40}[:=] ?\S"
 
 

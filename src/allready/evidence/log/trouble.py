@@ -81,7 +81,7 @@ def _overcome() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:retry(?:ing)?|trying again|continu(?:e|ing)|going on|ignor(?:ed|ing|e)|skipp(?:ed|ing)|falling back|"
         r"fallback|recovered|us(?:ing|ed) (?:.{1,40} )?instead|optional|deprecated|"
-        r"(?:will be|is|are) (?:ignored|disabled|skipped)|"
+        r"will be (?:ignored|disabled|skipped)|"
         r"to (?:suppress|silence|hide|disable) th(?:is|ese) (?:messages?|warnings?)|"
         r"(?:treat(?:ed|ing)?|count(?:ed|ing)?|tak(?:e|en|ing)) (?:it|them|this|these) (?:as|to be)|"
         r"assum(?:e[ds]?|ing)|"

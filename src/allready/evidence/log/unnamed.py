@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from allready.evidence.log.announced import AnnouncedSteps
+from allready.evidence.log.fronts import without_front
 from allready.evidence.log.left_loop import LETTERS, training_lines
 from allready.evidence.log.progress import is_minor
 from allready.patterns import compiled
@@ -41,13 +42,21 @@ def steps(lines: Sequence[str], earlier: Sequence[str]) -> AnnouncedSteps | None
 def _courses(lines: Sequence[str]) -> dict[tuple[str, int], _Course]:
     """The places and numbers of what may be a count, by the words in front of it and its total."""
     found: dict[tuple[str, int], _Course] = {}
+    numbers: dict[tuple[str, int], list[list[str]]] = {}
     for at, text in enumerate(lines):
         match = compiled(_COUNT).search(text[:_MAX_CHARS]) if "/" in text else None
         if match is None or is_minor(text[: match.start()]):
             continue
-        before = compiled(r"\d+").sub("0", text[: match.start()])
-        found.setdefault((before.strip(), int(match["total"])), []).append((at, int(match["done"])))
-    return found
+        before = without_front(text[: match.start()])
+        key = compiled(r"\d+").sub("0", before).strip(), int(match["total"])
+        found.setdefault(key, []).append((at, int(match["done"])))
+        numbers.setdefault(key, []).append(compiled(r"\d+").findall(before))
+    return {key: course for key, course in found.items() if not _is_within(numbers[key])}
+
+
+def _is_within(numbers: Sequence[Sequence[str]]) -> bool:
+    """Whether one number in front stays the same, as that of an epoch does: `[0][99/100]`."""
+    return any(len(set(column)) == 1 for column in zip(*numbers, strict=True))
 
 
 def _end_of(course: _Course) -> int:
