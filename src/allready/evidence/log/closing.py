@@ -222,7 +222,7 @@ class _Ending:
     def _said_earlier(self) -> list[str]:
         return list(map(without_front, self._earlier))
 
-    @property
+    @functools.cached_property
     def _earlier(self) -> list[str]:
         """Those that are not among the last ones."""
         return self._first[: self.number(0) - 1]
@@ -750,14 +750,13 @@ class _Ending:
         """Whether another line and those above it tell what these do, to the last digit: a log that was printed into
         itself."""
         mine = self._told(at)
-        return sum(map(str.isdigit, mine[0])) >= _MIN_DIGITS and self._told(other) == mine
+        is_one_event = sum(map(str.isdigit, mine[0])) >= _MIN_DIGITS
+        return is_one_event and without_front(self._text(other)).strip() == mine[0] and self._told(other) == mine
 
     def _told(self, at: int) -> list[str]:
         """This line and those above it, the last one first."""
-        place = len(self._earlier) + at
-        kept = (*self._earlier, *self.lines)[max(0, place - _MAX_ABOVE) : place + 1]
-        said = (without_front(text).strip() for text in reversed(kept))
-        return [text for text in said if text][:_MIN_TOLD]
+        above = (self._text(place) for place in range(at, max(at - _MAX_ABOVE, -1 - len(self._earlier)), -1))
+        return [text for text in (without_front(line).strip() for line in above) if text][:_MIN_TOLD]
 
     def _run_from(self, at: int) -> int:
         """The place of the line that the last of several runs before this one began with; 0 where there is one run."""
