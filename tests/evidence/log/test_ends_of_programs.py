@@ -1,4 +1,4 @@
-"""How programs end that count without a word, converge, are served, scheduled, or write their output into itself."""
+"""How programs end that count without naming it, converge, are served, scheduled, or write their output into itself."""
 
 import io
 from datetime import UTC, datetime
