@@ -140,6 +140,12 @@ OPEN = {
     ],
     "another event of the same kind": [*CAPPED[:-3], *CAPPED[2:40]],
     "an early stop far above, and a step behind it": [*CAPPED[:48], "step:4600/20000 train_loss:1.9", *REST[:-2]],
+    "an early stop of each of several": [
+        line
+        for n in range(1, 9)
+        for line in (f"run {n} of the model", *STEPS[:60], f"Early stopping triggered after 60{n} epochs.")
+    ]
+    + ["Results per run saved to out/metrics_per_run.csv"],
     "no early stop": [*CAPPED[:30], *REST],
     "a message that gives no way out": [*BOX[:6], *BOX[8:], *EXIT],
     "a server that shuts down": [*SERVER, "INFO:     Waiting for application shutdown."],

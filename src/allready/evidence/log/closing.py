@@ -328,14 +328,15 @@ class _Ending:
         return found if are_enough(found, is_known=is_known, is_of_a_part=self._is_of_a_part) else []
 
     def _is_over(self, at: int) -> bool:
-        """Whether the training is over here: this line says so, or that it stops early, and no step follows."""
+        """Whether the training is over here: this line says so, or that it stops early, once, and no step follows."""
         text = self._text(at)
         said = "" if _is_noise(text) else without_front(text)
         if wording.means_all(said):
             return True
         is_early = wording.early().search(said) is not None and not wording.denies(said)
         behind = (*self._earlier[len(self._earlier) + at + 1 :], *self.lines) if at < 0 else self.lines[at + 1 :]
-        return is_early and not any(map(wording.goes_on, behind))
+        is_once = sum(_shape(line) == _shape(text) for line in (*self._earlier, *self.lines)) == 1
+        return is_early and is_once and not any(map(wording.goes_on, behind))
 
     def _text(self, at: int) -> str:
         """The line at this place, which is below 0 for those before the last ones."""
