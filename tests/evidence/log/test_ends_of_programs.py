@@ -143,9 +143,12 @@ OPEN = {
     "an early stop of each of several": [
         line
         for n in range(1, 9)
-        for line in (f"run {n} of the model", *STEPS[:60], f"Early stopping triggered after 60{n} epochs.")
+        for line in (
+            *(f"Run {n}/8, Epoch {i * 20 + 1}/2000, Loss: -1.{i}5{n}" for i in range(1, 12)),
+            f"Early stopping triggered after 60{n} epochs.",
+        )
     ]
-    + ["Results per run saved to out/metrics_per_run.csv"],
+    + ["", "Results per run saved to out/metrics_per_run.csv"],
     "no early stop": [*CAPPED[:30], *REST],
     "a message that gives no way out": [*BOX[:6], *BOX[8:], *EXIT],
     "a server that shuts down": [*SERVER, "INFO:     Waiting for application shutdown."],
