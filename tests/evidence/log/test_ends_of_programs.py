@@ -92,7 +92,7 @@ def _report(lines: list[str], encoding: str = "utf-8") -> Report:
 GOOD = {
     "a count that nothing names": [*UNNAMED, *TESTED],
     "the step at which it ended": [*STEPS, "12:01:40  Training complete at step 1000. Best val loss: 0.1385"],
-    "no patience left": [*EPOCHS, "Ran out of patience.  Stopping training.", "loading best weights"],
+    "no patience left": [*EPOCHS, "Ran out of patience.  Stopping training."],
     "a solver that converged": [*MINIMIZER, "", "Steepest Descents converged to Fmax < 1000 in 917 steps"],
     "what the first line began": ["Learner started", *LEARNER, "Learner finished, episode: 2000, condition : True"],
     "a test at the last step": [*RANKED, "Test MRR at step 1100: 0.790398", "Test HITS@1 at step 1100: 0.738188"],

@@ -402,7 +402,7 @@ def begins() -> re.Pattern[str]:
     return re.compile(
         r"^\+{1,4} (?!(?:exit|echo|printf|date|set|true|cleanup|rm|deactivate|module|:)\b|\w{1,80}=)[\w./~-]|"
         r"\b(?:start(?:ing|ed)?|beginn?(?:ing)?|running|"
-        r"loading(?! (?:the )?best\b)|evaluating|validating|launching|resum(?:e|ing)|initiali[sz]ing|"
+        r"loading|evaluating|validating|launching|resum(?:e|ing)|initiali[sz]ing|"
         r"(?<!done )waiting|"
         r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"
         r"epoch_start|eval_start|block_start)\b|"
