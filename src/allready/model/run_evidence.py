@@ -320,7 +320,7 @@ class SignKind(StrEnum):
     TEST = "test"  # a training that was validated again and again is tested
     FULL = "full"  # a training was over before
     LAST = "last"  # its very last line says that all is done
-    FRAMED = "framed"  # the rule that the log began with closes it
+    FRAMED = "framed"  # what the log began with closes it: a rule, or the subject of its first line
     ALIKE = "alike"  # the runs before it in the same file ended with such a line
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log import closing_words as wording
-from allready.evidence.log import last_line
+from allready.evidence.log import last_line, numbered, unnamed
 from allready.evidence.log.announced import counted, steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
@@ -18,10 +18,10 @@ from allready.evidence.log.fronts import without_front
 from allready.evidence.log.last_error import last_error
 from allready.evidence.log.later_run import later_run
 from allready.evidence.log.left_loop import closing_line, form, plain, training_lines, trains
-from allready.evidence.log.line import decode
+from allready.evidence.log.line import decode, text_of
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.parts import is_of_a_list, is_of_a_part
-from allready.evidence.log.progress import CountForm, Label, LastProgress, counts, progress
+from allready.evidence.log.progress import CountForm, Label, LastProgress, announces_epochs, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
 from allready.evidence.log.signs import WeakSign, are_enough, kinds, weak_signs
@@ -57,6 +57,10 @@ _MAX_OVERCOME, _MAX_OVERCOME_LINES = 24, 100
 """Ordinary lines between words of trouble and the end, of different kinds and in all: more is a program that went
 on."""
 
+_BOX = r"(?:\[[\w.:-]{1,255}\] )?[-=*]{40,120}\s*"
+_MAX_BOX = 24
+"""A rule above and below a message, as Open MPI draws them, and so many lines between them at most."""
+
 _MAX_MESSAGE = 5
 """Lines of one message: `unable to find an adapter.` and, below it, `Another transport will be used instead`."""
 
@@ -66,11 +70,22 @@ _MAX_BEHIND_TESTS = 4
 _MIN_RUN = 50
 """Lines of a run; what begins so again sooner is a loop."""
 
+_MIN_DIGITS = 6
+"""Of a line that tells an event apart from others of its kind."""
+
+_MIN_TOLD, _MAX_ABOVE = 5, 20
+"""Lines that stand again, blank ones between them left out."""
+
 _FEW_RESULTS = 2
 _FEW_WRITERS = 2
 _MIN_CUT, _MIN_BROKEN = 16, 6
 """Letters of a last line that may have been cut, and of one that ends in a number, which may lack its unit: it is like
 those that it begins like."""
+
+_CONVERGED = (
+    r"(?i)\bconverged?\b[^|]{0,80}?\b(?:in|after|at)\b\W{0,2}(?:step|iter\w{0,6}|cycle)?s?\W{0,2}(?P<done>\d{1,9})\b"
+)
+"""`Steepest Descents converged to Fmax < 1000 in 917 steps`, long before the most that it may take."""
 
 _COUNTING_NOTHING = (wording.member_done, wording.of_the_best, wording.is_final, wording.of_settings)
 
@@ -129,7 +144,7 @@ class _Ending:
     @property
     def head(self) -> str:
         if not self._head:
-            self._head = self._log.scanned.head[:_MAX_HEAD_BYTES].decode("utf-8", "replace").replace("\r", "\n")
+            self._head = text_of(self._log.scanned.head[:_MAX_HEAD_BYTES]).replace("\r", "\n")
         return self._head
 
     @functools.cached_property
@@ -147,14 +162,14 @@ class _Ending:
     @functools.cached_property
     def _first(self) -> list[str]:
         """The lines that the log begins with."""
-        return self._log.scanned.head[:_MAX_HEAD_BYTES].decode("utf-8", "replace").split("\n")[:-1]
+        return text_of(self._log.scanned.head[:_MAX_HEAD_BYTES]).split("\n")[:-1]
 
     @functools.cached_property
     def _kept(self) -> list[str]:
         """All that is kept of the log, in lines, of a bar every state."""
         scanned = self._log.scanned
         kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
-        return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
+        return text_of(kept).replace("\r", "\n").split("\n")
 
     @functools.cached_property
     def _has_loop(self) -> bool:
@@ -207,7 +222,7 @@ class _Ending:
     def _said_earlier(self) -> list[str]:
         return list(map(without_front, self._earlier))
 
-    @property
+    @functools.cached_property
     def _earlier(self) -> list[str]:
         """Those that are not among the last ones."""
         return self._first[: self.number(0) - 1]
@@ -305,14 +320,30 @@ class _Ending:
         stops = any(one.kind is SignKind.EARLY for one in found)
         if state is not None and state.is_midway and not stops:
             return []
-        over = next((at for at in range(found[0].at - 1, -1, -1) if wording.means_all(self._said[at])), None)
+        head = len(self._earlier) if self.number(0) == len(self._earlier) + 1 else 0
+        over = next((at for at in range(found[0].at - 1, -1 - head, -1) if self._is_over(at)), None)
         if over is not None and self._has_loop:
             found.insert(0, WeakSign(SignKind.FULL, over))
         is_known = self._is_known(state) and not self._only_prepares
         return found if are_enough(found, is_known=is_known, is_of_a_part=self._is_of_a_part) else []
 
+    def _is_over(self, at: int) -> bool:
+        """Whether the training is over here: this line says so, or that it stops early, once, and no step follows."""
+        text = self._text(at)
+        said = "" if _is_noise(text) else without_front(text)
+        if wording.means_all(said):
+            return True
+        is_early = wording.early().search(said) is not None and not wording.denies(said)
+        behind = (*self._earlier[len(self._earlier) + at + 1 :], *self.lines) if at < 0 else self.lines[at + 1 :]
+        is_once = sum(_shape(line) == _shape(text) for line in (*self._earlier, *self.lines)) == 1
+        return is_early and is_once and not any(map(wording.goes_on, behind))
+
+    def _text(self, at: int) -> str:
+        """The line at this place, which is below 0 for those before the last ones."""
+        return self.lines[at] if at >= 0 else self._earlier[at]
+
     def _sign(self, sign: WeakSign) -> ClosingSign:
-        return ClosingSign(kind=sign.kind, line=self.number(sign.at), text=self.lines[sign.at].strip()[:300])
+        return ClosingSign(kind=sign.kind, line=self.number(sign.at), text=self._text(sign.at).strip()[:300])
 
     def _progress(self) -> LastProgress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
@@ -325,6 +356,10 @@ class _Ending:
         if at is not None and state is not None and state.total is None:
             return LastProgress(state.at, state.done, None, is_full=True, is_midway=False)
         found = steps(self.lines, self.head)
+        if found is None and state is None and not announces_epochs(self.head):
+            found = unnamed.steps(self.lines, self._earlier)
+            if found is None and not self._has_loop:
+                found = numbered.rows(self.lines, self._earlier)
         if found is None or (state is not None and state.at > found.at and state.total is not None):
             return state
         return LastProgress(found.at, found.done, found.total, is_full=found.is_full, is_midway=not found.is_full)
@@ -332,9 +367,16 @@ class _Ending:
     def _has_stopped_early(self, state: LastProgress) -> bool:
         """Whether the training says behind its last count that it stops here, and no count is open within it."""
         return state.total is not None and any(
-            wording.early().search(text) is not None and not wording.denies(text) and not is_bad(text)
-            for text in self.lines[state.at :]
+            self._says_early(at, state) and not is_bad(self.lines[at]) for at in range(state.at, len(self.lines))
         )
+
+    def _says_early(self, at: int, state: LastProgress | None) -> bool:
+        """Whether this line says that it went no further: it stopped early, or came to its end at the number at which
+        the count stands."""
+        text = self.lines[at]
+        converged = compiled(_CONVERGED).search(text) if state is not None else None
+        is_there = converged is not None and state is not None and int(converged["done"]) - state.done in {0, 1}
+        return (is_there or wording.early().search(text) is not None) and not wording.denies(text)
 
     def _made(
         self, kind: ClosingKind, place: int, at: int | None, state: LastProgress | None, *, is_certain: bool = False
@@ -528,7 +570,7 @@ class _Ending:
             and not wording.denies(text)
             and (is_last or len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS)
         )
-        is_early = wording.early().search(text) is not None and not wording.denies(text)
+        is_early = self._says_early(at, state)
         is_of_run = wording.of_the_run().search(text) is not None and not wording.denies(text)
         if is_of_all or is_result or is_likely or is_early or is_of_run or is_tests or is_done or is_evaluated:
             is_midway = state is not None and state.is_midway
@@ -635,8 +677,17 @@ class _Ending:
         return is_later or last_line.is_open(last, self._log.scanned.tail)
 
     def _is_overcome(self, at: int) -> bool:
-        """Whether this line, or the next ones of its message, say that the program goes on."""
-        return any(is_overcome(text) for text in self.lines[at : at + _MAX_MESSAGE])
+        """Whether this line, or others of its message, say that the program goes on."""
+        return any(is_overcome(text) for text in self._message(at))
+
+    def _message(self, at: int) -> Sequence[str]:
+        """The lines of the box in which this one stands, or this one and the next ones."""
+        rules = [place for place, text in enumerate(self.lines) if compiled(_BOX).fullmatch(text) is not None]
+        top = max((place for place in rules if at - _MAX_BOX <= place < at), default=None)
+        bottom = min((place for place in rules if at < place <= at + _MAX_BOX), default=None)
+        if top is None or bottom is None:
+            return self.lines[at : at + _MAX_MESSAGE]
+        return self.lines[top:bottom]
 
     def _is_far(self, at: int, place: int) -> bool:
         """Whether the program wrote so much of its own in between that it went on."""
@@ -665,7 +716,13 @@ class _Ending:
         first lines stand behind the words it was begun again."""
         kept = (*self._earlier, *self.lines)
         who, shape = _writer(self.lines[at]), self._shapes[at]
-        own = [i for i, text in enumerate(kept) if _shape(text) == shape and _writer(text) == who]
+        head = len(self._earlier)
+        place = head + at
+        own = [
+            i
+            for i, text in enumerate(kept)
+            if _shape(text) == shape and _writer(text) == who and (i == place or not self._is_told_again(at, i - head))
+        ]
         first = {_shape(text) for text in kept[: min([_MIN_PART, *own])]} - {""}
         for a, b in pairwise(i for i in own if not is_certain or wording.means_all(kept[i])):
             between = [_shape(text) for text in kept[a + 1 : b] if text.strip() and not _is_noise(text)]
@@ -680,7 +737,10 @@ class _Ending:
         places = [
             index
             for index, other in enumerate(self._shapes)
-            if index >= begun and other == shape and (index == at or _writer(self.lines[index]) == who)
+            if index >= begun
+            and other == shape
+            and (index == at or _writer(self.lines[index]) == who)
+            and (index == at or not self._is_told_again(at, index))
         ]
         if len(places) > _MIN_COUNTS and len(places) > sum(other not in {"", shape} for other in self._shapes):
             return False  # a list of such times
@@ -688,6 +748,18 @@ class _Ending:
         if shape and not self._openings and self._ends_each_part(at, is_certain=False):
             return False
         return not between - {"", shape}
+
+    def _is_told_again(self, at: int, other: int) -> bool:
+        """Whether another line and those above it tell what these do, to the last digit: a log that was printed into
+        itself."""
+        mine = self._told(at)
+        is_one_event = sum(map(str.isdigit, mine[0])) >= _MIN_DIGITS
+        return is_one_event and without_front(self._text(other)).strip() == mine[0] and self._told(other) == mine
+
+    def _told(self, at: int) -> list[str]:
+        """This line and those above it, the last one first."""
+        above = (self._text(place) for place in range(at, max(at - _MAX_ABOVE, -1 - len(self._earlier)), -1))
+        return [text for text in (without_front(line).strip() for line in above) if text][:_MIN_TOLD]
 
     def _run_from(self, at: int) -> int:
         """The place of the line that the last of several runs before this one began with; 0 where there is one run."""

@@ -72,6 +72,7 @@ def whole() -> re.Pattern[str]:
         r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
         r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
         r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
+        r"\bapplication shutdown complete\b|"
         r"\bfinished mdrun\b|^\s{0,8}writing wavefunctions\s*$|"
         r"\ball (?:(?:\d{1,4}|enabled|requested|planned|scheduled|selected|configured) "
         r"(?:phases|stages|parts|tasks|jobs)|"
@@ -126,7 +127,7 @@ def likely() -> re.Pattern[str]:
         r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
         r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
         r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|"
-        r"bye|passed|the end|(?<!  )end|fin)[\s.!]{0,80}\W{0,80}$",
+        r"bye|quit|passed|the end|(?<!  )end|fin)[\s.!]{0,80}\W{0,80}$",
         re.IGNORECASE,
     )
 
@@ -228,7 +229,10 @@ def is_average(text: str) -> bool:
 def early() -> re.Pattern[str]:
     """The event, not the setting, the counter or the program's own source."""
     return re.compile(
-        r"\bsignaling trainer to stop\b|"
+        r"\bsignaling trainer to stop\b|\b(?:ran|run|is|are|running) out of patience\b|"
+        r"\bpatience\b[\w ]{0,24}\b(?:exceeded|exhausted|expired|used up)\b|"
+        r"\b(?:no|without|not|n't) (?:\w{1,20} ){0,2}improv\w{1,8}\b.{0,60}?\bstopp(?:ed|ing)\b|"
+        r"\bstopp(?:ed|ing)\b.{0,60}?\b(?:no|without|not|n't) (?:\w{1,20} ){0,2}improv\w{1,8}\b|"
         r"\b(?:halted|stopped|ended|terminated|finished) (?:by|through|via|because of|due to) (?:the )?"
         r"early[ _-]?stopping\b|"
         r"(?<!/)\b(?:early[ _-]?stop(?:ping|ped)?|stopp(?:ing|ed)[ _-]early)\b"
@@ -246,6 +250,7 @@ def of_the_best() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:best|highest|lowest|early[ _-]?stop(?:ping|ped)?)\b.{0,80}?\b(?:at|in|from|on|of|is|was|:|=)\W{0,4}"
         r"(?:epoch|step|iter\w*|round)\b|\bbest[ _-](?:epoch|step|iter\w*|round)\b|"
+        r"(?:最佳|最好|最优|最高|最低)[^|]{0,60}?\b(?:epoch|step|iter\w*|round)\W{0,2}\d|"
         r"\b(?:best|highest|lowest)\b[^|]{0,60}?\d\W{1,4}(?:ep|epoch|step|iter\w*|round)\b\W{1,4}\d{1,9}\b(?!\s{0,4}/)",
         re.IGNORECASE,
     )
@@ -396,7 +401,8 @@ def begins() -> re.Pattern[str]:
     """Something that was only begun; a shell that traces its commands writes each before it runs."""
     return re.compile(
         r"^\+{1,4} (?!(?:exit|echo|printf|date|set|true|cleanup|rm|deactivate|module|:)\b|\w{1,80}=)[\w./~-]|"
-        r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|validating|launching|resum(?:e|ing)|initiali[sz]ing|"
+        r"\b(?:start(?:ing|ed)?|beginn?(?:ing)?|running|"
+        r"loading|evaluating|validating|launching|resum(?:e|ing)|initiali[sz]ing|"
         r"(?<!done )waiting|"
         r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"
         r"epoch_start|eval_start|block_start)\b|"
@@ -446,6 +452,12 @@ def prepares() -> re.Pattern[str]:
 def step() -> re.Pattern[str]:
     """A step's number."""
     return re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
+
+
+def step_of(text: str) -> str:
+    """The number of the step that a line names; "" without one."""
+    match = step().search(text)
+    return "" if match is None else re.findall(r"\d+", match[0])[-1]
 
 
 @functools.cache
@@ -520,7 +532,7 @@ def means_all(text: str) -> bool:
         return True
     return any(
         (whole().search(part) and not denies(part))
-        or ((certain().search(part) or elsewhere().search(part)) and not is_other(part))
+        or ((certain().search(part) or elsewhere().search(part)) and not is_other(_where().sub("", part)))
         for part in _sentence().split(text)
     )
 
@@ -543,6 +555,16 @@ def _plain(text: str) -> str:
 def _with_results() -> re.Pattern[str]:
     """What was reached stands behind the words of the end."""
     return re.compile(r"\bwith (?:a |an |the )?(?:best|final|total|average|mean|test|validation)\b.*$", re.IGNORECASE)
+
+
+@functools.cache
+def _where() -> re.Pattern[str]:
+    """Where a count stood at the end, which names no part: `Training complete at step 40000.`"""
+    return re.compile(
+        r"\b(?:at|after) (?:(?:global[ _])?(?:step|epoch|iter(?:ation)?|round|update)s?\W{1,2}\d[\d,]{0,15}\b|"
+        r"\d[\d,]{0,15} (?:steps|epochs|iter(?:ation)?s|rounds|updates)\b)",
+        re.IGNORECASE,
+    )
 
 
 def denies(text: str) -> bool:

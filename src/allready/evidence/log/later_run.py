@@ -51,6 +51,8 @@ def _time_of(text: str, clock: Clock) -> float | None:
 
 def _beginning(earlier: Sequence[str], lines: Sequence[str], at: int) -> int | None:
     before = [text for text in map(plain, (*earlier, *lines[: at + 1])) if _says(text)]
+    end = plain(lines[at])
+    before = before[: before.index(end) + 1] if end in before else before  # where it stands first
     behind = [(place, text) for place, text in enumerate(map(plain, lines)) if place > at and _says(text)]
     first: dict[str, int] = {}
     for i, text in enumerate(before):

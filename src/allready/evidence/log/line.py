@@ -1,5 +1,6 @@
 """One line of a log, ready to be read: decoded, its prefix off."""
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -40,18 +41,36 @@ class Line(Struct):
         )
 
 
+_GB = rb"(?:[\x00-\x7f]|[\xa1-\xf7][\xa1-\xfe])+"
+"""GB 2312, in which a console of Windows writes Chinese: letters of Latin-1 hardly ever stand in pairs."""
+
+
+def text_of(raw: bytes) -> str:
+    """The text, of a line in UTF-8 or else in GB 2312."""
+    text = raw.decode("utf-8", "replace")
+    if "\ufffd" not in text:
+        return text
+    if b"\n" in raw:
+        return "\n".join(map(text_of, raw.split(b"\n")))
+    return raw.decode("gb18030", "replace") if _is_gb(raw.rstrip(b"\r")) else text
+
+
+def _is_gb(raw: bytes) -> bool:
+    return any(re.fullmatch(_GB, one) is not None for one in (raw, raw[:-1]))  # it may have been cut
+
+
 def decode_all(raw: Sequence[bytes]) -> list[str]:
     """The lines as text, see `decode`: at once where none needs more than decoding."""
     whole = b"\n".join(raw)
     if any(mark in whole for mark in _UNCLEAN) or any(len(text) > MAX_CHARACTERS for text in raw):
         return [decode(text) for text in raw]
-    texts = whole.decode("utf-8", "replace").split("\n")
+    texts = text_of(whole).split("\n")
     return texts if len(texts) == len(raw) else [decode(text) for text in raw]
 
 
 def decode(raw: bytes) -> str:
     """The line as text, without its end, colours and NULs."""
-    text = raw[:MAX_CHARACTERS].decode("utf-8", "replace").rstrip("\r\n")
+    text = text_of(raw[:MAX_CHARACTERS]).rstrip("\r\n")
     if "\x1b" in text:
         text = compiled(_ESCAPES).sub("", text)
     if "\r" in text:  # a progress bar overwrote itself: what stayed on the screen

@@ -47,7 +47,7 @@ _ORDINAL = (
     rf"第\s?(?P<alone>\d{{1,9}})\s?{languages.ORDINAL}"
 )
 _EPOCH = (
-    rf"(?i)(?<!max-)(?<!num-)(?<!total-)\b(?:epoch\b|{languages.EPOCHS})"
+    rf"(?i)(?<!max-)(?<!num-)(?<!total-)(?<!per )\b(?:epoch\b|{languages.EPOCHS})"
     r"['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b"
     r"(?!\s{0,8}(?:/|(?:out )?of\b|%\|)|\.\d)"
 )
@@ -142,7 +142,7 @@ def _counts(at: int, text: str) -> Iterator[LineCount]:
             words = Label(CountForm.WORDS, match["label"].lower())
             yield LineCount(at, words, int(match["done"]), int(match["total"]), _is_outer(match))
         label, of = _plain(bar["label"]), {"total": "100", "done": bar["percent"], **bar.groupdict()}
-        yield LineCount(at, Label(CountForm.BAR, label), int(of["done"]), int(of["total"]), is_minor=_is_minor(label))
+        yield LineCount(at, Label(CountForm.BAR, label), int(of["done"]), int(of["total"]), is_minor=is_minor(label))
         return
     has_outer = False
     for one in _beside_epochs(at, text):
@@ -157,14 +157,14 @@ def _beside_epochs(at: int, text: str) -> Iterator[LineCount]:
     inner = compiled(_INNER).search(text)
     if inner is not None:
         yield LineCount(at, _EPOCHS, int(inner["epoch"]), is_outer=True)
-        minor = _is_minor(text[: inner.start("epoch")])
+        minor = is_minor(text[: inner.start("epoch")])
         yield LineCount(at, Label(CountForm.INNER), int(inner["done"]), int(inner["total"]), is_minor=minor)
     keras = compiled(_KERAS).match(text)
     if keras is not None:
         yield LineCount(at, Label(CountForm.BAR), int(keras["done"]), int(keras["total"]))
     yield from _others(at, text)
     for match in compiled(_COUNT).finditer(text):
-        minor = _is_minor(text[max(0, match.start() - 24) : match.start()] + match["label"])
+        minor = is_minor(text[max(0, match.start() - 24) : match.start()] + match["label"])
         words = Label(CountForm.WORDS, _plain(match["label"]))
         yield LineCount(at, words, int(match["done"]), int(match["total"]), _is_outer(match), minor)
         within = compiled(_BEHIND_OUTER).match(text, match.end()) if _is_outer(match) else None
@@ -195,11 +195,12 @@ def _others(at: int, text: str) -> Iterator[LineCount]:
     label = "" if match is None else match["label"] or match["name"]
     if match is not None and compiled(_NO_STEP).search(label) is None:
         done, total = int(match["done"] or match["count"]), int(match["total"] or match["of"])
-        yield LineCount(at, Label(CountForm.BRACKET, label.lower()), done, total, is_minor=_is_minor(label))
+        yield LineCount(at, Label(CountForm.BRACKET, label.lower()), done, total, is_minor=is_minor(label))
 
 
-def _is_minor(text: str) -> bool:
-    return compiled(_MINOR).search(text) is not None
+def is_minor(label: str) -> bool:
+    """Whether a count of this name is of what comes before the work or beside it."""
+    return compiled(_MINOR).search(label) is not None
 
 
 @functools.lru_cache(maxsize=2)
@@ -258,7 +259,12 @@ def progress(readings: Sequence[LineCount], lines: Sequence[str], head: str, ear
     if _is_bar_of_epochs(main) and main.is_outer:
         full = full and not _came_before(main, readings, earlier)
     elif main.label.form is CountForm.BAR:
-        full = main.done == main.total and main is latest and is_outermost(lines, main.at, head) and _is_one(head)
+        full = (
+            main.done == main.total
+            and main is latest
+            and is_outermost(lines, main.at, head)
+            and not announces_epochs(head)
+        )
         full = full and not _came_before(main, readings, earlier)
     elif full and not main.is_outer:
         full = _may_be_all(main, head) and not _came_before(main, readings, earlier)
@@ -338,7 +344,7 @@ def _is_a_course(main: LineCount, readings: Sequence[LineCount], head: str) -> b
 
 def _may_be_all(main: LineCount, head: str) -> bool:
     """Whether this count of steps can be that of the whole run: no batches, and no epochs are announced."""
-    return not ("batch" in main.label.words and "epoch" in head.lower()) and _is_one(head)
+    return not ("batch" in main.label.words and "epoch" in head.lower()) and not announces_epochs(head)
 
 
 def _num_epochs(head: str) -> set[int]:
@@ -346,9 +352,9 @@ def _num_epochs(head: str) -> set[int]:
     return {int(match[1] or match[2]) for match in compiled(_NUM_EPOCHS).finditer(head)}
 
 
-def _is_one(head: str) -> bool:
-    """Whether the beginning announces no epochs, of which a count of steps would be a part."""
-    return not any(number > 1 for number in _num_epochs(head))
+def announces_epochs(head: str) -> bool:
+    """Whether the beginning announces epochs, of which a count of steps would be a part."""
+    return any(number > 1 for number in _num_epochs(head))
 
 
 def _has_run(main: LineCount, readings: Sequence[LineCount], lines: Sequence[str]) -> bool:

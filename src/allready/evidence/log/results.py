@@ -21,6 +21,9 @@ _PAIR = (
 _ROW = rf"^\s{{0,20}}\|?\s{{0,4}}(?P<name>[^\W\d][\w @%/()-]{{0,40}}?)(?:[\s|]{{1,20}}{_NUMBER}%?){{3,12}}[\s|]*$"
 _CELLS = r"^\s{0,8}\|(?:[^|]{0,80}\|){2,40}\s*$"
 _NUMBERS = r"(?<![@\d])(?<!Rank-)(?!(?<=Rank)-)[\d.,+-]+"
+_AT_STEP = r"(?i)\bat (?:step|epoch|iter(?:ation)?|round) \d{1,12}\b"
+"""When it was measured: `Test MRR at step 199999: 0.79`."""
+
 _FRACTION = r"\d\.\d"
 _LISTED = r"(?i)\b(?!INFO\b|epoch|step|iter)[A-Za-z][\w ]{2,40}:[\s\d,]*$"
 """Which ones: `Timeout cases: 49 299`."""
@@ -139,6 +142,7 @@ def _last_block(lines: Sequence[str]) -> tuple[int, list[int], bool]:
 
 def num_measures(text: str) -> int:
     """How many measures a line gives."""
+    text = compiled(_AT_STEP).sub("", text)
     pairs = [
         match
         for match in compiled(_PAIR).finditer(text)

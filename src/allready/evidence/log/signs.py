@@ -107,7 +107,8 @@ def _closed() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:shut(?:ting)?[ -]?down|stopp(?:ed|ing)|clos(?:ed|ing)|clean(?:ed|ing)?[ -]?up|releas(?:ed|ing)|"
         r"disconnect(?:ed|ing)|destroy(?:ed|ing)|exit(?:ed|ing)?|quit(?:ting)?|deactivated|cleared|torn down|teardown|"
-        r"goodbye|bye|logging off|removing temp\w*|deleting)\b|(?:已(?:清理|释放|关闭|退出|停止))",
+        r"goodbye|bye|logging off|removing temp\w*|deleting|"
+        r"end (?:of )?(?:\w{1,8} )?epilog(?:ue)?)\b|(?:已(?:清理|释放|关闭|退出|停止))",
         re.IGNORECASE,
     )
 
@@ -123,6 +124,10 @@ def _of_all() -> re.Pattern[str]:
 _TEST = r"(?i)(?<![a-z])test(?:ing|ed|s)?(?![a-z])|测试"
 _VALIDATION = r"(?i)(?<![a-z])(?:val|valid|validation|dev)(?![a-z])|验证"
 _ALL_DONE = r"(?i)\ball (?:done|finished|completed?)\b"
+_FRACTION = r"\d\.\d"
+_SUBJECT = r"(?i)\W{0,8}(?P<what>[^\W\d][\w./-]{1,40}(?: [\w./-]{1,40}){0,3}?) (?:is |was |has |have )?"
+_BEGUN = rf"{_SUBJECT}(?:start(?:s|ed|ing)|beg(?:ins|an|inning)|launched|running)\b"
+_ENDED = rf"{_SUBJECT}(?:finish(?:es|ed)|ends|ended|complete[ds]?|done)\b"
 _SETTING = r"[A-Za-z]\w*\s{0,40}[:=] ?\S"
 
 
@@ -174,6 +179,7 @@ def weak_signs(
     if ends_alike:
         found.append(WeakSign(SignKind.ALIKE, own[-1][0]))
     found += _framed((*earlier, *lines), begun)
+    found += _begun_and_ended(own)
     last = max((one.at for one in found), default=-1)
     if sum(at > last for at, _ in own) > _MAX_BEHIND:
         return None
@@ -194,17 +200,18 @@ def _runs(forms: Sequence[str]) -> Counter[str]:
 
 
 def _behind_loop(own: Sequence[tuple[int, str]], forms: Sequence[str]) -> int:
-    """The place in `own` behind the last line that counts a step, or that stands among others again and again."""
+    """The place in `own` behind the last line that counts a step, or that stands among others again and again.  What
+    was measured at the step that is reached counts none."""
     runs = _runs(forms)
     times = Counter(forms)
-    return max(
-        (
-            i + 1
-            for i, (one, (_, words)) in enumerate(zip(forms, own, strict=True))
-            if runs[one] >= MIN_REPEATS or times[one] >= _MANY or wording.goes_on(words)
-        ),
-        default=0,
-    )
+    behind, reached = 0, ""
+    for i, (one, (_, words)) in enumerate(zip(forms, own, strict=True)):
+        number = wording.step_of(words)
+        is_step = wording.goes_on(words) and (number != reached or compiled(_FRACTION).search(words) is None)
+        if runs[one] >= MIN_REPEATS or times[one] >= _MANY or is_step:
+            behind = i + 1
+        reached = number or reached
+    return behind
 
 
 _FIRM = {SignKind.EARLY, SignKind.TEST, SignKind.ALIKE, SignKind.FRAMED, SignKind.FULL}
@@ -266,6 +273,18 @@ def _tested(own: Sequence[tuple[int, str]], coda: range) -> list[WeakSign]:
     first = tests[0] if is_first else report[0]
     num_validated = sum(measures(words, compiled(_VALIDATION)) for words in before)
     return [WeakSign(SignKind.TEST, first)] if num_validated >= _MANY_VALIDATED else []
+
+
+def _begun_and_ended(own: Sequence[tuple[int, str]]) -> list[WeakSign]:
+    """The last line, where it says that what the first one began is over: `Learner started`, `Learner finished`."""
+    if len(own) < _MIN_RUN:
+        return []
+    opening, last = compiled(_BEGUN).match(own[0][1]), own[-1]
+    closing = None if opening is None else compiled(_ENDED).match(last[1])
+    if opening is None or closing is None or opening["what"].lower() != closing["what"].lower():
+        return []
+    is_less = _of_less().search(last[1]) is not None or wording.denies(last[1])
+    return [] if is_less else [WeakSign(SignKind.FRAMED, last[0])]
 
 
 def _framed(lines: Sequence[str], begun: int) -> list[WeakSign]:

@@ -35,7 +35,7 @@ _OTHERS = frozenset(
 _WHOLE = (
     r"(?i)(?:(?:pre-?|re|fine-?)?train(?:ing|er)?|fine-?tun(?:e|ing)|distillation|run|jobs?|experiments?|scripts?|programs?|"
     r"pipelines?|workflows?|workloads?|applications?|execution|simulation|process(?:es)?|everything|optimi[sz]ation|"
-    r"learning|loop|session|sweep|study|fit(?:ting)?|main|work|tasks?|epochs|steps|iterations|ranks|workers|nodes|group)"
+    r"learning|loop|session|shutdown|sweep|study|fit(?:ting)?|main|work|tasks?|epochs|steps|iterations|ranks|workers|nodes|group)"
 )
 
 

@@ -58,6 +58,7 @@ def _harmless() -> re.Pattern[str]:
         r"\bto (?:avoid|prevent) (?:\w{1,20} ){0,2}(?:oom|out of memory|\w*errors?|crash(?:es)?|timeouts?)\b|"
         r"\b(?:timeouts?|crash(?:es)?) (?:rates?|ratios?|cases)\b|"
         r"\bsubmitting \d{1,9} missing tasks\b|"
+        r"\b\d{1,9} more process(?:es have|es has| has) sent help message .*|\bto see all help / error messages\b|"
         r"\b(?:cannot|could not|couldn't|unable to) (?:open|connect to) (?:the )?(?:X )?display\b|"
         r"\berrors? (?:analys[ie]s|histograms?|propagation|correction|distributions?|plots?|curves?)\b|"
         r"\berrors? (?:estimates?|bounds?|bars?|rates?|norms?|tolerances?|metrics?|functions?|terms?)\b|"
@@ -81,6 +82,7 @@ def _overcome() -> re.Pattern[str]:
         r"\b(?:retry(?:ing)?|trying again|continu(?:e|ing)|going on|ignor(?:ed|ing|e)|skipp(?:ed|ing)|falling back|"
         r"fallback|recovered|us(?:ing|ed) (?:.{1,40} )?instead|optional|deprecated|"
         r"will be (?:ignored|disabled|skipped)|"
+        r"to (?:suppress|silence|hide|disable) th(?:is|ese) (?:messages?|warnings?)|"
         r"(?:treat(?:ed|ing)?|count(?:ed|ing)?|tak(?:e|en|ing)) (?:it|them|this|these) (?:as|to be)|"
         r"assum(?:e[ds]?|ing)|"
         r"default(?:s|ing) to|us(?:e|ing) (?:the )?defaults?)\b",
