@@ -10,7 +10,7 @@ from typing import Any
 from allready.errors import UsageError
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.recovery import agreed_failure
-from allready.runtime.session import current
+from allready.runtime.starting import joined
 from allready.runtime.stopping import StopSignals
 
 log = logging.getLogger(__name__)
@@ -39,11 +39,11 @@ class TrainerSteps:
         return 128 + self.signal if self.signal else 0
 
     def begin(self) -> None:
-        """Take the signals, if this process has joined by `allready.init_process_group`.
+        """Take the signals; a group that torch has made is taken over.  Collective.
 
         Outside of the main thread Python takes none; those that come to other ranks stop this one all the same.
         """
-        current()
+        joined()
         if self._signals is None:
             self._signals = StopSignals()
             if threading.current_thread() is threading.main_thread():

@@ -7,7 +7,7 @@ from allready.runtime.durations import Duration
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.limits import PHASES
 from allready.runtime.recovery import destroy_process_group
-from allready.runtime.session import has_left
+from allready.runtime.session import has_left, is_before_adoption
 from allready.runtime.starting import joined
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def finish(*, timeout: Duration | None = None) -> CollectiveFailed | None:
     Args:
         timeout: for all ranks to come, by default that of the phase "small" (5 min).
     """
-    if has_left():
+    if has_left() and not is_before_adoption():
         return None
     longest = PHASES["small"] if timeout is None else timeout
     with joined(longest).shut():  # a rank that joins now would come for nothing

@@ -231,14 +231,12 @@ def destroy_process_group() -> None:
 
     Does nothing where this process has left before, as `finish` does at the end of a job whose work is saved.
     """
-    if has_left():
-        return
     if is_before_adoption():
         import torch.distributed as dist
 
         dist.destroy_process_group()
-        return
-    leave()
+    elif not has_left():
+        leave()
 
 
 @contextlib.contextmanager

@@ -554,9 +554,8 @@ def is_before_adoption() -> bool:
     """Whether this process has no session yet, and a default group that torch has made."""
     if _current or _of_parent:
         return False
-    import torch.distributed as dist
-
-    return bool(dist.is_available() and dist.is_initialized())
+    dist: Any = sys.modules.get("torch.distributed")  # nobody has made a group before it is imported
+    return dist is not None and bool(dist.is_available() and dist.is_initialized())
 
 
 def _forget_in_child() -> None:
