@@ -267,15 +267,19 @@ def main() -> None:
     if DEVICE == "cuda":
         torch.cuda.set_device(ME % torch.cuda.device_count())
     timeout = timedelta(seconds=float(plan.get("timeout_s", 2.0)))
-    allready.init_process_group(
-        "nccl" if DEVICE == "cuda" else "gloo",
-        init_method=f"tcp://127.0.0.1:{plan['port']}",
-        rank=ME,
-        world_size=SIZE,
-        start_timeout=timedelta(seconds=100),
-        timeout=timeout if plan.get("plain") else None,
-        answer_within=timedelta(seconds=float(plan.get("answer_s", 1.0))),
-    )
+    where = f"tcp://127.0.0.1:{plan['port']}"
+    if plan.get("adopted"):
+        torch.distributed.init_process_group("gloo", init_method=where, rank=ME, world_size=SIZE)
+    else:
+        allready.init_process_group(
+            "nccl" if DEVICE == "cuda" else "gloo",
+            init_method=where,
+            rank=ME,
+            world_size=SIZE,
+            start_timeout=timedelta(seconds=100),
+            timeout=timeout if plan.get("plain") else None,
+            answer_within=timedelta(seconds=float(plan.get("answer_s", 1.0))),
+        )
     say("started", is_outside=allready.is_outside())
     members = tuple(range(SIZE))
     teams = make_teams(members)

@@ -57,6 +57,8 @@ def init_process_group(
 ) -> None:
     """Form torch's default group, so that it can fail on all ranks alike and form again.  Collective.
 
+    A group of Gloo's that torch has made is taken over; then the group is made anew after the first failure.
+
     Args:
         backend: "gloo", "nccl", or "cpu:gloo,cuda:nccl".  For NCCL choose the GPU first (`torch.cuda.set_device`).
         init_method, world_size, rank, store: as in torch; by default from the environment.
