@@ -190,7 +190,7 @@ def call_twice() -> None:
 
 
 def alone() -> None:
-    """One process: what is refused, what waits for nobody, and one group of torch's after the other."""
+    """One process: what is refused, what waits for no other, and one group of torch's after the other."""
     import torch.distributed as dist
 
     import allready

@@ -39,7 +39,7 @@ def test_so_is_it_with_other_faults(kind: str, victim: int, code: str, tmp_path:
     survives(kind, victim, code, tmp_path)
 
 
-def test_of_one_process_what_is_refused_and_what_waits_for_nobody(tmp_path: Path) -> None:
+def test_of_one_process_what_is_refused_and_what_waits_for_no_other(tmp_path: Path) -> None:
     with Job(tmp_path, 1, script="adopted_rank.py", kind="alone") as job:
         job.wait([0])
         done = job.last(0, "done")

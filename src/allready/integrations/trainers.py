@@ -109,7 +109,8 @@ def _callback(base: Any, steps: TrainerSteps, hooks: dict[str, Any]) -> Any:
 
 
 def hugging_face_callback(*, every: int = 1) -> Any:
-    """A `transformers.TrainerCallback`; call `allready.init_process_group` before `TrainingArguments` are made.
+    """A `transformers.TrainerCallback`; call `allready.init_process_group` before `TrainingArguments` are made, or
+    let torch make the group (Gloo), which is taken over then.
 
     A rank that does not come makes `trainer.train()` raise `CollectiveFailed` on all others, with the verdict.  After
     SIGTERM or SIGINT to any rank all ranks stop after the same step, with a checkpoint; `exit_code` of the callback is
@@ -136,7 +137,8 @@ def hugging_face_callback(*, every: int = 1) -> Any:
 
 
 def lightning_callback(*, every: int = 1) -> Any:
-    """A `lightning.pytorch.Callback`; call `allready.init_process_group` before `trainer.fit`.
+    """A `lightning.pytorch.Callback`; call `allready.init_process_group` before `trainer.fit`, or let torch make the
+    group (Gloo), which is taken over then.
 
     As `hugging_face_callback`, with `exit_code` too; `trainer.should_stop` is set after a signal, and checkpoints are
     Lightning's own.

@@ -1,4 +1,4 @@
-"""The end of the default group by the script, by torch's `destroy_process_group`, of which torch tells nobody.
+"""The end of the default group by the script, by torch's `destroy_process_group`, of which torch gives no word.
 
 A script whose group torch has made ends it by torch's means too: then this process leaves the job.
 """

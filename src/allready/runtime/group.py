@@ -120,13 +120,25 @@ def _number_from(number: int) -> None:
         world.group_count = number
 
 
+def _replaced_by_torch(hook: Any) -> Any:
+    """The hook that was there before torch's; None: this is not torch's, or another torch has that elsewhere."""
+    if getattr(hook, "__module__", "") != "torch.distributed.distributed_c10d":
+        return None
+    return inspect.getclosurevars(hook).nonlocals.get("old_hook")
+
+
 class _Excepthook:
     """Around torch's making of a default group, which puts "[rank3]: " before every line of an uncaught exception, and
     once more before those with every group that is made: with each, the hook of the one before goes.
+
+    Args:
+        has_made: torch has made one before.
     """
 
-    def __init__(self) -> None:
-        self._before = self._torchs = sys.excepthook
+    def __init__(self, *, has_made: bool) -> None:
+        self._torchs = sys.excepthook
+        before = _replaced_by_torch(self._torchs) if has_made else None
+        self._before = self._torchs if before is None else before
 
     def __enter__(self) -> None:
         if sys.excepthook is self._torchs:  # else the script has set its own meanwhile
@@ -196,7 +208,7 @@ class WorldGroup:
         self._torchs: Any = None
         """torch's own entry of the default group: its backend and store."""
         self._lent: JobStore | None = None
-        self._excepthook = _Excepthook()
+        self._excepthook = _Excepthook(has_made=torchs is not None)
         self._leavable = Leavable()
         self._ending = Ending()
         self._is_torchs = torchs is not None

@@ -554,7 +554,7 @@ def is_before_adoption() -> bool:
     """Whether this process has no session yet, and a default group that torch has made."""
     if _current or _of_parent:
         return False
-    dist: Any = sys.modules.get("torch.distributed")  # nobody has made a group before it is imported
+    dist: Any = sys.modules.get("torch.distributed")  # without it there is no group
     return dist is not None and bool(dist.is_available() and dist.is_initialized())
 
 
