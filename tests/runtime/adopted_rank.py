@@ -38,8 +38,8 @@ def summed(value: float, **given: Any) -> float:
     return float(values[0].item())
 
 
-def connection_of_the_script() -> socket.socket | None:
-    """Between the first two ranks, which torch knows nothing of."""
+def connection_of_the_script() -> tuple[socket.socket, socket.socket] | None:
+    """Between the first two ranks, and where one of them listens; torch knows nothing of it."""
     import torch
     import torch.distributed as dist
 
@@ -47,13 +47,11 @@ def connection_of_the_script() -> socket.socket | None:
     port = torch.tensor([server.getsockname()[1]])
     dist.broadcast(port, 0)
     if ME > 1:
-        server.close()
         return None
     if ME == 1:
-        server.close()
-        return socket.create_connection(("127.0.0.1", int(port.item())))
+        return socket.create_connection(("127.0.0.1", int(port.item()))), server
     accepted, _ = server.accept()
-    return accepted
+    return accepted, server
 
 
 def is_whole(connection: socket.socket) -> bool:
@@ -122,7 +120,7 @@ def train() -> None:
             say("recovered", members=recovery.members, is_same=recovery.is_same_group, code=verdict.code,
                 culprits=verdict.culprits.ranks)  # fmt: skip
     total = summed(1.0)
-    whole = connection is None or is_whole(connection)
+    whole = connection is None or plan["victim"] < 2 or is_whole(connection[0])
     allready.safe_barrier()
     dist.destroy_process_group()
     threads = [t.name for t in threading.enumerate() if t.name.startswith("allready")]

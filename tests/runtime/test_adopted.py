@@ -25,7 +25,7 @@ def survives(kind: str, victim: int, code: str, folder: Path) -> None:
             done = job.last(rank, "done")
             assert (done["steps"], done["total"]) == (12, float(len(present)))
             assert "allready.subgroups" in done["refused"]  # groups from before are not the library's
-            assert done["is_whole"] or (kind == "kill" and victim < 2)
+            assert done["is_whole"]
             assert done["threads"] == []
 
 

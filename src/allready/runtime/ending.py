@@ -4,6 +4,7 @@ A script whose group torch has made ends it by torch's means too: then this proc
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,13 +25,13 @@ class Ending:
         from torch.distributed import distributed_c10d
 
         self.end()
-        torchs = getattr(distributed_c10d, _UPDATE, None)
+        torchs, process = getattr(distributed_c10d, _UPDATE, None), os.getpid()
         if torchs is None:
             return
 
         def update(group: Any) -> None:
             torchs(group)
-            if group is None and not self._is_ours:
+            if group is None and not self._is_ours and os.getpid() == process:  # a forked child is no rank
                 then()
 
         self._torchs, self._own = torchs, update

@@ -33,7 +33,8 @@ def join(session: Session, place: MeetingPlace, answer_within: timedelta, until_
     try:
         with session.alone:
             group.attempt = meet(session, place, answer_within, until_s, again=again)
-            place.job.store.set_timeout(FORM)
+            if place.job.store is not place.torchs:  # as one in a file is, of which there is no copy
+                place.job.store.set_timeout(FORM)
             if again:
                 session.member.stay_outside()
             else:
