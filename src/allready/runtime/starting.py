@@ -141,6 +141,11 @@ def check_torchs(backend: str = _GLOO, rank: int = -1, world_size: int = -1, *, 
             "call allready.init_process_group in place of torch.distributed.init_process_group",
             backend=str(dist.get_backend()),
         )
+    if os.environ.get("TORCH_GLOO_LAZY_INIT") == "1":  # connections that are made later would not be known
+        raise UsageError(
+            "the connections of torch's group are not to be found (TORCH_GLOO_LAZY_INIT?): call "
+            "allready.init_process_group in place of torch.distributed.init_process_group"
+        )
     if is_again(rejoin):
         raise UsageError(
             "this process stands for a rank that is started again, which torch's group cannot take in: call "
