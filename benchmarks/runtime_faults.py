@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: NCCL, all ranks on one GPU")
     parser.add_argument("--mesh", action="store_true", help="collectives over the rows and columns of a mesh of 2x2")
     parser.add_argument("--in-flight", action="store_true", help="two asynchronous calls at a time")
+    parser.add_argument("--adopted", action="store_true", help="torch makes the group, the first call takes it over")
     parser.add_argument("--rejoin", action="store_true", help="stopped ranks wake, killed ones are started again")
     parser.add_argument("--differ", action="store_true", help="ranks make other calls: sizes, types, operations, order")
     parser.add_argument("--large", action="store_true", help="ranks are killed and stopped inside of large transfers")
@@ -45,6 +46,7 @@ def main() -> int:
                 struck, problems = run_rejoining(Path(folder), seed, given.faults, device=given.device)
             else:
                 more = {"mesh": given.mesh, "in_flight": given.in_flight, "differ": given.differ}
+                more |= {"adopted": given.adopted}
                 struck, problems = run(Path(folder), seed, given.faults, device=given.device, **more)
         jobs, faults, bad = jobs + 1, faults + struck, bad + bool(problems)
         for problem in problems:

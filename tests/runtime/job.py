@@ -15,7 +15,7 @@ from tests.runtime.warm import Rank, warm
 
 WARM = {
     "rank.py", "loop_rank.py", "plain_rank.py", "tensors_rank.py", "sharded_rank.py", "twins_rank.py",
-    "making_rank.py", "interrupted_rank.py", "store_rank.py", "hostile_rank.py",
+    "making_rank.py", "interrupted_rank.py", "store_rank.py", "hostile_rank.py", "adopted_rank.py",
 }  # fmt: skip
 """Scripts whose ranks are forked with torch imported: their tests are about what comes after that."""
 START_S = 120.0

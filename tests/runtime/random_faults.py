@@ -160,12 +160,13 @@ def run(
     mesh: bool = False,
     in_flight: bool = False,
     differ: bool = False,
+    adopted: bool = False,
 ) -> tuple[int, list[str]]:
     """One job: how many faults struck, and all that was wrong."""
     faults = differing_faults_of(seed, num_soft) if differ else faults_of(seed, num_soft)
     hard = {f["rank"]: f["kind"] for f in faults if f["kind"] in {"kill", "stop", "crash"}}
     plan: dict[str, Any] = {"steps": STEPS, "timeout_s": TIMEOUT_S, "answer_s": ANSWER_S}
-    plan |= {"device": device, "mesh": mesh, "in_flight": in_flight, "varied": differ}
+    plan |= {"device": device, "mesh": mesh, "in_flight": in_flight, "varied": differ, "adopted": adopted}
     with Job(folder, SIZE, faults=faults, confirm=bool(seed % 2), **plan) as job:
         others = [r for r in range(SIZE) if r not in hard]
         problems = []

@@ -258,6 +258,26 @@ def say_recovered(recovery: Any, step: int) -> None:
     say("recovered", rank=recovery.rank, epoch=current().member.epoch, is_same=recovery.is_same_group, **values)
 
 
+def join(timeout: timedelta) -> None:
+    import torch
+
+    import allready
+
+    where = f"tcp://127.0.0.1:{plan['port']}"
+    if plan.get("adopted"):
+        torch.distributed.init_process_group("gloo", init_method=where, rank=ME, world_size=SIZE)
+    else:
+        allready.init_process_group(
+            "nccl" if DEVICE == "cuda" else "gloo",
+            init_method=where,
+            rank=ME,
+            world_size=SIZE,
+            start_timeout=timedelta(seconds=100),
+            timeout=timeout if plan.get("plain") else None,
+            answer_within=timedelta(seconds=float(plan.get("answer_s", 1.0))),
+        )
+
+
 def main() -> None:
     import torch
 
@@ -267,15 +287,7 @@ def main() -> None:
     if DEVICE == "cuda":
         torch.cuda.set_device(ME % torch.cuda.device_count())
     timeout = timedelta(seconds=float(plan.get("timeout_s", 2.0)))
-    allready.init_process_group(
-        "nccl" if DEVICE == "cuda" else "gloo",
-        init_method=f"tcp://127.0.0.1:{plan['port']}",
-        rank=ME,
-        world_size=SIZE,
-        start_timeout=timedelta(seconds=100),
-        timeout=timeout if plan.get("plain") else None,
-        answer_within=timedelta(seconds=float(plan.get("answer_s", 1.0))),
-    )
+    join(timeout)
     say("started", is_outside=allready.is_outside())
     members = tuple(range(SIZE))
     teams = make_teams(members)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from allready.runtime.recovery import apply_timeout, phase
+from allready.runtime.limits import apply_timeout, phase
 from allready.runtime.session import Limits, Session, begin, end
 
 

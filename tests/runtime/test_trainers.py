@@ -74,7 +74,7 @@ def test_a_failure_within_a_replica_group_drops_its_step_in_torchft_with_our_ver
 
 
 def test_a_trainer_in_another_thread_stops_by_signals_to_other_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainers, "current", lambda: None)
+    monkeypatch.setattr(trainers, "joined", lambda: None)
     monkeypatch.setattr(StopSignals, "agreed", lambda _: signal.SIGTERM)
     before, found = signal.getsignal(signal.SIGTERM), list[int]()
     steps = trainers.TrainerSteps(1)

@@ -10,7 +10,7 @@ from typing import Any
 from allready.errors import UsageError
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.recovery import agreed_failure
-from allready.runtime.session import current
+from allready.runtime.starting import joined
 from allready.runtime.stopping import StopSignals
 
 log = logging.getLogger(__name__)
@@ -39,11 +39,11 @@ class TrainerSteps:
         return 128 + self.signal if self.signal else 0
 
     def begin(self) -> None:
-        """Take the signals, if this process has joined by `allready.init_process_group`.
+        """Take the signals; a group that torch has made is taken over.  Collective.
 
         Outside of the main thread Python takes none; those that come to other ranks stop this one all the same.
         """
-        current()
+        joined()
         if self._signals is None:
             self._signals = StopSignals()
             if threading.current_thread() is threading.main_thread():
@@ -109,7 +109,8 @@ def _callback(base: Any, steps: TrainerSteps, hooks: dict[str, Any]) -> Any:
 
 
 def hugging_face_callback(*, every: int = 1) -> Any:
-    """A `transformers.TrainerCallback`; call `allready.init_process_group` before `TrainingArguments` are made.
+    """A `transformers.TrainerCallback`; call `allready.init_process_group` before `TrainingArguments` are made, or
+    let torch make the group (Gloo), which is taken over then.
 
     A rank that does not come makes `trainer.train()` raise `CollectiveFailed` on all others, with the verdict.  After
     SIGTERM or SIGINT to any rank all ranks stop after the same step, with a checkpoint; `exit_code` of the callback is
@@ -136,7 +137,8 @@ def hugging_face_callback(*, every: int = 1) -> Any:
 
 
 def lightning_callback(*, every: int = 1) -> Any:
-    """A `lightning.pytorch.Callback`; call `allready.init_process_group` before `trainer.fit`.
+    """A `lightning.pytorch.Callback`; call `allready.init_process_group` before `trainer.fit`, or let torch make the
+    group (Gloo), which is taken over then.
 
     As `hugging_face_callback`, with `exit_code` too; `trainer.should_stop` is set after a signal, and checkpoints are
     Lightning's own.

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -31,6 +32,14 @@ def ends(fd: int) -> tuple[int, int]:
             with contextlib.suppress(OSError):
                 other = copy.getpeername()[1]
     return local, other
+
+
+def closes_on_exec(fd: int) -> bool:
+    """Whether a program that this process starts does not get it; also of what is no longer there."""
+    try:
+        return bool(fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC)
+    except OSError:
+        return True
 
 
 def tap(fd: int, identity: tuple[int, int]) -> socket.socket:

@@ -15,6 +15,7 @@ from allready.runtime.group import GLOO_SUMS
 from allready.runtime.messages import Ranks
 from allready.runtime.overlap import is_shared
 from allready.runtime.session import current
+from allready.runtime.starting import joined
 
 MAX_CHUNKS = 1024
 GATHERED_BYTES = 1 << 16
@@ -65,11 +66,12 @@ def safe_all_reduce(
     """
     if ahead and (restore or confirm or async_op):
         raise UsageError("ahead=True goes without restore, confirm and async_op, which need the outcome of this call")
+    session = joined(timeout)
     if group is None and chunk_bytes is None and not (restore or confirm or async_op):
         if ahead:
-            outcome = sum_ahead(current(), tensor, op, timeout, on_failure)
+            outcome = sum_ahead(session, tensor, op, timeout, on_failure)
         else:
-            outcome = sum_directly(current(), tensor, op, timeout, on_failure, False)
+            outcome = sum_directly(session, tensor, op, timeout, on_failure, False)
         if outcome is not OTHER:
             return outcome
     import torch.distributed as dist
@@ -113,9 +115,9 @@ def safe_broadcast(
     """Send the tensor of rank `src` (its number in the default group) to all; otherwise like `safe_all_reduce`."""
     import torch.distributed as dist
 
-    root = index_of(src)
+    root, session = index_of(src), joined(timeout)
     is_subgroup = group is not None and bool(_ranks_of(group))
-    if root not in (dist.get_process_group_ranks(group) if is_subgroup else range(current().num_ranks(()))):
+    if root not in (dist.get_process_group_ranks(group) if is_subgroup else range(session.num_ranks(()))):
         raise UsageError("src: the number of a rank of the group, not {given!r}", given=src)
 
     _check(tensor)
@@ -148,6 +150,7 @@ def safe_all_gather(
     """Gather the tensor of every rank into `tensors`; otherwise like `safe_all_reduce`."""
     import torch.distributed as dist
 
+    joined(timeout)
     if not isinstance(tensors, list | tuple):
         raise UsageError(
             "all_gather: a list of tensors for the results is needed, not {kind}", kind=type(tensors).__name__
@@ -214,6 +217,7 @@ def safe_reduce_scatter(
     """
     import torch.distributed as dist
 
+    joined(timeout)
     chosen = _checked_op(op, output, tensor)
     _check_written(output)
     ranks, size = _ranks_of(group), dist.get_world_size(group)
@@ -275,6 +279,7 @@ def safe_all_to_all(
     """
     import torch.distributed as dist
 
+    joined(timeout)
     _check(output, tensor)
     _check_written(output)
     ranks, size = _ranks_of(group), dist.get_world_size(group)
@@ -339,6 +344,7 @@ def safe_barrier(
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
     """
+    session = joined(timeout)
     return run(
         Call(
             called=CallArguments(operation="barrier", confirm=True),
@@ -346,7 +352,7 @@ def safe_barrier(
             timeout=timeout,
             on_failure=on_failure,
             group=_ranks_of(group),
-            device=current().group.gpu(),
+            device=session.group.gpu(),
         )
     )
 

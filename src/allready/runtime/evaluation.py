@@ -17,8 +17,11 @@ from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration, duration
 from allready.runtime.exchange import gather_values
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.recovery import PHASES, RECOVER, Recovery, cause_of, least_ranks, phase, recover
+from allready.runtime.forming import Recovery
+from allready.runtime.limits import PHASES, phase
+from allready.runtime.recovery import RECOVER, cause_of, least_ranks, recover
 from allready.runtime.session import Session, collect_failed, current
+from allready.runtime.starting import joined
 from allready.runtime.tally import Share, Sums, coverage, means, total, weighed
 
 log = logging.getLogger(__name__)
@@ -170,7 +173,7 @@ def _evaluate(fn: Callable[[Any], Any], batches: Batches, step: int, options: Op
     if not callable(batches) and not _can_be_gone_through(batches):
         raise UsageError("batches: a list, a loader or a function, not {given!r}", given=batches)
     step = whole(step, "step")
-    least_ranks(current(), options.min_ranks)
+    least_ranks(joined(options.sync_timeout), options.min_ranks)
     found = _Run(fn, batches, step, options).run()
     if options.record is not None and found.is_recorder:
         try:

@@ -5,8 +5,10 @@ import logging
 from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration
 from allready.runtime.failures import CollectiveFailed
-from allready.runtime.recovery import PHASES, destroy_process_group
-from allready.runtime.session import current, has_left
+from allready.runtime.limits import PHASES
+from allready.runtime.recovery import destroy_process_group
+from allready.runtime.session import has_left, is_before_adoption
+from allready.runtime.starting import joined
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +24,11 @@ def finish(*, timeout: Duration | None = None) -> CollectiveFailed | None:
     Args:
         timeout: for all ranks to come, by default that of the phase "small" (5 min).
     """
-    if has_left():
+    if has_left() and not is_before_adoption():
         return None
-    with current().shut():  # a rank that joins now would come for nothing
-        failure = safe_barrier(timeout=PHASES["small"] if timeout is None else timeout, on_failure="return")
+    longest = PHASES["small"] if timeout is None else timeout
+    with joined(longest).shut():  # a rank that joins now would come for nothing
+        failure = safe_barrier(timeout=longest, on_failure="return")
     if failure is not None:
         log.warning("not all ranks came to the end of the job, whose work is done here: %s", failure)
     try:

@@ -21,9 +21,10 @@ from allready.errors import UsageError
 from allready.messaging.job_store import JobStore, Requests, connected, innermost, own
 from allready.messaging.sockets import source_address
 from allready.model import OVER
-from allready.proc.own_sockets import Sockets, ends, sockets
+from allready.proc.own_sockets import Sockets, closes_on_exec, ends, sockets
 from allready.runtime import meshes, nccl
 from allready.runtime.connections import EndedGroups
+from allready.runtime.ending import Ending
 from allready.runtime.making import Leavable, Making
 from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import BegunCounts
@@ -96,7 +97,7 @@ def can_reconfigure() -> bool:
     return has_flag and hasattr(dist, "_reconfigure") and hasattr(dist, "_get_reconfigure_handle")
 
 
-def _set_timeout(timeout: timedelta, group: Any) -> None:
+def set_timeout(timeout: timedelta, group: Any) -> None:
     """Of a group's plain collectives: by torch's public means where it has them (2.14)."""
     import torch.distributed as dist
 
@@ -119,13 +120,25 @@ def _number_from(number: int) -> None:
         world.group_count = number
 
 
+def _replaced_by_torch(hook: Any) -> Any:
+    """The hook that was there before torch's; None: this is not torch's, or another torch has that elsewhere."""
+    if getattr(hook, "__module__", "") != "torch.distributed.distributed_c10d":
+        return None
+    return inspect.getclosurevars(hook).nonlocals.get("old_hook")
+
+
 class _Excepthook:
     """Around torch's making of a default group, which puts "[rank3]: " before every line of an uncaught exception, and
     once more before those with every group that is made: with each, the hook of the one before goes.
+
+    Args:
+        has_made: torch has made one before.
     """
 
-    def __init__(self) -> None:
-        self._before = self._torchs = sys.excepthook
+    def __init__(self, *, has_made: bool) -> None:
+        self._torchs = sys.excepthook
+        before = _replaced_by_torch(self._torchs) if has_made else None
+        self._before = self._torchs if before is None else before
 
     def __enter__(self) -> None:
         if sys.excepthook is self._torchs:  # else the script has set its own meanwhile
@@ -144,9 +157,19 @@ class WorldGroup:
         rank: this process's number at the start of the job.
         store_rank: the rank whose process holds the store; None where no rank's death takes it away.
         timeout: of the group's plain collectives.
+        torchs: the store of the default group, where torch has made that: the first forming takes it over as it is.
     """
 
-    def __init__(self, backend: str, store: JobStore, *, rank: int, store_rank: int | None, timeout: timedelta) -> None:
+    def __init__(
+        self,
+        backend: str,
+        store: JobStore,
+        *,
+        rank: int,
+        store_rank: int | None,
+        timeout: timedelta,
+        torchs: Any = None,
+    ) -> None:
         self.timeout = timeout
         self.is_same = False
         """Whether the last forming kept the group object."""
@@ -185,8 +208,13 @@ class WorldGroup:
         self._torchs: Any = None
         """torch's own entry of the default group: its backend and store."""
         self._lent: JobStore | None = None
-        self._excepthook = _Excepthook()
+        self._excepthook = _Excepthook(has_made=torchs is not None)
         self._leavable = Leavable()
+        self._ending = Ending()
+        self._is_torchs = torchs is not None
+        """Whether torch has made it: it cannot form again in place."""
+        self._kept = torchs
+        """The process that has opened it has its server only as long as this is there."""
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
@@ -203,7 +231,7 @@ class WorldGroup:
 
     def is_spoilt(self) -> bool:
         """Whether it cannot form again in place: a thread is stuck in it, it has subgroups, or it failed to form."""
-        return self._is_doubtful or self.has_unfinished() or self._num_makings > 0
+        return self._is_torchs or self._is_doubtful or self.has_unfinished() or self._num_makings > 0
 
     def has_lost_store(self) -> bool:
         """Whether the job's store does not answer this process any more."""
@@ -254,7 +282,7 @@ class WorldGroup:
             return
         if "cuda" not in self.devices:
             for group in (dist.group.WORLD, *self._subgroups):
-                _set_timeout(timeout, group)
+                set_timeout(timeout, group)
         elif "cpu" in self.devices:
             dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(timeout)  # noqa: SLF001
 
@@ -266,37 +294,59 @@ class WorldGroup:
         """
         import torch.distributed as dist
 
+        takes_over = self._is_torchs and not self.was_formed
         self.was_formed, self.direct = True, None
         with self._lock:
             self._is_cut = False
             self._sockets = {}
             self._ended.close(members)
-        before = sockets()
+        before = self._not_gloos() if takes_over else sockets()
         self._epoch, self._members = epoch, members
         place, size = members.index(self._rank), len(members)
         store = self._job.under(f"allready/{self.attempt}/{epoch}")
-        self.is_same = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
+        can_keep = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
+        self.is_same = takes_over or can_keep
         self._is_doubtful = True  # until it has formed
         if not self.is_same:
+            self._is_torchs = False
             self.leave()
             self.made = epoch
             _number_from(epoch - 1)
             self._leavable.begin(is_over)
             self._make(store, place, size, is_over)
             self._is_on_this_store, self._torchs = True, None
-        if self._can_reconfigure:
+        if self._can_reconfigure and not takes_over:
             self._reconfigure(store, epoch, place, size, is_over)
-        if not self._is_torchs_lent():
+        if takes_over or not self._is_torchs_lent():
             self._lend_store()
-        self.set_timeout(self.timeout)
         self._leavable.begin(is_over)
         if "cuda" in self.devices:
             self._connect(is_over)
         if "cpu" in self.devices:
             self._remember(store, place, size, before, is_over, FORM.total_seconds())
+        if takes_over and size > 1 and not self._sockets:
+            raise UsageError(
+                "the connections of torch's group are not to be found (TORCH_GLOO_LAZY_INIT?): call "
+                "allready.init_process_group in place of torch.distributed.init_process_group"
+            )
+        self.set_timeout(self.timeout)
         self.begun.reset()
         self.direct = _direct(self.devices, self.gpu(), size)
         self._is_doubtful = False
+
+    def _not_gloos(self) -> Sockets:
+        """Of the sockets that are there those that cannot be of a group of torch's: Python's, libuv's and the store's
+        are closed in a program that is started, Gloo's are not."""
+        port = getattr(innermost(self._kept), "port", 0)
+        return {fd: identity for fd, identity in sockets().items() if closes_on_exec(fd) or (port and port in ends(fd))}
+
+    def _give_back(self) -> None:
+        """To torch, as it was: it was not taken over."""
+        import torch.distributed as dist
+
+        self._leavable.end()
+        if self._torchs is not None and dist.is_initialized():
+            dist.distributed_c10d._world.pg_map[dist.group.WORLD] = self._torchs  # noqa: SLF001 - see `_lend_store`
 
     def _make(self, store: Requests, place: int, size: int, is_over: Callable[[], bool]) -> None:
         import torch.distributed as dist
@@ -501,7 +551,12 @@ class WorldGroup:
             return
         self.spare_unfinished()
         self._unfinished, self._subgroups, self._num_makings = [], {}, 0
-        dist.destroy_process_group()
+        with self._ending.ours():
+            dist.destroy_process_group()
+
+    def once_ended(self, then: Callable[[], object]) -> None:
+        """Call this where the script ends the default group by torch's own means."""
+        self._ending.begin(then)
 
     def tell_over(self) -> None:
         """Leave word that this rank has ended as planned, where that outlives all ranks."""
@@ -513,9 +568,14 @@ class WorldGroup:
     def close(self) -> None:
         """Nothing follows."""
         try:
-            self.leave()
+            if self._is_torchs and (self._is_doubtful or not self.was_formed):
+                self._give_back()
+            else:
+                self.leave()
         finally:
             self._ended.close()
+            self._ending.end()
+            self._kept = None
 
     def spare_unfinished(self) -> None:
         """Before the groups are let go, also by the end of the process: nothing waits for a thread that does not end.

@@ -14,17 +14,10 @@ from allready.runtime.durations import Duration, duration
 from allready.runtime.evaluation import Batches, Evaluation, resilient_evaluation
 from allready.runtime.exchange import small_device
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.recovery import (
-    RECOVER,
-    Recovery,
-    Wish,
-    agreed_failure,
-    cause_of,
-    late_s_of,
-    least_ranks,
-    recover_as,
-)
+from allready.runtime.forming import Recovery, Wish
+from allready.runtime.recovery import RECOVER, agreed_failure, cause_of, late_s_of, least_ranks, recover_as
 from allready.runtime.session import Session, collect_failed, current
+from allready.runtime.starting import joined
 from allready.runtime.stopping import StopSignals
 
 log = logging.getLogger(__name__)
@@ -100,7 +93,7 @@ class TrainLoop:
         """
         functions({"train_step": train_step})
         found = 0
-        session = current()
+        session = joined()
         self._min_ranks = least_ranks(session, self._min_ranks)
         has_recovered = session.recovers
         with self._signals, session.shut():

@@ -39,6 +39,8 @@ class MeetingPlace(Struct, frozen=True, kw_only=True):
     rank: int
     world_size: int
     store_rank: int | None = None
+    torchs: Any = None
+    """The store of the default group, where torch has made that."""
 
 
 def come(init_method: str | None, store: Any, rank: int, world_size: int, timeout: timedelta) -> MeetingPlace:
@@ -77,6 +79,32 @@ def come(init_method: str | None, store: Any, rank: int, world_size: int, timeou
 
     job = connected(open_or_connect, port, left.total_seconds())
     return MeetingPlace(job=job, rank=rank, world_size=world_size, store_rank=None if is_agents else 0)
+
+
+def come_to_torchs() -> MeetingPlace:
+    """To the store of the default group that torch has made.
+
+    Raises:
+        UsageError: this torch does not say where that is.
+        TimeoutError: it does not answer.
+    """
+    import torch.distributed as dist
+
+    find = getattr(dist.distributed_c10d, "_get_default_store", None)  # no public one
+    if find is None:
+        raise UsageError(
+            "this torch does not say where the store of its default group is: call allready.init_process_group in "
+            "place of torch.distributed.init_process_group"
+        )
+    store = find()
+    is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return MeetingPlace(
+        job=own(store, ANSWER_S),
+        rank=dist.get_rank(),
+        world_size=dist.get_world_size(),
+        store_rank=None if is_agents else 0,
+        torchs=store,
+    )
 
 
 def _listens(host: str, port: int, until_s: float) -> bool:

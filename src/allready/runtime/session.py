@@ -91,6 +91,11 @@ class Limits(Struct, eq=False):
     is_limited: bool
 
 
+def refuse_thread() -> NoReturn:
+    """Another one is in a call."""
+    raise UsageError("another call of the runtime library is running in this process; let one thread call")
+
+
 class Turn:
     """Held by one call at a time: a lock that no thread waits for; it tells one time of being held from the next.
     Who takes it over from a call that is gone has seen it held by that same call all the while.
@@ -233,7 +238,7 @@ class Session:
         """
         held = self.in_call.held
         if _num_calls() > 1 or not self.in_call.take_over(held):
-            raise UsageError("another call of the runtime library is running in this process; let one thread call")
+            refuse_thread()
 
     @contextlib.contextmanager
     def shut(self) -> Iterator[None]:
@@ -536,8 +541,21 @@ def current() -> Session:
     if not _current:
         if _of_parent:
             raise UsageError("a forked process is no rank of the job: call this in the process that joined it")
+        if is_before_adoption():
+            raise UsageError(
+                "torch has made the default group, which the runtime library has not taken over yet: call "
+                "allready.init_process_group() after torch's, on all ranks, or make a safe call first"
+            )
         raise UsageError("call allready.init_process_group first: it starts what agrees on failures")
     return _current[0]
+
+
+def is_before_adoption() -> bool:
+    """Whether this process has no session yet, and a default group that torch has made."""
+    if _current or _of_parent:
+        return False
+    dist: Any = sys.modules.get("torch.distributed")  # without it there is no group
+    return dist is not None and bool(dist.is_available() and dist.is_initialized())
 
 
 def _forget_in_child() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from allready.runtime.session import Session, current
+from allready.runtime.session import Session, current, is_before_adoption
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,29 +40,52 @@ class EffectiveTimeouts(tuple[GroupTimeouts, ...]):
 
 
 def effective_timeouts() -> EffectiveTimeouts:
-    """Of all groups of this rank, as they are in force now: the default group first."""
+    """Of all groups of this rank, as they are in force now: the default group first.  Waits for no other rank."""
     import torch.distributed as dist
 
+    if is_before_adoption():
+        return EffectiveTimeouts(_torchs(group, name) for group, name in _torchs_groups())
     session = current()
     formed = session.member.formed
     members = () if formed is None else formed.members
     found = []
     world = dist.group.WORLD
-    groups = dist.distributed_c10d._world.pg_names  # noqa: SLF001 - no public way names all groups
-    for group, name in sorted(groups.items(), key=lambda item: item[0] is not world):
+    for group, name in _torchs_groups():
         # Of a default group that was formed again in place torch still names the previous ranks.
         ranks = members if group is world else tuple(members[r] for r in dist.get_process_group_ranks(group))
         is_safe = group is world or session.group.is_subgroup(group)
         found.append(
             GroupTimeouts(
-                name="default" if group is world else str(name),
+                name="default" if group is world else name,
                 ranks=ranks,
-                plain=_plain(group, session.group.devices),
+                plain=plain_timeout(group, session.group.devices),
                 calls=timedelta(seconds=session.timeout_s) if is_safe else None,
                 learned=_learned(session, session.group.name_of(group)) if is_safe else {},
             )
         )
     return EffectiveTimeouts(found)
+
+
+def _torchs_groups() -> list[tuple[Any, str]]:
+    """With their names, the default one first."""
+    import torch.distributed as dist
+
+    groups = dist.distributed_c10d._world.pg_names  # noqa: SLF001 - no public way names all groups
+    found = [(group, str(name)) for group, name in groups.items()]
+    return sorted(found, key=lambda item: item[0] is not dist.group.WORLD)
+
+
+def _torchs(group: Any, name: str) -> GroupTimeouts:
+    """Before the library takes over the default group, with the timeout that this has."""
+    import torch.distributed as dist
+
+    is_default, plain = group is dist.group.WORLD, plain_timeout(group, ("cpu",))
+    return GroupTimeouts(
+        name="default" if is_default else name,
+        ranks=tuple(dist.get_process_group_ranks(group)),
+        plain=plain,
+        calls=plain if is_default else None,
+    )
 
 
 def _learned(session: Session, group: tuple[int, ...]) -> dict[str, timedelta]:
@@ -78,7 +101,7 @@ def _learned(session: Session, group: tuple[int, ...]) -> dict[str, timedelta]:
     return found
 
 
-def _plain(group: Any, devices: tuple[str, ...]) -> timedelta | None:
+def plain_timeout(group: Any, devices: tuple[str, ...]) -> timedelta | None:
     """The shortest of its backends that torch says; NCCL's is out of use, see `nccl`."""
     import torch
 

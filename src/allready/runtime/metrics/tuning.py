@@ -8,10 +8,10 @@ from msgspec import Struct
 from allready.errors import UsageError
 from allready.model import Lag
 from allready.runtime.exchange import gather_values
+from allready.runtime.limits import apply_timeout
 from allready.runtime.metrics.control import Lateness, lateness
 from allready.runtime.metrics.recorder import KEPT
 from allready.runtime.pace import AdaptiveTimeout, OperationPace, Table
-from allready.runtime.recovery import apply_timeout
 from allready.runtime.session import Session, current
 
 OFTEN = 0.5
