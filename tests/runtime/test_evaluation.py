@@ -1,7 +1,9 @@
 """Evaluations under the runtime library: the parts that are pure, and faults in real jobs over Gloo."""
 
 import collections
+import copy
 import math
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from allready.errors import UsageError
-from allready.runtime import batches, tally
+from allready.runtime import batches, evaluation, tally
 from tests.cases import cases
 from tests.runtime.evaluating import SIZE, STEPS, Jobs, fault_of, finishes, jobs, oracle, problems
 from tests.runtime.job import Job
@@ -70,8 +72,6 @@ def test_an_iterator_is_refused_because_it_cannot_be_gone_through_again() -> Non
 
 
 def test_a_method_is_decorated_as_a_function_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from allready.runtime import evaluation
-
     class Model:
         scale = 3
 
@@ -86,6 +86,31 @@ def test_a_method_is_decorated_as_a_function_is(monkeypatch: pytest.MonkeyPatch)
     found: Any = Model().evaluate([5], step=7)
     assert found == ({"loss": 15}, 7, 1)
     assert (Model.evaluate.__name__, Model.evaluate.__doc__) == ("evaluate", "One batch.")
+
+
+@evaluation.resilient_evaluation
+def loss(batch: int) -> dict[str, int]:
+    return {"loss": batch}
+
+
+class Scaled:
+    scale = 2
+
+    @evaluation.resilient_evaluation(retries=1)
+    def loss(self, batch: int) -> dict[str, int]:
+        return {"loss": self.scale * batch}
+
+
+def test_what_is_decorated_is_pickled_and_copied_as_a_function_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a process that `spawn` starts; a method goes with its object."""
+    monkeypatch.setattr(evaluation, "_evaluate", lambda fn, batches, step, _: (fn(batches[0]), step))
+    assert pickle.loads(pickle.dumps(loss)) is copy.deepcopy(loss) is loss
+    scaled = Scaled()
+    scaled.scale = 5
+    for method in (pickle.loads(pickle.dumps(scaled.loss)), copy.deepcopy(scaled.loss)):
+        scaled.scale = 7
+        assert method([1], step=3) == ({"loss": 5}, 3)
+        scaled.scale = 5
 
 
 def test_a_loader_is_not_started_before_the_ranks_have_met() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import sys
 import threading
 from collections.abc import Iterator
@@ -214,6 +215,36 @@ def test_an_event_log_is_bounded_masked_and_read_again(tmp_path: Path) -> None:
     assert [f.epoch for f in log.failures] == [1]
     assert 0 < len(log.waits_s["barrier"]) <= MAX_WAITS
     assert max(log.waits_s["barrier"]) == 19_999
+
+
+@contextmanager
+def disk_with(num_bytes: int) -> Iterator[None]:
+    """Room for so many in each file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_costs_an_event_log_no_more_than_what_finds_no_room(tmp_path: Path) -> None:
+    file = EventFile(tmp_path, BEGIN)
+    for size in (20, 400):  # in the middle of the first line, and of a later one
+        errors = []
+        for number in range(10):
+            try:
+                with disk_with(size):
+                    file.write(CallWaits(time_s=1.0, epoch=1, operation="barrier", numbers=(number,), waits_us=(5,)))
+            except OSError as error:
+                errors.append(error)
+        assert errors
+    file.write(LogEnd(time_s=2.0))
+    file.close()
+    reading = read_event_log(file.path.read_bytes(), file.path.name)
+    [log] = reading.event_logs
+    assert (reading.source.num_unknown, log.begin.rank, log.end is not None) == (0, 0, True)
+    assert 0 < len(log.waits_s["barrier"]) < 10
 
 
 def test_event_logs_of_the_newest_attempt_are_joined() -> None:

@@ -151,14 +151,19 @@ def resilient_evaluation(
 class _Decorated:
     """A function, or a method of a class, that evaluates one batch, as one that evaluates all."""
 
-    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+    def __init__(self, fn: Callable[..., Any], options: Options, owner: object = None) -> None:
         functions({"fn": fn})
         functools.update_wrapper(self, fn)
-        self._fn, self._options = fn, options
+        self._fn, self._options, self._owner = fn, options, owner
 
     def __get__(self, owner: object, kind: type | None = None) -> "_Decorated":
         bind = getattr(self._fn, "__get__", None)  # an object that can be called is bound to none, as in any class
-        return self if owner is None or bind is None else _Decorated(bind(owner, kind), self._options)
+        return self if owner is None or bind is None else _Decorated(bind(owner, kind), self._options, owner)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By its name, as functions and methods are pickled and copied: by that `fn` is not found any more."""
+        name = str(vars(self).get("__qualname__", type(self._fn).__qualname__))
+        return name if self._owner is None else (getattr, (self._owner, name.rpartition(".")[2]))
 
     def __call__(self, batches: Batches, *, step: int = 0) -> Evaluation:
         return _evaluate(self._fn, batches, step, self._options)

@@ -66,7 +66,8 @@ def init_process_group(
             plain ones have its `most`.
         start_timeout: within it all ranks must come.
         answer_within: a rank from which no sign of life came for so long when a call fails, or while the group forms
-            again, is counted as silent, and the others go on without it; at least 0.1 s.
+            again, is counted as silent, and the others go on without it; at least 0.1 s.  While the group forms for
+            the first time that ends it, but not before `start_timeout` is over.
         rejoin: this process stands for a rank of a job that runs, whose process is gone.  It has no group yet:
             `TrainLoop.run` or `recover(rejoin=True)` lets it in, and `is_outside` tells it before.  By default as
             ALLREADY_REJOIN says, which a launcher sets that starts one rank again.

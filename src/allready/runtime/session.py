@@ -452,7 +452,7 @@ class Session:
     def lose(self, operation: str, *, why: str = "") -> HubLost:
         """Out of the job: by default because the hub has not answered in time."""
         if self._is_hub_paused():
-            why = why or f"its process has not run for {PAUSE_S:g} s, while its machine acknowledges what is sent"
+            why = why or f"nothing for {PAUSE_S:g} s more, while its machine acknowledges what is sent"
         with self.lock:
             why, number = why or self._why_lost, self.member.world.entered
         self._end(None)

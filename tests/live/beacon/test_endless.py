@@ -69,9 +69,29 @@ def beside_a_handler() -> None:
 
 
 def waits_for_a_flag() -> None:
-    global _flag
+    while not _never:
+        pass
+
+
+def waits_for_a_callback() -> None:
     while not _flag:
         pass
+
+
+def waits_for_a_hook() -> None:
+    while not _hooked:
+        pass
+
+
+def hooks(at_last: Callable[[], None]) -> Callable[[], None]:
+    return lambda: at_last()
+
+
+class Hooks:
+    @staticmethod
+    @hooks
+    def hook() -> None:
+        setattr(sys.modules[__name__], "_hooked", True)  # noqa: B010
 
 
 def turns_the_flag() -> None:
@@ -81,7 +101,7 @@ def turns_the_flag() -> None:
 
 
 def calls_until_a_flag_is_set() -> None:
-    while not _flag:
+    while not _never:
         _nothing()
 
 
@@ -304,7 +324,7 @@ def shifts(number: int = 1, step: int = 7) -> None:
         number = number >> step
 
 
-_flag = False
+_flag = _hooked = _never = False
 
 
 def stands(loop: Callable[..., None], **values: object) -> list[FrameType]:
@@ -526,6 +546,8 @@ def test_a_loop_may_end_by_a_signal(begin: Callable[[int], Any], what: int) -> N
     [
         (True, waits_for_a_flag, True),
         (False, waits_for_a_flag, False),
+        (True, waits_for_a_callback, False),  # a thread of C's may run `turns_the_flag`
+        (True, waits_for_a_hook, False),
         (True, turns_the_flag, False),
         (True, calls_until_a_flag_is_set, False),
     ],

@@ -1,10 +1,10 @@
 """Whether Python goes round in a loop that never ends: not by how long it has lasted, but by its instructions.
 
 Loops with a way out are left alone, however long they last, but where a condition bars it on nothing but variables
-which no instruction of theirs changes: of their function, or of their module where no other thread of the script's runs
-and the loop calls nothing; and so are those that call anything but a few functions of
-Python's own that always return at once, and functions of Python that do nothing but what such a loop may: what else is
-called may end the program, raise, or wait for something that comes.
+which no instruction of theirs changes: of their function; or of their module, where no other thread of the script's
+runs, the loop calls nothing, and no code at hand, which a callback may run, sets them.  So are loops that call anything
+but a few functions of Python's own that always return at once, and functions of Python that do nothing but what such a
+loop may: what else is called may end the program, raise, or wait for something that comes.
 So may an operator of a class, a division, a product of whole numbers that outgrows the memory, a handler of a signal, a
 timer or a function that traces; where any of these is at hand, nothing is claimed.
 """
@@ -12,16 +12,16 @@ timer or a function that traces; where any of these is at hand, nothing is claim
 import _signal  # type: ignore[import-not-found]  # `signal` builds enumerations for 4 ms
 import _thread
 import builtins
+import gc
 import operator
 import sys
 import time
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from dis import Instruction
-    from types import CodeType
     from typing import Any
 
     _Steps = dict[int, tuple[Instruction, int]]
@@ -59,6 +59,7 @@ _LOADS_OWN = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_LOA
               "LOAD_FAST_BORROW_LOAD_FAST_BORROW"}  # fmt: skip
 """Of variables that no other code can reach while the function runs."""
 _LOADS_SHARED = {"LOAD_GLOBAL", "LOAD_NAME"}
+_SETS_SHARED = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR"}
 _OWN = "allready"
 _WAITS = ("asyncio", "selectors", "threading")
 """Modules of Python's whose functions our threads are inside of."""
@@ -165,8 +166,10 @@ def _settled(steps: "_Steps", at: int, place: FrameType) -> "dict[int, _Settled]
         if step.opname.startswith(_CHANGES):
             changed |= {*map(str, step.argval if isinstance(step.argval, tuple) else (step.argval,))}
     loads = _LOADS_OWN
-    if not any(steps[offset][0].opname in _CALLS for offset in inside) and _is_alone(place):
+    shared = {str(steps[offset][0].argval) for offset in inside if steps[offset][0].opname in _LOADS_SHARED}
+    if shared and not any(steps[offset][0].opname in _CALLS for offset in inside) and _is_alone(place):
         loads = _LOADS_OWN | _LOADS_SHARED
+        changed |= _set_at_hand(shared, place)
     targets = {int(step.argval) for step, _ in steps.values() if _is_jump(step)}
     order = [step for step, _ in steps.values() if step.opname not in _UNSEEN]
     found = {}
@@ -473,6 +476,50 @@ def _is_alone(place: FrameType) -> bool:
         if ident != _thread.get_ident() and at is None and not (_OWN in modules and {*modules} <= {_OWN, *_WAITS}):
             return False
     return True
+
+
+def _set_at_hand(names: "set[str]", place: FrameType) -> "set[str]":
+    """Variables that code of the module, or of what has called it, sets or names in a constant.
+
+    It may be of a callback, which runs in a thread that is none of Python's (`Future.then` of torch's) or one of ours,
+    or of a finalizer.
+    """
+    found: set[str] = set()
+    for code in _codes_at_hand(place):
+        for one in code.co_consts:  # of `setattr`, `globals()[...]`, `update(...)`
+            found |= names & {*(one if type(one) is tuple else (one,))}
+        if not names.isdisjoint(code.co_names):
+            found |= {step.argval for step, _ in _instructions(code)[0].values() if step.opname in _SETS_SHARED} & names
+    return found
+
+
+def _codes_at_hand(place: FrameType) -> "Iterator[CodeType]":
+    """Those on the stack, of the module's functions and classes, and of functions that are made in them."""
+    left: list[object] = [*place.f_globals.values()]
+    at: FrameType | None = place
+    while at is not None:
+        left.append(at.f_code)
+        at = getattr(at, "f_back", None)
+    seen: set[int] = set()
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if type(one) is CodeType:
+            yield one
+            left += [const for const in one.co_consts if type(const) is CodeType]
+        elif type(one) is FunctionType:
+            left += [one.__code__, *(one.__closure__ or ())]
+        elif type(one) is CellType:  # of what a decorator has made
+            left += [part for part in gc.get_referents(one) if type(part) is FunctionType]
+        elif type(one) is staticmethod or type(one) is classmethod or type(one) is MethodType:
+            left.append(one.__func__)
+        elif type(one) is property:
+            left += [one.fget, one.fset]
+        elif issubclass(type(one), type):
+            parts = type.__getattribute__(one, "__dict__")  # no code of its own class runs
+            left += parts.values() if parts.get("__module__") == place.f_globals.get("__name__") else ()
 
 
 def _may_be_interrupted() -> bool:

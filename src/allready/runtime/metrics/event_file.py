@@ -34,7 +34,11 @@ class EventFile:
             self.close()
             self.path.replace(self.older)
         if self._file is None:
-            self._open(line.time_s)
+            try:
+                self._open(line.time_s)
+            except OSError:
+                self.close()  # it has no first line yet
+                raise
         self._append(text)
 
     def close(self) -> None:
@@ -54,6 +58,10 @@ class EventFile:
     def _append(self, text: bytes) -> None:
         assert self._file is not None
         left = memoryview(text)
-        while left:
-            left = left[os.write(self._file, left) :]
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:  # a full disk: half a line would take the next one with it
+            os.ftruncate(self._file, self._num_bytes)
+            raise
         self._num_bytes += len(text)
