@@ -24,7 +24,7 @@ _NUMBERS = r"(?<![@\d])(?<!Rank-)(?!(?<=Rank)-)[\d.,+-]+"
 _AT_STEP = r"(?i)\bat (?:step|epoch|iter(?:ation)?|round) \d{1,12}\b"
 """When it was measured: `Test MRR at step 199999: 0.79`."""
 
-_FRACTION = r"\d\.\d"
+FRACTION = r"\d\.\d"
 _LISTED = r"(?i)\b(?!INFO\b|epoch|step|iter)[A-Za-z][\w ]{2,40}:[\s\d,]*$"
 """Which ones: `Timeout cases: 49 299`."""
 
@@ -150,13 +150,13 @@ def num_measures(text: str) -> int:
         and compiled(_SETTING).search(match["name"]) is None
         and compiled(_FOR_ONE).search(match["name"]) is None
     ]
-    if any(compiled(_FRACTION).search(match["value"]) is not None for match in pairs):
+    if any(compiled(FRACTION).search(match["value"]) is not None for match in pairs):
         return len(pairs)
     row = compiled(_ROW).match(text)
-    is_row = row is not None and compiled(_FRACTION).search(text) is not None
+    is_row = row is not None and compiled(FRACTION).search(text) is not None
     return (
         _FEW
-        if is_row or (compiled(_CELLS).match(text) is not None and compiled(_FRACTION).search(text) is not None)
+        if is_row or (compiled(_CELLS).match(text) is not None and compiled(FRACTION).search(text) is not None)
         else 0
     )
 

@@ -15,7 +15,7 @@ from allready.evidence.log import closing_words as wording
 from allready.evidence.log import languages
 from allready.evidence.log.fronts import without_front
 from allready.evidence.log.left_loop import LETTERS, MIN_REPEATS, form, plain
-from allready.evidence.log.results import num_measures
+from allready.evidence.log.results import FRACTION, num_measures
 from allready.evidence.log.subjects import is_of_an_act
 from allready.evidence.log.trouble import is_bad
 from allready.model import SignKind
@@ -124,7 +124,6 @@ def _of_all() -> re.Pattern[str]:
 _TEST = r"(?i)(?<![a-z])test(?:ing|ed|s)?(?![a-z])|测试"
 _VALIDATION = r"(?i)(?<![a-z])(?:val|valid|validation|dev)(?![a-z])|验证"
 _ALL_DONE = r"(?i)\ball (?:done|finished|completed?)\b"
-_FRACTION = r"\d\.\d"
 _SUBJECT = r"(?i)\W{0,8}(?P<what>[^\W\d][\w./-]{1,40}(?: [\w./-]{1,40}){0,3}?) (?:is |was |has |have )?"
 _BEGUN = rf"{_SUBJECT}(?:start(?:s|ed|ing)|beg(?:ins|an|inning)|launched|running)\b"
 _ENDED = rf"{_SUBJECT}(?:finish(?:es|ed)|ends|ended|complete[ds]?|done)\b"
@@ -207,7 +206,7 @@ def _behind_loop(own: Sequence[tuple[int, str]], forms: Sequence[str]) -> int:
     behind, reached = 0, ""
     for i, (one, (_, words)) in enumerate(zip(forms, own, strict=True)):
         number = wording.step_of(words)
-        is_step = wording.goes_on(words) and (number != reached or compiled(_FRACTION).search(words) is None)
+        is_step = wording.goes_on(words) and (number != reached or compiled(FRACTION).search(words) is None)
         if runs[one] >= MIN_REPEATS or times[one] >= _MANY or is_step:
             behind = i + 1
         reached = number or reached

@@ -11,7 +11,7 @@ from allready.patterns import compiled
 
 _COUNT = r"(?<![\w./:,-])(?P<done>\d{1,9})\s?/\s?(?P<total>\d{1,9})(?![\w/:-]|[.,]\d)"
 _MAX_CHARS = 120
-_MIN_COUNTS = 8
+_MIN_NUMBERS = 8
 _MOST = 0.5
 
 _Course = list[tuple[int, int]]
@@ -62,4 +62,4 @@ def _is_within(numbers: Sequence[Sequence[str]]) -> bool:
 def _end_of(course: _Course) -> int:
     """The place of its last count; -1 where these do not go up, from line to line."""
     is_rising = all(a <= b for (_, a), (_, b) in pairwise(course))
-    return course[-1][0] if is_rising and len({done for _, done in course}) >= _MIN_COUNTS else -1
+    return course[-1][0] if is_rising and len({done for _, done in course}) >= _MIN_NUMBERS else -1
