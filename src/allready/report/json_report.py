@@ -21,11 +21,13 @@ from allready.errors import UsageError
 from allready.json_bounds import TooLargeError, decode_within
 from allready.model import SCHEMA, Evidence, Finding, NotChecked, Phrase, Report, Status
 from allready.model.fill import MAX_PHRASE_DEPTH, phrases_of
+from allready.patterns import compiled
 from allready.report.safe import safe_json
 from allready.text.surrogates import to_json
 
 MAX_BYTES = 1 << 30
 """A saved report larger than this is refused: it is not one of ours."""
+_DRAFT = r"\.allready-\d+-[0-9a-f]{12}\.tmp"
 MAX_MEMORY_BYTES = 192 << 20
 """The same for one that would take more once it is decoded; one of 1,024 nodes takes a tenth of it."""
 
@@ -143,6 +145,11 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, *, is_lasting: bool 
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+
+def is_draft(name: str) -> bool:
+    """Whether `write_atomic` calls a file so that is not whole yet; a process that was killed leaves one."""
+    return compiled(_DRAFT).fullmatch(name) is not None
 
 
 def _sync_folder(folder: Path) -> None:
