@@ -180,7 +180,7 @@ async def test_what_dead_runs_left_is_removed_after_an_hour(nodes: Nodes, hasty:
     folder.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "replace", _killed)
-        patch.setattr(os, "unlink", _killed)  # nobody cleans up
+        patch.setattr(os, "unlink", _killed)  # nothing is cleaned up
         with pytest.raises(KeyboardInterrupt):
             write_atomic(folder / "node-00000000000000aa.json", b"{")
     [draft] = [path.name for path in folder.iterdir()]
