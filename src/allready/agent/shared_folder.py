@@ -224,7 +224,7 @@ class SharedFolder:
             raise ExchangeError(f"{self._path} was removed; does another program clear {self._folder}?")
         self._counter += 1
         entry = FolderEntry(node=self._own, counter=self._counter, master=self._master)
-        write_atomic(self._path, msgspec.json.encode(entry))
+        write_atomic(self._path, msgspec.json.encode(entry), is_own=True)
 
     def _read(self) -> None:
         now = time.monotonic()

@@ -115,10 +115,11 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def write_atomic(path: str | os.PathLike[str], data: bytes, *, is_lasting: bool = True) -> None:
+def write_atomic(path: str | os.PathLike[str], data: bytes, *, is_lasting: bool = True, is_own: bool = False) -> None:
     """Write a file so that a reader sees the old one or the new one, whole; also after a power cut, if `is_lasting`.
 
-    A path that is no regular file (/dev/stdout, a pipe) is written to as it is.  The mode follows the umask.
+    A path that is no regular file (/dev/stdout, a pipe) is written to as it is, and a symbolic link stays one; if
+    `is_own`, the path is no user's choice, and whatever stands there is replaced.  The mode follows the umask.
 
     Raises:
         OSError: it cannot be written; the old file, if any, is untouched and nothing is left beside it.
@@ -126,11 +127,12 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, *, is_lasting: bool 
     target = Path(path)
     temporary: Path | None = None
     try:
-        if target.exists() and not target.is_file():
-            with target.open("wb") as file:
-                file.write(data)
-            return
-        target = target.resolve()  # a symbolic link stays one
+        if not is_own:
+            if target.exists() and not target.is_file():
+                with target.open("wb") as file:
+                    file.write(data)
+                return
+            target = target.resolve()
         temporary = target.parent / f".allready-{os.getpid()}-{os.urandom(6).hex()}.tmp"
         with temporary.open("xb") as file:
             file.write(data)
