@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from allready.agent import shared_folder
 from allready.agent.shared_folder import FolderEntry, FoundNode0, Master, Node, SharedFolder, folder_name
 from allready.errors import DeadlineExceeded, ExchangeError, UsageError
+from allready.report.json_report import write_atomic
 from tests.agent.jobs import PRINT_WHO, Job, lines
 
 pytestmark = pytest.mark.jobs
@@ -170,10 +171,22 @@ async def test_files_of_an_earlier_run_count_for_nobody(nodes: Nodes, hasty: Non
     assert len(nodes.left()) == 1  # not ours, and not old enough to be removed
 
 
+def _killed(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 async def test_what_dead_runs_left_is_removed_after_an_hour(nodes: Nodes, hasty: None) -> None:
     folder = nodes.folder / folder_name("none")
     folder.mkdir(parents=True)
-    for name, age_s in (("node-00000000000000aa.json", 7200), ("node-00000000000000bb.json", 100), ("notes.txt", 9e6)):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", _killed)
+        patch.setattr(os, "unlink", _killed)  # nothing is cleaned up
+        with pytest.raises(KeyboardInterrupt):
+            write_atomic(folder / "node-00000000000000aa.json", b"{")
+    [draft] = [path.name for path in folder.iterdir()]
+    for name, age_s in (
+        ("node-00000000000000aa.json", 7200), ("node-00000000000000bb.json", 100), ("notes.txt", 9e6), (draft, 7200)
+    ):  # fmt: skip
         (folder / name).write_text("{}")
         os.utime(folder / name, (time.time() - age_s,) * 2)
     await nodes.all(nodes.join(node("a", 1)))

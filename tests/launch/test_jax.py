@@ -477,7 +477,8 @@ def test_orders_survive_the_environment() -> None:
 def test_addresses_of_both_families_are_understood() -> None:
     assert split_endpoint("gpu07:1234") == ("gpu07", 1234)
     assert split_endpoint("[::1]:7") == ("::1", 7)
-    assert [split_endpoint(text) for text in ("nonsense", ":5", "a:0", "a:70000", "a:b", "")] == [None] * 6
+    wrong = ("nonsense", ":5", "[]:5", "a:0", "a:70000", "a:000029500000", "a:" + 5_000 * "1", "a:b", "")
+    assert [split_endpoint(text) for text in wrong] == len(wrong) * [None]
 
 
 # What the agent prepares

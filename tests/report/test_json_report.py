@@ -206,6 +206,19 @@ def test_a_place_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path: P
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+def test_at_a_path_of_our_own_whatever_stands_there_is_replaced(tmp_path: Path) -> None:
+    """Others may write into a shared folder: a pipe would keep the writer, a link lead to a file of the user's."""
+    other = tmp_path / "other"
+    other.write_text("theirs")
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(other)
+    for path in (pipe, link):
+        write_atomic(path, b"ours", is_own=True)
+        assert (path.is_symlink(), path.is_file(), path.read_text()) == (False, True, "ours")
+    assert other.read_text() == "theirs"
+
+
 def test_a_pipe_is_written_to_not_replaced(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

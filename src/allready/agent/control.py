@@ -53,7 +53,7 @@ class Control:
             await self._server.open(run_dir, SOCKET)
         except OSError as error:
             log.warning("no control socket, so `allready watch` cannot show this job: %s", error)
-        write_atomic(run_dir / ABOUT, to_json(self.about), is_lasting=False)
+        write_atomic(run_dir / ABOUT, to_json(self.about), is_lasting=False, is_own=True)
 
     async def close(self) -> None:
         if self._unwatch is not None:

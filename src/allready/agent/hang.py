@@ -71,7 +71,7 @@ class HangMark:
         self._shown = shown
         try:
             if text is not None:
-                write_atomic(self._path, text.encode(), is_lasting=False)
+                write_atomic(self._path, text.encode(), is_lasting=False, is_own=True)
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:

@@ -26,7 +26,7 @@ from allready.errors import DeadlineExceeded, ExchangeError, UsageError
 from allready.patterns import compiled
 from allready.preflight.check.waits import in_daemon_thread
 from allready.proc.process import read_regular
-from allready.report.json_report import write_atomic
+from allready.report.json_report import is_draft, write_atomic
 
 POLL_S = 0.5
 REFRESH_S = 1.0
@@ -224,7 +224,7 @@ class SharedFolder:
             raise ExchangeError(f"{self._path} was removed; does another program clear {self._folder}?")
         self._counter += 1
         entry = FolderEntry(node=self._own, counter=self._counter, master=self._master)
-        write_atomic(self._path, msgspec.json.encode(entry))
+        write_atomic(self._path, msgspec.json.encode(entry), is_own=True)
 
     def _read(self) -> None:
         now = time.monotonic()
@@ -255,11 +255,11 @@ class SharedFolder:
         with contextlib.suppress(OSError):
             now = self._path.stat().st_mtime
             for path in self._folder.iterdir():
-                if compiled(_NODE_FILE).search(path.name) and now - path.stat().st_mtime > FORGOTTEN_S:
+                is_ours = compiled(_NODE_FILE).search(path.name) or is_draft(path.name)
+                if is_ours and now - path.stat().st_mtime > FORGOTTEN_S:
                     path.unlink()
-        for path in (self._path, self._path.with_name(f".{self._path.name}.{os.getpid()}")):
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()  # others are still in it
 

@@ -21,9 +21,14 @@ class Missed(Struct, frozen=True, kw_only=True):
 
 
 def _waits(rank: RankAtFailure) -> bool:
-    """Whether it is inside of an operation of torch's, or was until that failed; not if what failed was a safe call."""
+    """Whether it is inside of an operation of torch's, or was until that failed: its own, or one of a safe call."""
+    return rank.is_inside or rank.cause in {FailureCause.BACKEND, FailureCause.DEADLINE}
+
+
+def _is_elsewhere(rank: RankAtFailure) -> bool:
+    """Whether it is in no operation of torch's, but may be in a safe call, also in one whose deadline has passed."""
     is_in_call = rank.call is not None and rank.call.waited_s is not None
-    return rank.is_inside or (rank.cause in {FailureCause.BACKEND, FailureCause.DEADLINE} and not is_in_call)
+    return not rank.is_inside and (is_in_call or not _waits(rank))
 
 
 def _late_in(failure: RuntimeFailure, one: Begun) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -36,7 +41,7 @@ def _late_in(failure: RuntimeFailure, one: Begun) -> tuple[tuple[int, ...], tupl
     over = {one.counts[r.rank] for r in ranks.values() if r.cause is FailureCause.DEADLINE}
     inside = [r for r in ranks.values() if _waits(r) and r.is_making == (one.group == MAKINGS)]
     waiting = [r.rank for r in inside if (r.still_s >= SOON_S or one.counts[r.rank] in over)]
-    late = tuple(n for n, r in ranks.items() if not _waits(r) and {*one.ahead([n])} & {*waiting})
+    late = tuple(n for n, r in ranks.items() if _is_elsewhere(r) and {*one.ahead([n])} & {*waiting})
     return late, tuple(r for r in (one.ahead(late) if late else ()) if r in waiting)
 
 

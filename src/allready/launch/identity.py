@@ -6,7 +6,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from allready.messaging.sockets import source_address
-from allready.model.addresses import parse
+from allready.model.addresses import Address, parse
 
 RESOLVE_S = 3.0
 
@@ -25,7 +25,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     """`resolve` gives the addresses of a name, () when it has none; it ends by itself within seconds."""
 
     names: tuple[str, ...]  # as the machine calls itself, short or with domain
-    addresses: tuple[str, ...]  # `own_addresses`
+    addresses: tuple[str, ...]  # of all interfaces, loopback left out
     resolve: Callable[[str], tuple[str, ...]] = _resolved
 
     def has_name(self, word: str) -> bool:
@@ -57,16 +57,24 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 
 def own_addresses() -> tuple[str, ...]:
-    """All addresses of this machine but loopback and link-local ones, as `ip addr` shows them."""
-    from allready.facts.netlink import addresses
-
-    found = (a for text in addresses(timeout_s=RESOLVE_S) if (a := parse(text)) is not None)
-    return tuple(str(a) for a in found if not a.is_loopback and not a.is_link_local)
+    """All by which others may reach this machine, link-local ones of IPv4 last: two machines that share a cable may
+    have no others.  Those of IPv6 are left out; they mean nothing without an interface.
+    """
+    found = (a for a in _addresses() if a.version == 4 or not a.is_link_local)
+    return tuple(map(str, sorted(found, key=lambda a: a.is_link_local)))
 
 
 def own_identity() -> Identity:
     """Of this machine, from the kernel; no name server is asked."""
-    return Identity(names=(socket.gethostname(),), addresses=own_addresses())
+    return Identity(names=(socket.gethostname(),), addresses=tuple(map(str, _addresses())))
+
+
+def _addresses() -> list[Address]:
+    """As `ip addr` shows them, without loopback."""
+    from allready.facts.netlink import addresses
+
+    found = map(parse, addresses(timeout_s=RESOLVE_S))
+    return [a for a in found if a is not None and not a.is_loopback]
 
 
 def default_address() -> str:

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+_PORT_DIGITS = 9
+"""Noughts in front count; a number that has more is not read."""
+
 
 @functools.lru_cache(maxsize=65536)
 def parse(address: str) -> Address | None:
@@ -73,4 +76,5 @@ def endpoint(address: str | None, port: int) -> str:
 def split_endpoint(address: str) -> tuple[str, int] | None:
     """The way back, with or without brackets around IPv6; None where there is no host or no port."""
     host, _, port = address.rpartition(":")
-    return (host.strip("[]"), int(port)) if host and port.isdecimal() and 0 < int(port[:6]) < 65536 else None
+    host, number = host.strip("[]"), int(port) if port.isdecimal() and len(port) <= _PORT_DIGITS else 0
+    return (host, number) if host and 0 < number < 65536 else None

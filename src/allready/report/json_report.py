@@ -21,11 +21,13 @@ from allready.errors import UsageError
 from allready.json_bounds import TooLargeError, decode_within
 from allready.model import SCHEMA, Evidence, Finding, NotChecked, Phrase, Report, Status
 from allready.model.fill import MAX_PHRASE_DEPTH, phrases_of
+from allready.patterns import compiled
 from allready.report.safe import safe_json
 from allready.text.surrogates import to_json
 
 MAX_BYTES = 1 << 30
 """A saved report larger than this is refused: it is not one of ours."""
+_DRAFT = r"\.allready-\d+-[0-9a-f]{12}\.tmp"
 MAX_MEMORY_BYTES = 192 << 20
 """The same for one that would take more once it is decoded; one of 1,024 nodes takes a tenth of it."""
 
@@ -113,10 +115,11 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def write_atomic(path: str | os.PathLike[str], data: bytes, *, is_lasting: bool = True) -> None:
+def write_atomic(path: str | os.PathLike[str], data: bytes, *, is_lasting: bool = True, is_own: bool = False) -> None:
     """Write a file so that a reader sees the old one or the new one, whole; also after a power cut, if `is_lasting`.
 
-    A path that is no regular file (/dev/stdout, a pipe) is written to as it is.  The mode follows the umask.
+    A path that is no regular file (/dev/stdout, a pipe) is written to as it is, and a symbolic link stays one; if
+    `is_own`, the path is no user's choice, and whatever stands there is replaced.  The mode follows the umask.
 
     Raises:
         OSError: it cannot be written; the old file, if any, is untouched and nothing is left beside it.
@@ -124,11 +127,12 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, *, is_lasting: bool 
     target = Path(path)
     temporary: Path | None = None
     try:
-        if target.exists() and not target.is_file():
-            with target.open("wb") as file:
-                file.write(data)
-            return
-        target = target.resolve()  # a symbolic link stays one
+        if not is_own:
+            if target.exists() and not target.is_file():
+                with target.open("wb") as file:
+                    file.write(data)
+                return
+            target = target.resolve()
         temporary = target.parent / f".allready-{os.getpid()}-{os.urandom(6).hex()}.tmp"
         with temporary.open("xb") as file:
             file.write(data)
@@ -143,6 +147,11 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, *, is_lasting: bool 
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+
+def is_draft(name: str) -> bool:
+    """Whether `write_atomic` calls a file so that is not whole yet; a process that was killed leaves one."""
+    return compiled(_DRAFT).fullmatch(name) is not None
 
 
 def _sync_folder(folder: Path) -> None:

@@ -9,7 +9,9 @@ from allready.evidence.lines.coll import parse
 from tests.cases import cases
 from tests.evidence.lines.logs import operation
 
-FRONTS = ("", "[3]: ", "2026-11-30 14:02:11.25 r3 ", "1764511331.123 ", "11764511331 x", "[1,12]<stdout>:")
+FRONTS = (
+    "", "[3]: ", "2026-11-30 14:02:11.25 r3 ", "1764511331.123 ", "1764511331x ", "11764511331 x", "[1,12]<stdout>:",
+)  # fmt: skip
 TAILS = ("0x5618a0b0", "(nil)", "0x5618 task 12 globalrank 5", "0x5618 seq=0x1f")
 
 

@@ -19,9 +19,7 @@ _ALLOWED[_DIGIT, list(b"0123456789")] = True
 _ALLOWED[_HEX, list(b"0123456789abcdef")] = True
 _ALLOWED[_HOST, list(HOST_BYTES)] = True
 _ALLOWED[_VARIABLE, VARIABLE_LOW : VARIABLE_HIGH + 1] = True
-_NUMBERS = rb"[0-9]+(?!x)"
-"""The nought of a hexadecimal number is one itself."""
-
+_NUMBERS = rb"[0-9]+"
 _EPOCH_DIGITS = 10
 """A number with so many digits is a time where it begins with the right one."""
 
@@ -39,6 +37,8 @@ class Alike:
         for found in compiled_bytes(_NUMBERS).finditer(text):
             start, end = found.span()
             kinds[start:end] = _DIGIT
+            if text[end : end + 1] == b"x":  # the nought of a hexadecimal number stays
+                kinds[end - 1] = 0
             if end <= len(line.front) and end - start >= _EPOCH_DIGITS:
                 kinds[start] = 0
         host = len(line.front)
