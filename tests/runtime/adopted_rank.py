@@ -117,8 +117,13 @@ def train() -> None:
             if not recovery.is_same_group:
                 model = DistributedDataParallel(model.module)
             step = max(recovery.steps)
-            say("recovered", members=recovery.members, is_same=recovery.is_same_group, code=verdict.code,
-                culprits=verdict.culprits.ranks)  # fmt: skip
+            say(
+                "recovered",
+                members=recovery.members,
+                is_same=recovery.is_same_group,
+                code=verdict.code,
+                culprits=verdict.culprits.ranks,
+            )
     total = summed(1.0)
     whole = connection is None or plan["victim"] < 2 or is_whole(connection[0])
     allready.safe_barrier()

@@ -12,7 +12,7 @@ _UPDATE = "_update_default_pg"
 """Function of torch's through which the default group comes and goes."""
 
 
-class Ending:
+class GroupEnding:
     """From `begin` to `end`; with a torch that has no such function it tells nothing."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from allready.model import OVER
 from allready.proc.own_sockets import Sockets, closes_on_exec, ends, sockets
 from allready.runtime import meshes, nccl
 from allready.runtime.connections import EndedGroups
-from allready.runtime.ending import Ending
+from allready.runtime.ending import GroupEnding
 from allready.runtime.making import Leavable, Making
 from allready.runtime.messages import Ranks, ranks_of, twin
 from allready.runtime.plain import BegunCounts
@@ -210,7 +210,7 @@ class WorldGroup:
         self._lent: JobStore | None = None
         self._excepthook = _Excepthook(has_made=torchs is not None)
         self._leavable = Leavable()
-        self._ending = Ending()
+        self._ending = GroupEnding()
         self._is_torchs = torchs is not None
         """Whether torch has made it: it cannot form again in place."""
         self._kept = torchs

@@ -15,7 +15,7 @@ from typing import Any
 
 _HELPER = "_new_process_group_helper"
 """Function of torch's through which every group is made."""
-_GLOO = "gloo"
+GLOO = "gloo"
 _NEEDED = {"group_rank", "global_ranks_in_group", "backend"}
 _POLL_S = 0.02
 _LEAVE_S = 0.5
@@ -64,7 +64,7 @@ def _leavable(helper: Callable[..., Any], is_over: Callable[[], bool]) -> Callab
         given = signature.bind(*args, **more).arguments
         devices = _by_device(given["backend"])
         is_default = not given["global_ranks_in_group"]
-        waits = _GLOO in devices.values() and not (is_default and len({*devices.values()}) > 1)
+        waits = GLOO in devices.values() and not (is_default and len({*devices.values()}) > 1)
         if not waits or given["group_rank"] is None:  # Gloo alone waits here
             return helper(*args, **more)
         choose = _gpu_chosen() if "cuda" in devices else None
