@@ -9,6 +9,8 @@ NO_NATIVE_VARIABLE = "ALLREADY_NO_NATIVE"
 BUFFER_SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """The flight recorder's number of entries, as torch from 2.8 and as older torch calls it."""
 BONDS_FOLDER = "/proc/net/bonding"
+GLOO = "gloo"
+"""torch's name of the backend."""
 
 ARGUMENTS = "arguments"
 """What the beacon adds to a dump of torch's recorder: rows of group, number, operation, root (a global rank), elements

@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from allready.names import GLOO
+
 _HELPER = "_new_process_group_helper"
 """Function of torch's through which every group is made."""
-GLOO = "gloo"
 _NEEDED = {"group_rank", "global_ranks_in_group", "backend"}
 _POLL_S = 0.02
 _LEAVE_S = 0.5

@@ -9,13 +9,13 @@ from typing import Any
 
 from allready.errors import UsageError
 from allready.model import REJOIN
+from allready.names import GLOO
 from allready.runtime import last_failure, recording
 from allready.runtime.durations import Duration
 from allready.runtime.forming import Wish, next_group
 from allready.runtime.group import BACKENDS, FORM, WorldGroup
 from allready.runtime.hang_watch import set_formed
 from allready.runtime.limits import parts, take_over_phases, torchs_limits
-from allready.runtime.making import GLOO
 from allready.runtime.meeting import MeetingPlace, come_to_torchs, meet
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.session import Session, Turn, begin, current, end, is_before_adoption, refuse_thread

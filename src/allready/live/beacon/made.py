@@ -5,7 +5,7 @@ left out.
 """
 
 from allready.live.beacon.group import GroupCounters
-from allready.live.beacon.sources import GLOO
+from allready.names import GLOO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

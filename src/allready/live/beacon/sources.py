@@ -9,7 +9,7 @@ counts otherwise.
 import sys
 
 from allready.live.beacon import names
-from allready.names import GROUP_COUNTS
+from allready.names import GLOO, GROUP_COUNTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Counts = tuple[int, int | None, int | None]
 
-GLOO = "gloo"
 _LARGEST_COUNT = 1 << 60
 _NAMES_OF = {"nccl": ("nccl2",)}
 """torch's name of a backend -> what the backend calls itself, by which its recorder is asked, where that is another."""
