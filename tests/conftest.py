@@ -18,15 +18,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
-from tests import cases, forked
+from tests import cases
 
 settings.register_profile("suite", deadline=None)  # 200 ms of a busy machine are no mistake of ours
 settings.load_profile("suite")
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIES = pytest.StashKey[int]()
-"""In how many processes the fast tests run, where no option says it."""
 NO_LAB = "no lab on this machine"
 FRAMEWORKS = ("torch", "jax")
 NOT_FAST = {"torch", "jax", "lab", "gpu", "slow", "jobs", "thorough"}
@@ -60,18 +60,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are CPUs, since most tests wait for real jobs; the fast ones do not, and run in copies.
+    """One more than there are CPUs, since most tests wait for real jobs; the fast ones do not.
 
     A few files whose tests start nothing are done before other processes have collected theirs.
     """
     files = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
     if 0 < len(files) <= FEW and all(_starts_nothing(file) for file in files):
         return 0
-    num_cpus = len(os.sched_getaffinity(0))
-    if config.getoption("--fast"):
-        config.stash[COPIES] = min(num_cpus, config.option.maxprocesses or num_cpus)
-        return 0
-    return num_cpus + 1
+    return len(os.sched_getaffinity(0)) + (0 if config.getoption("--fast") else 1)
 
 
 def _starts_nothing(file: Path) -> bool:
@@ -79,21 +75,21 @@ def _starts_nothing(file: Path) -> bool:
     return file.is_file() and file.is_relative_to(tests) and file.relative_to(tests).parts[0] in STARTS_NOTHING
 
 
+class ByFile(LoadFileScheduling):  # type: ignore[misc]
+    """The tests of a file in one process, which makes what they share once; so do all that read the parsed sources."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _share(str(super()._split_scope(nodeid)))
+
+
 @functools.cache
 def _share(file: str) -> str:
-    """What the tests of a file make once for all of them: all that read the parsed sources belong together."""
     return "sources" if "from tests.text." in (ROOT / file).read_text(encoding="utf-8") else file
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """The fast tests, whose time is that of the processor, in copies of this process; see tests/forked.py."""
-    count = session.config.stash.get(COPIES, 1)
-    is_one = len({item.path for item in session.items}) == 1
-    if count == 1 or is_one or session.testsfailed or session.config.option.collectonly:
-        return None
-    forked.run(session, count, _share)
-    return True
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """For the fast tests, whose time is that of the processor; tests that wait for jobs are dealt out one by one."""
+    return ByFile(config, log) if config.getoption("--fast") else None
 
 
 @pytest.hookimpl(tryfirst=True)

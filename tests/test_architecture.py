@@ -68,7 +68,7 @@ MAY_IMPORT = {
     },
     "exposition": set(),
     "runtime": {
-        "model", "patterns", "errors", "text", "redaction", "exposition", "evidence", "judging", "rules",
+        "model", "names", "patterns", "errors", "text", "redaction", "exposition", "evidence", "judging", "rules",
         "messaging", "live",
         "proc",
     },

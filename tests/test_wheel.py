@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -31,7 +33,6 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return found
 
 
-@pytest.mark.thorough
 def test_without_a_compiler_the_wheel_is_for_every_platform(names: set[str]) -> None:
     assert not LIBRARIES & names
     assert {name.replace(".lib", ".py") for name in LIBRARIES} <= names
@@ -52,7 +53,6 @@ def test_with_a_compiler_the_wheel_has_the_compiled_parts(
         _built(tmp_path)
 
 
-@pytest.mark.thorough
 def test_the_wheel_has_code_tables_texts_and_templates(names: set[str]) -> None:
     assert {
         "allready/cli/main.py",

@@ -21,6 +21,8 @@ from tests.cases import cases
 from tests.evidence.inputs.contents import contents
 from tests.recorded.archives import diagnosed, named, unpacked
 
+pytestmark = pytest.mark.thorough
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
@@ -276,14 +278,7 @@ def test_what_only_has_such_a_field_is_no_envelope(text: str) -> None:
     assert envelope_of(text.encode()) is None
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        "size_mismatch",
-        pytest.param("eval_branch", marks=pytest.mark.thorough),
-        pytest.param("v2_lock", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize("run", ["size_mismatch", "eval_branch", "v2_lock"])
 def test_the_verdict_on_recorded_operations_is_the_same_in_every_envelope(run: str, tmp_path: Path) -> None:
     folder = unpacked(FIXTURES / "runs" / f"{run}.tar.xz", tmp_path)
     logs = {}

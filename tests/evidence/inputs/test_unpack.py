@@ -27,6 +27,8 @@ from tests.cases import cases
 from tests.clock import Stopwatch
 from tests.evidence.inputs.contents import contents, make_tar, make_zip
 
+pytestmark = pytest.mark.thorough
+
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 LINES = b"".join(
@@ -235,7 +237,6 @@ def bomb(num_mib: int) -> bytes:
     return b"".join([*(packer.compress(b"a" * (1 << 20)) for _ in range(num_mib)), packer.flush()])
 
 
-@pytest.mark.thorough
 def test_a_bomb_is_stopped_by_its_ratio_long_before_its_end(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(bomb(64))
@@ -244,7 +245,6 @@ def test_a_bomb_is_stopped_by_its_ratio_long_before_its_end(tmp_path: Path) -> N
     assert len(found.data[str(path)]) < 40 << 20
 
 
-@pytest.mark.thorough
 def test_a_bomb_in_an_archive_ends_the_archive(tmp_path: Path) -> None:
     member = bytes(64 << 20)
     path = make_zip(tmp_path / "z", [("good", b"g\n"), ("bomb", member), ("after", b"a\n")], zipfile.ZIP_DEFLATED)
@@ -253,7 +253,6 @@ def test_a_bomb_in_an_archive_ends_the_archive(tmp_path: Path) -> None:
     assert "times its size" in found.why(f"{path}!bomb")
 
 
-@pytest.mark.thorough
 def test_a_bomb_inside_a_bomb_is_counted_against_the_file_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(gzip.compress(bomb(64)))
@@ -277,7 +276,6 @@ def test_the_number_of_members_is_limited(tmp_path: Path) -> None:
     assert "more than 20 members" in found.why(path)
 
 
-@pytest.mark.thorough
 def test_logs_that_shrink_a_lot_are_no_bombs(tmp_path: Path) -> None:
     log = b"".join(b"gpu01:1:1 [0] NCCL INFO AllReduce: opCount %x comm 0x55 stream 0x5\n" % i for i in range(60_000))
     for packer, pack in PACKERS.items():
@@ -419,7 +417,6 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 """
 
 
-@pytest.mark.thorough
 def test_a_stream_of_a_gigabyte_takes_a_few_megabytes() -> None:
     reader = subprocess.Popen(
         [sys.executable, "-c", ENDLESS_LINE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False

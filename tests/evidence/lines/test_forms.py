@@ -11,6 +11,8 @@ from allready.evidence.lines.model import LIMITS, LineLimits, Scanned
 from allready.evidence.lines.scan import scan
 from allready.patterns import compiled_bytes
 
+pytestmark = pytest.mark.thorough
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CHUNK = 20_000
 """Small, so that most lines come in chunks in which their form is known."""
@@ -61,7 +63,6 @@ def made_up(seed: int) -> bytes:
     return b"\n".join(lines)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("limits", [LIMITS, TIGHT])
 def test_made_up_logs_give_the_same(limits: LineLimits) -> None:
     assert [seed for seed in range(6) if _difference(made_up(seed), limits)] == []

@@ -17,6 +17,8 @@ from allready.evidence.lines.scan import ScanMemory, scan
 from tests.cases import cases
 from tests.evidence.lines.test_scan import comparable, in_parts
 
+pytestmark = pytest.mark.thorough
+
 RECORDED = (Path(__file__).parents[2] / "fixtures" / "lines" / "two_meshes.log").read_bytes()
 SMALL = LineLimits(line_bytes=2048, clip_bytes=256)
 OTHERS = (
@@ -116,7 +118,6 @@ def test_a_long_log_of_one_rank_goes_fast_after_its_first_chunk(reader: Reader) 
     assert reader.usual <= 3
 
 
-@pytest.mark.thorough
 def test_any_log_gives_what_the_usual_way_gives(reader: Reader) -> None:
     @settings(max_examples=120, deadline=None)
     @given(data=st.data())
@@ -268,7 +269,6 @@ def test_lines_that_were_kept_fast_count_where_later_ones_repeat_them(reader: Re
     assert reader.fast
 
 
-@pytest.mark.thorough
 def test_logs_of_no_use_are_seldom_tried_and_do_not_close_the_lane(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from allready.model.fill import in_english
 from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
+pytestmark = pytest.mark.thorough
+
 SMALL = LineLimits(line_bytes=2048, clip_bytes=256, same_lines=5)
 
 
@@ -208,7 +210,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, found.num_byt
 """
 
 
-@pytest.mark.thorough
 @cases(
     ("unit", "megabytes"),
     [

@@ -30,6 +30,8 @@ from allready.signatures import table
 from tests.evidence.lines.logs import operation
 from tests.evidence.lines.test_forms import TIGHT, made_up
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 SOURCE = SOURCES[0]
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -85,7 +87,6 @@ def _recorded() -> Iterator[tuple[str, bytes]]:
                     yield source.label, stream.read(MAX_BYTES)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("line", [b"step %d loss 0.1\r\n", b"%d " + b"x" * 9_000 + b"\n"], ids=["CRLF", "long"])
 def test_a_log_of_lines_without_forms_is_read(engine: Native, line: bytes) -> None:
     """Lines that end with CR LF have the form of others, very long ones have none; all of them are read."""
@@ -94,7 +95,6 @@ def test_a_log_of_lines_without_forms_is_read(engine: Native, line: bytes) -> No
     assert scan(io.BytesIO(data)).num_lines == 600
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.slow)])
 def test_recorded_runs_give_the_same(engine: Native, every: int) -> None:
     """What is found in a log decides its verdict, so that is the same too."""
@@ -112,7 +112,6 @@ def test_recorded_runs_give_the_same(engine: Native, every: int) -> None:
     assert wrong == {}
 
 
-@pytest.mark.thorough
 def test_made_up_logs_give_the_same(engine: Native, tmp_path: Path) -> None:
     wrong = {}
     for options in KINDS:
@@ -188,7 +187,6 @@ def _lines(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     return data, starts, lengths, np.arange(len(texts))
 
 
-@pytest.mark.thorough
 def test_forms_are_those_of_python(engine: Native) -> None:
     """Lines have one number if and only if they differ in numbers only."""
     rng = random.Random(3)

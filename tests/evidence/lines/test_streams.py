@@ -14,6 +14,8 @@ from allready.model.fill import in_english
 from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
+pytestmark = pytest.mark.thorough
+
 RNG = random.Random(1)
 
 

@@ -11,6 +11,8 @@ from allready.evidence.log.last_error import last_error
 from allready.model import Report, Status
 from tests.cases import cases
 
+pytestmark = pytest.mark.thorough
+
 STEPS = [f"step {n}/40 loss {9 / n:.3f}" for n in range(1, 41)]
 HALF = STEPS[:20]
 LOSSES = [f"loss {9 / n:.3f}" for n in range(1, 40)]

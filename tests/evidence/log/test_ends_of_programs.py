@@ -10,6 +10,8 @@ from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret
 from allready.model import Report, Status
 
+pytestmark = pytest.mark.thorough
+
 STEPS = [f"12:{n // 60:02d}:{n % 60:02d}  step={n * 10}  loss={9 / n:.4f}  elapsed={n}s" for n in range(1, 101)]
 UNNAMED = [f"[{n}][{n}/40][1/1] | loss: {9 / n:.3e} | loss_e0: {8 / n:.3e}" for n in range(1, 41)]
 TESTED = ["", "Print loss test", ": [0.0093, 0.0657, 0.0159]", "[40][40/40][1/1] | loss_test_mean: 3.523e-02"]

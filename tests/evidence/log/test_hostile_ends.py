@@ -14,6 +14,8 @@ from allready.model import Confidence, Report, Status
 from tests.evidence.log import hostile_ends
 from tests.evidence.log.hostile_ends import Files
 
+pytestmark = pytest.mark.thorough
+
 
 def _report(files: Files) -> Report:
     """As `diagnose` reads files: scanner first, so that a line counts only if it is kept or stands near the end."""
@@ -24,7 +26,6 @@ def _report(files: Files) -> Report:
     return judge_readings(readings, Question(), started=datetime.now(UTC))[0]
 
 
-@pytest.mark.thorough
 def test_what_failed_is_never_called_good() -> None:
     cases = list(hostile_ends.bad())
     assert len(cases) > 150
@@ -50,7 +51,6 @@ def test_the_last_words_of_a_shell_are_the_cause() -> None:
     assert wrong == {}
 
 
-@pytest.mark.thorough
 def test_a_rank_that_stopped_early_in_a_long_log_is_found() -> None:
     lines = [f"[rank{r}]: step {n}/4000 loss 1.0" for n in range(1, 4001) for r in range(4) if r != 2 or n < 1500]
     report = _report([[*lines, "[rank0]: Training finished."]])

@@ -3,11 +3,15 @@ were said before, tests behind a validated training, what a scheduler says of it
 
 import io
 
+import pytest
+
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret
 from allready.model import Status
 from tests.cases import cases
 from tests.evidence.log.test_closing import _report
+
+pytestmark = pytest.mark.thorough
 
 EPOCHS = [f"Epoch {n}: train loss {9 / n:.3f}, validation accuracy: {90 + n / 10:.2f}" for n in range(1, 41)]
 COUNTED = [f"[epoch {n}/40] train loss={9 / n:.3f}" for n in range(1, 41)]

@@ -1,9 +1,13 @@
 """A program that wrote the same lines again and again, and then others."""
 
+import pytest
+
 from allready.evidence.log.left_loop import closing_line
 from allready.model import Status
 from tests.cases import cases
 from tests.evidence.log.test_closing import _report
+
+pytestmark = pytest.mark.thorough
 
 LOOP = [f"loss {9 / n:.3f} lr {1e-3 / n:.2e} throughput {n * 7 % 13}" for n in range(1, 101)]
 

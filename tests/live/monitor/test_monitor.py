@@ -13,6 +13,8 @@ from allready.model.process import SystemCall
 from tests.cases import cases
 from tests.live.monitor.made import CLOSED, STACK, Play, call_at, codes, traceback
 
+pytestmark = pytest.mark.thorough
+
 
 def verdict(report: Report | None) -> Verdict:
     assert report is not None
@@ -49,7 +51,6 @@ def test_a_stopped_rank_is_named_within_seconds_with_the_moment_it_stopped() -> 
     assert job.now - stopped >= found
 
 
-@pytest.mark.thorough
 @cases("busy_s", [1.0, 2.0, 8.0, 30.0])
 def test_a_rank_that_computes_is_waited_for_and_then_forgotten(busy_s: float) -> None:
     job = Play()
@@ -195,7 +196,6 @@ def test_who_leaves_early_with_exit_code_0_is_named() -> None:
     assert accused(job.play(5)) == ("DESYNC-FLOW", (1,))
 
 
-@pytest.mark.thorough
 def test_a_zombie_says_how_it_ended_once_its_parent_knows() -> None:
     job = Play()
     job.play(20)
@@ -299,7 +299,6 @@ def test_a_known_error_among_the_last_lines_explains_no_end_that_was_asked_for_a
     assert report is None or report.verdict is None or report.verdict.code != "CUD001"
 
 
-@pytest.mark.thorough
 def test_silently_different_types_are_told_while_the_job_goes_on() -> None:
     job = Play()
     job.play(10)
@@ -392,7 +391,6 @@ def test_another_attempt_begins_without_the_last_one_s_verdict() -> None:
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
 
 
-@pytest.mark.thorough
 def test_evidence_is_asked_for_at_once_and_then_less_and_less_often() -> None:
     job = Play()
     job.play(10)
@@ -419,7 +417,6 @@ def test_a_report_without_any_word_says_nothing() -> None:
     assert Play().judge.judge(1.0, 2.0) is None
 
 
-@pytest.mark.thorough
 def test_a_rank_that_gets_stuck_after_long_work_is_looked_at_again() -> None:
     job = Play()
     job.play(10)
@@ -435,7 +432,6 @@ def test_a_rank_that_gets_stuck_after_long_work_is_looked_at_again() -> None:
     assert verdict(report).code == "LIV003"
 
 
-@pytest.mark.thorough
 def test_what_an_old_answer_shows_of_ranks_that_have_not_moved_still_holds() -> None:
     """Nothing records how far ranks of JAX came, and the later questions are a minute apart."""
     job = Play(world_size=2)

@@ -16,6 +16,8 @@ from allready.report.matrix import matrix
 from allready.report.words import paths_ok, summary
 from tests.fleets import healthy_path, healthy_reach
 
+pytestmark = pytest.mark.thorough
+
 NUM_NODES = 512
 MAX_ROWS = thinning.MAX_GOOD + thinning.MAX_BAD
 PAIRS = [(a, (a + d) % NUM_NODES) for a in range(NUM_NODES) for d in range(1, 65)]
@@ -56,7 +58,6 @@ def test_a_small_job_is_left_as_it_is() -> None:
     assert thin(reach) == (reach, ())
 
 
-@pytest.mark.thorough
 def test_the_good_are_bounded_and_the_counts_stay_right(large: Reachability) -> None:
     thinned, [phrase] = thin(large)
     note = in_english(phrase)
@@ -69,7 +70,6 @@ def test_the_good_are_bounded_and_the_counts_stay_right(large: Reachability) -> 
     assert (after.num_cells, after.num_bad, after.num_nodes) == (before.num_cells, before.num_bad, before.num_nodes)
 
 
-@pytest.mark.thorough
 def test_everything_in_trouble_stays(large: Reachability) -> None:
     bad = {i: ("filtered", "refused", "stuck", "no_route", "error", "not_run")[i % 6] for i in range(0, 60_000, 7)}
     reach = with_bad(large, bad)
@@ -112,7 +112,6 @@ def test_lost_datagrams_stay(large: Reachability) -> None:
     ]
 
 
-@pytest.mark.thorough
 def test_even_where_all_is_filtered_the_report_can_be_sent_and_counts_right(large: Reachability) -> None:
     reach = with_bad(large, dict.fromkeys(range(len(large.paths)), "filtered"))
     lossy = tuple(replace(p, received_bytes=()) for p in large.datagrams)
@@ -130,7 +129,6 @@ def test_even_where_all_is_filtered_the_report_can_be_sent_and_counts_right(larg
     assert len(html.render(report, language="en")) < 5_000_000
 
 
-@pytest.mark.thorough
 def test_the_report_of_a_healthy_large_job_is_a_few_megabytes_and_says_what_it_leaves_out(large: Reachability) -> None:
     report = report_of(large)
     data = json_report.encode(report)
@@ -142,7 +140,6 @@ def test_the_report_of_a_healthy_large_job_is_a_few_megabytes_and_says_what_it_l
     assert "every one was judged" in report.notes[0]
 
 
-@pytest.mark.thorough
 def test_rules_judge_what_the_report_leaves_out(large: Reachability) -> None:
     assert len([i for i, p in enumerate(large.paths) if p.outcome == "ok"]) > MAX_ROWS
     reach = with_bad(large, {i: "filtered" for i, p in enumerate(large.paths) if p.dst == 99})
