@@ -187,6 +187,19 @@ def call_twice() -> None:
     allready.finish()
 
 
+def in_child(call: Any) -> str:
+    """What it raises in a forked process."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writer, error_of(call).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        return told.read()
+
+
 def alone() -> None:
     """One process: what is refused, what waits for no other, and one group of torch's after the other."""
     import torch.distributed as dist
@@ -203,6 +216,7 @@ def alone() -> None:
         "rejoin": error_of(init, rejoin=True),
         "metrics": error_of(allready.metrics.start),
         "outside": str(allready.is_outside()),
+        "forked": in_child(lambda: allready.safe_barrier(timeout=1.0)),
         "before": str(allready.effective_timeouts()),
     }
     with contextlib.ExitStack() as stack:

@@ -52,6 +52,7 @@ def test_of_one_process_what_is_refused_and_what_waits_for_no_other(tmp_path: Pa
         "store": "leave out store",
         "rejoin": "in place of torch.distributed.init_process_group",
         "metrics": "after torch's, on all ranks",
+        "forked": "a forked process is no rank of the job",
         "again": "called before",
         "gone": "call allready.init_process_group first",
         "fake": "only one of Gloo can be taken over",
