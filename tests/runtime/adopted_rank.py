@@ -240,6 +240,7 @@ def alone() -> None:
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
     found["fake"] = error_of(allready.safe_barrier)
+    found["phase"] = error_of(allready.phase("short", 7.0).__enter__)
     allready.destroy_process_group()
     say("done", total=total, found=found, is_there=dist.is_initialized())
 

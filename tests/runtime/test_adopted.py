@@ -56,6 +56,7 @@ def test_of_one_process_what_is_refused_and_what_waits_for_no_other(tmp_path: Pa
         "again": "called before",
         "gone": "call allready.init_process_group first",
         "fake": "only one of Gloo can be taken over",
+        "phase": "only one of Gloo can be taken over",
     }.items():
         assert found[name].startswith("UsageError: "), found[name]
         assert text in found[name]
