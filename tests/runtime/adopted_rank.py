@@ -24,7 +24,7 @@ def say(event: str, **values: Any) -> None:
 def make_by_torch() -> None:
     import torch.distributed as dist
 
-    where = f"tcp://127.0.0.1:{plan['port']}"
+    where = f"file://{plan['file']}" if "file" in plan else f"tcp://127.0.0.1:{plan['port']}"
     dist.init_process_group("gloo", init_method=where, rank=ME, world_size=SIZE, timeout=LONG)
 
 
@@ -83,6 +83,7 @@ def train() -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     import allready
+    from allready.runtime.session import current
 
     make_by_torch()
     connection = connection_of_the_script()
@@ -122,9 +123,10 @@ def train() -> None:
     total = summed(1.0)
     whole = connection is None or plan["victim"] < 2 or is_whole(connection[0])
     allready.safe_barrier()
+    store = current().group.store_text
     dist.destroy_process_group()
     threads = [t.name for t in threading.enumerate() if t.name.startswith("allready")]
-    say("done", steps=step, total=total, is_whole=whole, refused=refused, threads=threads)
+    say("done", steps=step, total=total, is_whole=whole, refused=refused, threads=threads, store=store)
 
 
 def hang() -> None:
