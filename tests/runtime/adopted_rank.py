@@ -24,7 +24,7 @@ def say(event: str, **values: Any) -> None:
 def make_by_torch() -> None:
     import torch.distributed as dist
 
-    where = f"tcp://127.0.0.1:{plan['port']}"
+    where = f"file://{plan['file']}" if "file" in plan else f"tcp://127.0.0.1:{plan['port']}"
     dist.init_process_group("gloo", init_method=where, rank=ME, world_size=SIZE, timeout=LONG)
 
 
@@ -83,6 +83,7 @@ def train() -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     import allready
+    from allready.runtime.session import current
 
     make_by_torch()
     connection = connection_of_the_script()
@@ -127,9 +128,10 @@ def train() -> None:
     total = summed(1.0)
     whole = connection is None or plan["victim"] < 2 or is_whole(connection[0])
     allready.safe_barrier()
+    store = current().group.store_text
     dist.destroy_process_group()
     threads = [t.name for t in threading.enumerate() if t.name.startswith("allready")]
-    say("done", steps=step, total=total, is_whole=whole, refused=refused, threads=threads)
+    say("done", steps=step, total=total, is_whole=whole, refused=refused, threads=threads, store=store)
 
 
 def hang() -> None:
@@ -192,6 +194,19 @@ def call_twice() -> None:
     allready.finish()
 
 
+def in_child(call: Any) -> str:
+    """What it raises in a forked process."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writer, error_of(call).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        return told.read()
+
+
 def alone() -> None:
     """One process: what is refused, what waits for no other, and one group of torch's after the other."""
     import torch.distributed as dist
@@ -208,6 +223,7 @@ def alone() -> None:
         "rejoin": error_of(init, rejoin=True),
         "metrics": error_of(allready.metrics.start),
         "outside": str(allready.is_outside()),
+        "forked": in_child(lambda: allready.safe_barrier(timeout=1.0)),
         "before": str(allready.effective_timeouts()),
     }
     with contextlib.ExitStack() as stack:
@@ -231,6 +247,7 @@ def alone() -> None:
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
     found["fake"] = error_of(allready.safe_barrier)
+    found["phase"] = error_of(allready.phase("short", 7.0).__enter__)
     allready.destroy_process_group()
     say("done", total=total, found=found, is_there=dist.is_initialized())
 

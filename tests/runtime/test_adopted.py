@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 FAULTS = [("kill", 2, "RTM001"), ("kill", 0, "RTM001"), ("late", 1, "RTM005"), ("raise", 2, "RTM002")]
 
 
-def survives(kind: str, victim: int, code: str, folder: Path) -> None:
-    with Job(folder, 3, script="adopted_rank.py", kind=kind, victim=victim) as job:
+def survives(kind: str, victim: int, code: str, folder: Path, **where: str) -> None:
+    with Job(folder, 3, script="adopted_rank.py", kind=kind, victim=victim, **where) as job:
         present = [r for r in range(3) if r != victim or kind != "kill"]
         job.wait(present)
         for rank in present:
@@ -27,6 +27,8 @@ def survives(kind: str, victim: int, code: str, folder: Path) -> None:
             assert "allready.subgroups" in done["refused"]  # groups from before are not the library's
             assert done["is_whole"]
             assert done["threads"] == []
+            has_lost_store = victim == 0 and kind == "kill" and not where
+            assert bool(done["store"]) == has_lost_store, done  # else no other one is opened
 
 
 def test_a_killed_rank_is_named_and_the_others_go_on(tmp_path: Path) -> None:
@@ -37,6 +39,11 @@ def test_a_killed_rank_is_named_and_the_others_go_on(tmp_path: Path) -> None:
 @cases("kind, victim, code", FAULTS[1:], parts=1)
 def test_so_is_it_with_other_faults(kind: str, victim: int, code: str, tmp_path: Path) -> None:
     survives(kind, victim, code, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_store_in_a_file_is_lost_with_no_rank(tmp_path: Path) -> None:
+    survives("kill", 0, "RTM001", tmp_path, file=str(tmp_path / "store"))
 
 
 def test_of_one_process_what_is_refused_and_what_waits_for_no_other(tmp_path: Path) -> None:
@@ -52,9 +59,11 @@ def test_of_one_process_what_is_refused_and_what_waits_for_no_other(tmp_path: Pa
         "store": "leave out store",
         "rejoin": "in place of torch.distributed.init_process_group",
         "metrics": "after torch's, on all ranks",
+        "forked": "a forked process is no rank of the job",
         "again": "called before",
         "gone": "call allready.init_process_group first",
         "fake": "only one of Gloo can be taken over",
+        "phase": "only one of Gloo can be taken over",
     }.items():
         assert found[name].startswith("UsageError: "), found[name]
         assert text in found[name]

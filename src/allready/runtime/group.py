@@ -565,10 +565,11 @@ class WorldGroup:
             with contextlib.suppress(Exception):  # torch's, of many classes: nothing of the job depends on it
                 store.requests.set(OVER, self.attempt)
 
-    def close(self) -> None:
-        """Nothing follows."""
+    def close(self, *, has_joined: bool = True) -> None:
+        """Nothing follows.  Without `has_joined` torch keeps a group that it has made: on all ranks alike, also on
+        those that had taken it over when another one failed."""
         try:
-            if self._is_torchs and (self._is_doubtful or not self.was_formed):
+            if self._is_torchs and not has_joined:
                 self._give_back()
             else:
                 self.leave()

@@ -9,7 +9,7 @@ from allready.runtime.durations import Duration, duration
 from allready.runtime.group import set_timeout
 from allready.runtime.pace import TRAINING, AdaptiveTimeout
 from allready.runtime.session import Limits, Session, current, is_before_adoption
-from allready.runtime.timeouts import plain_timeout
+from allready.runtime.timeouts import is_gloos, plain_timeout
 
 PHASES = {
     "training": timedelta(minutes=10), "evaluation": timedelta(minutes=30), "small": timedelta(minutes=5)
@@ -37,6 +37,7 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
         with _phase_of(current(), own):
             yield
         return
+    check_gloos()
     try:
         _enter_early(own)
         yield
@@ -94,6 +95,19 @@ def _leave_early(own: Limits) -> None:
         set_timeout(_early[-1].timeout, dist.group.WORLD)
     if len(_early) == 1:
         _early.clear()
+
+
+def check_gloos() -> None:
+    """Raises UsageError where torch's default group cannot be taken over, and keeps its timeouts."""
+    import torch.distributed as dist
+
+    if not is_gloos():
+        raise UsageError(
+            "torch has made the default group with the backend {backend}, and only one of Gloo can be taken over: "
+            "torch's watchdog ends the process when a collective of NCCL fails, and nothing ends its communicator; "
+            "call allready.init_process_group in place of torch.distributed.init_process_group",
+            backend=str(dist.get_backend()),
+        )
 
 
 def torchs_limits() -> Limits:

@@ -97,12 +97,13 @@ def come_to_torchs() -> MeetingPlace:
             "place of torch.distributed.init_process_group"
         )
     store = find()
+    is_ranks = isinstance(innermost(store), dist.TCPStore)  # else it is in a file, as a rule
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return MeetingPlace(
         job=own(store, ANSWER_S),
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
-        store_rank=None if is_agents else 0,
+        store_rank=0 if is_ranks and not is_agents else None,
         torchs=store,
     )
 

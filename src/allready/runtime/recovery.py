@@ -90,6 +90,7 @@ def init_process_group(
             check_torchs(backend, rank, world_size, rejoin=rejoin)
             adopt(start_timeout=start_timeout, answer_within=answer_within, timeout=timeout)
             return
+        current()  # a forked child has none
         raise UsageError("allready.init_process_group was called before; call allready.destroy_process_group first")
     if "cuda" in BACKENDS[backend]:
         nccl.prepare()

@@ -530,6 +530,8 @@ _current: list[Session] = []
 _has_left: list[bool] = []
 _of_parent: list[Session] = []
 """Kept in a forked child: destructors of torch's would wait for threads that only the parent has."""
+_groups_of_parent: list[Any] = []
+"""Default groups that a forked child has from its parent: it is no rank of them."""
 
 
 def current() -> Session:
@@ -539,29 +541,34 @@ def current() -> Session:
         UsageError: there is none.
     """
     if not _current:
-        if _of_parent:
-            raise UsageError("a forked process is no rank of the job: call this in the process that joined it")
         if is_before_adoption():
             raise UsageError(
                 "torch has made the default group, which the runtime library has not taken over yet: call "
                 "allready.init_process_group() after torch's, on all ranks, or make a safe call first"
             )
+        if _of_parent or _groups_of_parent:
+            raise UsageError("a forked process is no rank of the job: call this in the process that joined it")
         raise UsageError("call allready.init_process_group first: it starts what agrees on failures")
     return _current[0]
 
 
 def is_before_adoption() -> bool:
-    """Whether this process has no session yet, and a default group that torch has made."""
-    if _current or _of_parent:
-        return False
+    """Whether this process has no session yet, and a default group that torch has made in it, not in its parent."""
+    return not _current and _default_group() not in (None, *_groups_of_parent)
+
+
+def _default_group() -> Any:
     dist: Any = sys.modules.get("torch.distributed")  # without it there is no group
-    return dist is not None and bool(dist.is_available() and dist.is_initialized())
+    return dist.group.WORLD if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
 def _forget_in_child() -> None:
     """A forked child (a worker of a DataLoader) has neither the threads nor the place in the job of its parent."""
     _of_parent.extend(_current)
     _current.clear()
+    group = _default_group()
+    if group is not None:
+        _groups_of_parent.append(group)
     if _of_parent:
         # An old group in a cycle of objects must not be collected here: its end waits for threads that are not.
         gc.freeze()

@@ -15,7 +15,7 @@ from allready.runtime.durations import Duration
 from allready.runtime.forming import Wish, next_group
 from allready.runtime.group import BACKENDS, FORM, WorldGroup
 from allready.runtime.hang_watch import set_formed
-from allready.runtime.limits import parts, take_over_phases, torchs_limits
+from allready.runtime.limits import check_gloos, parts, take_over_phases, torchs_limits
 from allready.runtime.meeting import MeetingPlace, come_to_torchs, meet
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.session import Session, Turn, begin, current, end, is_before_adoption, refuse_thread
@@ -44,7 +44,7 @@ def join(session: Session, place: MeetingPlace, answer_within: timedelta, until_
         end()
         atexit.register(last_failure.keep_last, rank=place.rank, attempt=group.attempt)
         with contextlib.suppress(Exception):  # torch's, of many classes; the first error counts
-            group.close()
+            group.close(has_joined=False)
         raise
 
 
@@ -133,14 +133,7 @@ def check_torchs(backend: str = GLOO, rank: int = -1, world_size: int = -1, *, r
     """Raises UsageError where torch's default group cannot be taken over, or is another one than this."""
     import torch.distributed as dist
 
-    config = dist.get_backend_config()
-    if any(part.rpartition(":")[2] != GLOO for part in str(config).split(",")):
-        raise UsageError(
-            "torch has made the default group with the backend {backend}, and only one of Gloo can be taken over: "
-            "torch's watchdog ends the process when a collective of NCCL fails, and nothing ends its communicator; "
-            "call allready.init_process_group in place of torch.distributed.init_process_group",
-            backend=str(dist.get_backend()),
-        )
+    check_gloos()
     if os.environ.get("TORCH_GLOO_LAZY_INIT") == "1":  # connections that are made later would not be known
         raise UsageError(
             "the connections of torch's group are not to be found (TORCH_GLOO_LAZY_INIT?): call "

@@ -1,10 +1,12 @@
 """Which time-outs apply now."""
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from allready.names import GLOO
 from allready.runtime.session import Session, current, is_before_adoption
 
 
@@ -79,13 +81,20 @@ def _torchs(group: Any, name: str) -> GroupTimeouts:
     """Before the library takes over the default group, with the timeout that this has."""
     import torch.distributed as dist
 
-    is_default, plain = group is dist.group.WORLD, plain_timeout(group, ("cpu",))
+    is_default, plain = group is dist.group.WORLD, torchs_timeout(group)
     return GroupTimeouts(
         name="default" if is_default else name,
         ranks=tuple(dist.get_process_group_ranks(group)),
         plain=plain,
-        calls=plain if is_default else None,
+        calls=plain if is_default and is_gloos() else None,
     )
+
+
+def is_gloos() -> bool:
+    """Whether torch's default group is one of Gloo for every device, which the library can take over."""
+    import torch.distributed as dist
+
+    return all(part.rpartition(":")[2] == GLOO for part in str(dist.get_backend_config()).split(","))
 
 
 def _learned(session: Session, group: tuple[int, ...]) -> dict[str, timedelta]:
@@ -103,12 +112,19 @@ def _learned(session: Session, group: tuple[int, ...]) -> dict[str, timedelta]:
 
 def plain_timeout(group: Any, devices: tuple[str, ...]) -> timedelta | None:
     """The shortest of its backends that torch says; NCCL's is out of use, see `nccl`."""
+    return _shortest(group, [device for device in devices if device != "cuda"])
+
+
+def torchs_timeout(group: Any) -> timedelta | None:
+    """The same of a group that is torch's alone, where NCCL's counts too."""
+    return _shortest(group, [device.type for device in getattr(group, "_device_types", ())])
+
+
+def _shortest(group: Any, devices: Iterable[str]) -> timedelta | None:
     import torch
 
     found = []
     for device in devices:
-        if device == "cuda":
-            continue
         with contextlib.suppress(RuntimeError, AttributeError):  # no such backend, or one that does not say
             found.append(group._get_backend(torch.device(device)).options._timeout)  # noqa: SLF001 - no public way
     return min(found, default=None)
