@@ -312,6 +312,28 @@ def test_a_program_that_never_ran_is_told_from_one_that_left_with_that_code(tmp_
     assert num_fds() == begun
 
 
+def test_two_threads_that_see_an_end_at_once_say_the_same_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "train"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+    group = WorkerGroup()
+    flush = group._relay.flush
+
+    def flush_and_look_again(**given: float) -> object:
+        monkeypatch.setattr(group._relay, "flush", flush)
+        group.poll()  # as another thread, before the first has noted what it saw
+        return flush(**given)
+
+    monkeypatch.setattr(group._relay, "flush", flush_and_look_again)
+    group.start([worker(tmp_path, (str(broken),), 0, is_program=True)])
+    until(lambda: group.poll())
+    ends = group.stop(grace_s=1.0)
+    group.close()
+    assert ends[0].kind is EndKind.NOT_RUN
+
+
 def test_a_variable_that_no_process_can_have_leaves_nothing_behind(tmp_path: Path, group: WorkerGroup) -> None:
     bad = Worker(rank=1, local_rank=1, argv=("true",), env={"A": "x\0y"}, log_dir=tmp_path / "rank1")
     with pytest.raises(ValueError, match="null byte"):

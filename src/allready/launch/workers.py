@@ -76,6 +76,8 @@ class _Running(Struct):
     process: subprocess.Popen[bytes]
     keys: tuple[int, ...]
     failure_fd: int = -1
+    has_run: bool | None = None
+    """Whether its program began, once it has ended: the pipe says so to the first who reads it."""
     pidfd: int = -1
     end: ProcessEnd | None = None
     is_reported: bool = True
@@ -395,7 +397,9 @@ class WorkerGroup:
             if end is None:
                 return
             end = replace(end, rank=running.worker.rank)
-            if running.failure_fd >= 0 and exec_error(running.failure_fd) is not None:
+            if running.failure_fd >= 0 and running.has_run is None:
+                running.has_run = exec_error(running.failure_fd) is None
+            if running.has_run is False:
                 end = replace(end, kind=EndKind.NOT_RUN)
         self._relay.flush(timeout_s=_FLUSH_S)
         if self._record(running, end) and self._on_end is not None and running.is_reported:
