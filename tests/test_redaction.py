@@ -267,6 +267,7 @@ def test_leaves_what_is_no_secret(line: str) -> None:
     assert masked(line) == line
 
 
+@pytest.mark.thorough
 @cases("prefix", ("", *PREFIXES))
 def test_leaves_lines_of_logs_and_configurations_that_only_look_like_one(prefix: str) -> None:
     lines = (Path(__file__).parent / "fixtures/redaction_harmless.txt").read_text().split("\n")

@@ -20,6 +20,8 @@ from tests.report.made_up_run import BEGIN, WELL, died, row, stuck_report, well_
 from tests.report.test_html import Seen
 from tests.report.test_run_terminal import big_report
 
+pytestmark = pytest.mark.thorough
+
 REPORTS = {"whole": whole_report(), "stuck": stuck_report(), "well": well_report()}
 
 
@@ -289,7 +291,6 @@ def test_the_axis_keeps_the_order_of_times_and_stays_inside(times: list[float]) 
     assert all(LEFT - 1e-6 <= x <= RIGHT + 1e-6 for x in places)
 
 
-@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -315,7 +316,6 @@ def test_no_number_whatever_breaks_the_page(
     assert Seen(page).unclosed == []
 
 
-@pytest.mark.thorough
 @cases("payload", PAYLOADS)
 @cases("name", REPORTS)
 def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
@@ -327,7 +327,6 @@ def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
     page.encode("utf-8")
 
 
-@pytest.mark.thorough
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(st.sampled_from(PAYLOADS), st.text(min_size=1, max_size=60)), st.sampled_from(sorted(REPORTS)))
 def test_whatever_stands_everywhere_the_page_has_only_our_tags(payload: str, name: str) -> None:
@@ -358,7 +357,6 @@ def test_ranks_that_all_differ_have_lanes_as_long_as_there_is_room() -> None:
     assert (found["num_drawn"], found["num_ranks"]) == (64, 200)
 
 
-@pytest.mark.thorough
 def test_4096_ranks_and_4000_events_stay_quick_and_small() -> None:
     report = big_report()
     page, took_s = timed(lambda: render(report), enough_s=6)

@@ -14,6 +14,8 @@ from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import BEGIN_NS, dump, entry, joined, joined_recording, loaded, recorded
 from tests.judging.joined import joined_dumps
 
+pytestmark = pytest.mark.thorough
+
 LOOP = [("nccl:all_reduce", 1 << 20, 33), ("nccl:_all_gather_base", 1 << 18, 34)]
 
 
@@ -445,7 +447,6 @@ def test_ranks_may_have_call_sites_of_their_own() -> None:
     assert found.mismatches == []
 
 
-@pytest.mark.thorough
 def test_sizes_that_never_repeat_are_compared_all_the_same() -> None:
     def made(rank: int) -> dict[str, Any]:
         return dump([entry(i, size=i if (rank, i) != (2, 700) else 1) for i in range(1, 1500)])
@@ -662,7 +663,6 @@ def test_a_dump_without_members_joins_the_group_that_others_describe() -> None:
     assert found.roots == (2,)
 
 
-@pytest.mark.thorough
 def test_many_ranks_with_rings_that_begin_anywhere_are_compared_quickly() -> None:
     template = ops(300, pending=10)
     dumps: list[FlightDump] = []

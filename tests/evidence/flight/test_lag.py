@@ -10,6 +10,8 @@ from allready.model import Lag
 from tests.cases import cases
 from tests.evidence.flight.make import dump, entry, joined
 
+pytestmark = pytest.mark.thorough
+
 LOOK_S = 0.1
 
 

@@ -11,6 +11,8 @@ from allready.model import Death
 from tests.cases import cases
 from tests.evidence.log.reading import read
 
+pytestmark = pytest.mark.thorough
+
 TABLE = """\
 {border}
 train.py FAILED

@@ -2,12 +2,16 @@
 
 import io
 
+import pytest
+
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret
 from allready.model import Status
 from allready.report.words import sentence
 from tests.cases import cases
 from tests.evidence.log.test_closing import _report
+
+pytestmark = pytest.mark.thorough
 
 LOOP = [f"[q{n % 3}] it {n} loss={9 / n:.3f} reward {n * 7 % 13}" for n in range(1, 121)]
 BENCH = [f"query {n}: {n * 7 % 90 + 10} ms, {n * 3 % 17} hits" for n in range(1, 60)]

@@ -12,6 +12,8 @@ from tests.cases import cases
 
 from .replay import FIXTURES, Judged, Recording, load_recording, told_again
 
+pytestmark = pytest.mark.thorough
+
 LATEST_S = 8.0
 Accused = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]
 
@@ -60,7 +62,6 @@ def accused(judged: Judged) -> tuple[str, Accused] | None:
     return str(verdict.fault_class), (culprits.nodes, culprits.ranks, culprits.links)
 
 
-@pytest.mark.thorough
 @cases("name", FAULTS)
 def test_names_class_and_culprit_within_seconds_and_nobody_else_ever(name: str) -> None:
     found = [(judged.after_s, accused(judged)) for judged in answers(name)]

@@ -16,6 +16,8 @@ from allready.preflight.check.joining import Joiner
 from tests.agent.test_node import context_of
 from tests.messaging.test_hub import at_loopback, hello, join, open_hub, stopped
 
+pytestmark = pytest.mark.thorough
+
 
 class Prepared(Exception):  # noqa: N818 - a state
     """What a job needs is being loaded."""
