@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from allready.runtime.limits import apply_timeout, phase
+from allready.runtime import limits
+from allready.runtime.limits import apply_timeout, phase, take_over_phases
 from allready.runtime.session import Limits, Session, begin, end
 
 
@@ -48,6 +49,22 @@ def test_what_is_set_inside_of_a_phase_holds_until_that_one_ends(session: Sessio
             assert session.timeout_s == 44.0
         assert (session.timeout_s, session.group.timeout) == (5.0, timedelta(seconds=5))
     assert (session.timeout_s, session.group.timeout) == (20.0, timedelta(seconds=20))
+
+
+def test_a_phase_that_another_thread_enters_while_a_group_is_taken_over_is_kept(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = [
+        Limits(name, timedelta(seconds=s), None, is_limited=True) for name, s in (("torch's", 1800), ("early", 33))
+    ]
+    monkeypatch.setattr(limits, "_early", early)
+    with phase("other", 44):
+        take_over_phases(session)
+        assert [(one.phase, one.timeout.total_seconds()) for one in session.phases] == [
+            ("training", 20.0), ("early", 33.0), ("other", 44.0),
+        ]  # fmt: skip
+        assert (session.timeout_s, early) == (44.0, [])
+    assert session.timeout_s == 33.0
 
 
 class Slow(list[Limits]):

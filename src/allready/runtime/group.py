@@ -157,7 +157,7 @@ class WorldGroup:
         rank: this process's number at the start of the job.
         store_rank: the rank whose process holds the store; None where no rank's death takes it away.
         timeout: of the group's plain collectives.
-        torchs: the store of the default group, where torch has made that: the first forming takes it over as it is.
+        torch_store: of the default group, where torch has made that: the first forming takes it over as it is.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class WorldGroup:
         rank: int,
         store_rank: int | None,
         timeout: timedelta,
-        torchs: Any = None,
+        torch_store: Any = None,
     ) -> None:
         self.timeout = timeout
         self.is_same = False
@@ -208,12 +208,12 @@ class WorldGroup:
         self._torchs: Any = None
         """torch's own entry of the default group: its backend and store."""
         self._lent: JobStore | None = None
-        self._excepthook = _Excepthook(has_made=torchs is not None)
+        self._excepthook = _Excepthook(has_made=torch_store is not None)
         self._leavable = Leavable()
         self._ending = GroupEnding()
-        self._is_torchs = torchs is not None
+        self._is_torch_made = torch_store is not None
         """Whether torch has made it: it cannot form again in place."""
-        self._kept = torchs
+        self._torch_store = torch_store
         """The process that has opened it has its server only as long as this is there."""
 
     def note_unfinished(self, work: Any) -> None:
@@ -231,7 +231,7 @@ class WorldGroup:
 
     def is_spoilt(self) -> bool:
         """Whether it cannot form again in place: a thread is stuck in it, it has subgroups, or it failed to form."""
-        return self._is_torchs or self._is_doubtful or self.has_unfinished() or self._num_makings > 0
+        return self._is_torch_made or self._is_doubtful or self.has_unfinished() or self._num_makings > 0
 
     def has_lost_store(self) -> bool:
         """Whether the job's store does not answer this process any more."""
@@ -294,13 +294,13 @@ class WorldGroup:
         """
         import torch.distributed as dist
 
-        takes_over = self._is_torchs and not self.was_formed
+        takes_over = self._is_torch_made and not self.was_formed
         self.was_formed, self.direct = True, None
         with self._lock:
             self._is_cut = False
             self._sockets = {}
             self._ended.close(members)
-        before = self._not_gloos() if takes_over else sockets()
+        before = self._not_of_gloo() if takes_over else sockets()
         self._epoch, self._members = epoch, members
         place, size = members.index(self._rank), len(members)
         store = self._job.under(f"allready/{self.attempt}/{epoch}")
@@ -308,7 +308,7 @@ class WorldGroup:
         self.is_same = takes_over or can_keep
         self._is_doubtful = True  # until it has formed
         if not self.is_same:
-            self._is_torchs = False
+            self._is_torch_made = False
             self.leave()
             self.made = epoch
             _number_from(epoch - 1)
@@ -325,19 +325,18 @@ class WorldGroup:
         if "cpu" in self.devices:
             self._remember(store, place, size, before, is_over, FORM.total_seconds())
         if takes_over and size > 1 and not self._sockets:
-            raise UsageError(
-                "the connections of torch's group are not to be found (TORCH_GLOO_LAZY_INIT?): call "
-                "allready.init_process_group in place of torch.distributed.init_process_group"
+            raise ConnectionError(
+                "torch's group has no connections any more, as when a rank ended while it was taken over"
             )
         self.set_timeout(self.timeout)
         self.begun.reset()
         self.direct = _direct(self.devices, self.gpu(), size)
         self._is_doubtful = False
 
-    def _not_gloos(self) -> Sockets:
+    def _not_of_gloo(self) -> Sockets:
         """Of the sockets that are there those that cannot be of a group of torch's: Python's, libuv's and the store's
         are closed in a program that is started, Gloo's are not."""
-        port = getattr(innermost(self._kept), "port", 0)
+        port = getattr(innermost(self._torch_store), "port", 0)
         return {fd: identity for fd, identity in sockets().items() if closes_on_exec(fd) or (port and port in ends(fd))}
 
     def _give_back(self) -> None:
@@ -569,14 +568,14 @@ class WorldGroup:
         """Nothing follows.  Without `has_joined` torch keeps a group that it has made: on all ranks alike, also on
         those that had taken it over when another one failed."""
         try:
-            if self._is_torchs and not has_joined:
+            if self._is_torch_made and not has_joined:
                 self._give_back()
             else:
                 self.leave()
         finally:
             self._ended.close()
             self._ending.end()
-            self._kept = None
+            self._torch_store = None
 
     def spare_unfinished(self) -> None:
         """Before the groups are let go, also by the end of the process: nothing waits for a thread that does not end.

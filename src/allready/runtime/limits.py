@@ -1,6 +1,7 @@
 """How long calls may take: the phases, and what holds outside of them."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -9,13 +10,15 @@ from allready.runtime.durations import Duration, duration
 from allready.runtime.group import set_timeout
 from allready.runtime.pace import TRAINING, AdaptiveTimeout
 from allready.runtime.session import Limits, Session, current, is_before_adoption
-from allready.runtime.timeouts import is_gloos, plain_timeout
+from allready.runtime.timeouts import is_gloo_alone, plain_timeout
 
 PHASES = {
     "training": timedelta(minutes=10), "evaluation": timedelta(minutes=30), "small": timedelta(minutes=5)
 }  # fmt: skip
 _early: list[Limits] = []
 """As `Session.phases`, of a process whose group torch has made and the library has not taken over yet."""
+_lock = threading.Lock()
+"""Of `_early`: threads may be in phases of their own."""
 
 
 @contextlib.contextmanager
@@ -37,14 +40,12 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
         with _phase_of(current(), own):
             yield
         return
-    check_gloos()
+    check_gloo_alone()
     try:
         _enter_early(own)
         yield
     finally:
-        if own in _early:
-            _leave_early(own)
-        elif not is_before_adoption():  # else torch's group is gone
+        if not _leave_early(own) and not is_before_adoption():  # else torch's group is gone
             _leave(current(), own)
 
 
@@ -54,13 +55,16 @@ def _phase_of(session: Session, own: Limits) -> Iterator[None]:
     try:
         with session.limits_lock:
             if not inside:
-                outer = (session.phase, timedelta(seconds=session.timeout_s), session.adaptive, session.is_limited)
-                inside.append(Limits(*outer))
+                inside.append(_outside(session))
             inside.append(own)
             _apply(session, own)
         yield
     finally:
         _leave(session, own)
+
+
+def _outside(session: Session) -> Limits:
+    return Limits(session.phase, timedelta(seconds=session.timeout_s), session.adaptive, session.is_limited)
 
 
 def _leave(session: Session, own: Limits) -> None:
@@ -81,27 +85,33 @@ def _apply(session: Session, limits: Limits) -> None:
 def _enter_early(own: Limits) -> None:
     import torch.distributed as dist
 
-    if not _early:
-        _early.append(torchs_limits())
-    _early.append(own)
-    set_timeout(own.timeout, dist.group.WORLD)
+    with _lock:
+        if not _early:
+            _early.append(limits_of_torch())
+        _early.append(own)
+        set_timeout(own.timeout, dist.group.WORLD)
 
 
-def _leave_early(own: Limits) -> None:
+def _leave_early(own: Limits) -> bool:
+    """Whether it was one of those."""
     import torch.distributed as dist
 
-    _early.remove(own)
-    if dist.is_initialized():
-        set_timeout(_early[-1].timeout, dist.group.WORLD)
-    if len(_early) == 1:
-        _early.clear()
+    with _lock:
+        if own not in _early:
+            return False
+        _early.remove(own)
+        if dist.is_initialized():
+            set_timeout(_early[-1].timeout, dist.group.WORLD)
+        if len(_early) == 1:
+            _early.clear()
+        return True
 
 
-def check_gloos() -> None:
+def check_gloo_alone() -> None:
     """Raises UsageError where torch's default group cannot be taken over, and keeps its timeouts."""
     import torch.distributed as dist
 
-    if not is_gloos():
+    if not is_gloo_alone():
         raise UsageError(
             "torch has made the default group with the backend {backend}, and only one of Gloo can be taken over: "
             "torch's watchdog ends the process when a collective of NCCL fails, and nothing ends its communicator; "
@@ -110,7 +120,7 @@ def check_gloos() -> None:
         )
 
 
-def torchs_limits() -> Limits:
+def limits_of_torch() -> Limits:
     """What torch's default group has: the script may have said so, or not."""
     import torch.distributed as dist
 
@@ -120,14 +130,15 @@ def torchs_limits() -> Limits:
 
 def take_over_phases(session: Session) -> None:
     """Those that this process is inside of while torch's group is taken over."""
-    inside = _early[1:]
-    _early.clear()
-    if not inside:
-        return
-    with session.limits_lock:
-        outer = Limits(session.phase, timedelta(seconds=session.timeout_s), session.adaptive, session.is_limited)
-        session.phases[:] = [outer, *inside]
-        _apply(session, inside[-1])
+    with _lock, session.limits_lock:
+        inside = _early[1:]
+        _early.clear()
+        if not inside:
+            return
+        if not session.phases:
+            session.phases.append(_outside(session))
+        session.phases[1:1] = inside  # another thread may have entered one since the session began
+        _apply(session, session.phases[-1])
 
 
 def parts(timeout: Duration | AdaptiveTimeout | None, usual: timedelta) -> tuple[timedelta, AdaptiveTimeout | None]:

@@ -39,7 +39,7 @@ class MeetingPlace(Struct, frozen=True, kw_only=True):
     rank: int
     world_size: int
     store_rank: int | None = None
-    torchs: Any = None
+    torch_store: Any = None
     """The store of the default group, where torch has made that."""
 
 
@@ -81,7 +81,7 @@ def come(init_method: str | None, store: Any, rank: int, world_size: int, timeou
     return MeetingPlace(job=job, rank=rank, world_size=world_size, store_rank=None if is_agents else 0)
 
 
-def come_to_torchs() -> MeetingPlace:
+def come_to_torch_store() -> MeetingPlace:
     """To the store of the default group that torch has made.
 
     Raises:
@@ -104,7 +104,7 @@ def come_to_torchs() -> MeetingPlace:
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
         store_rank=0 if is_ranks and not is_agents else None,
-        torchs=store,
+        torch_store=store,
     )
 
 

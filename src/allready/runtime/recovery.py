@@ -28,7 +28,7 @@ from allready.runtime.starting import (
     START,
     adopt,
     check_backend,
-    check_torchs,
+    check_torch_group,
     is_again,
     join,
     joined,
@@ -87,7 +87,7 @@ def init_process_group(
         if store is not None or init_method is not None:
             raise UsageError("torch's default group exists and is taken over: leave out store and init_method")
         if is_before_adoption():
-            check_torchs(backend, rank, world_size, rejoin=rejoin)
+            check_torch_group(backend, rank, world_size, rejoin=rejoin)
             adopt(start_timeout=start_timeout, answer_within=answer_within, timeout=timeout)
             return
         current()  # a forked child has none

@@ -15,8 +15,8 @@ from allready.runtime.durations import Duration
 from allready.runtime.forming import Wish, next_group
 from allready.runtime.group import BACKENDS, FORM, WorldGroup
 from allready.runtime.hang_watch import set_formed
-from allready.runtime.limits import check_gloos, parts, take_over_phases, torchs_limits
-from allready.runtime.meeting import MeetingPlace, come_to_torchs, meet
+from allready.runtime.limits import check_gloo_alone, limits_of_torch, parts, take_over_phases
+from allready.runtime.meeting import MeetingPlace, come_to_torch_store, meet
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.session import Session, Turn, begin, current, end, is_before_adoption, refuse_thread
 
@@ -33,7 +33,7 @@ def join(session: Session, place: MeetingPlace, answer_within: timedelta, until_
     try:
         with session.alone:
             group.attempt = meet(session, place, answer_within, until_s, again=again)
-            if place.job.store is not place.torchs:  # as one in a file is, of which there is no copy
+            if place.job.store is not place.torch_store:  # as one in a file is, of which there is no copy
                 place.job.store.set_timeout(FORM)
             if again:
                 session.member.stay_outside()
@@ -113,13 +113,13 @@ def adopt(
     if not _adopting.acquire():
         refuse_thread()
     try:
-        check_torchs()
+        check_torch_group()
         until_s = time.monotonic() + start_timeout.total_seconds()
-        usual = torchs_limits()
+        usual = limits_of_torch()
         limit, adaptive = parts(timeout, usual.timeout)
-        place = come_to_torchs()
+        place = come_to_torch_store()
         group = WorldGroup(
-            GLOO, place.job, rank=place.rank, store_rank=place.store_rank, timeout=limit, torchs=place.torchs
+            GLOO, place.job, rank=place.rank, store_rank=place.store_rank, timeout=limit, torch_store=place.torch_store
         )
         session = new_session(place, group, answer_within, limit, adaptive, is_limited=timeout is not None)
         join(session, place, answer_within, until_s, again=False)
@@ -129,14 +129,14 @@ def adopt(
         _adopting.release()
 
 
-def check_torchs(backend: str = GLOO, rank: int = -1, world_size: int = -1, *, rejoin: bool | None = None) -> None:
+def check_torch_group(backend: str = GLOO, rank: int = -1, world_size: int = -1, *, rejoin: bool | None = None) -> None:
     """Raises UsageError where torch's default group cannot be taken over, or is another one than this."""
     import torch.distributed as dist
 
-    check_gloos()
+    check_gloo_alone()
     if os.environ.get("TORCH_GLOO_LAZY_INIT") == "1":  # connections that are made later would not be known
         raise UsageError(
-            "the connections of torch's group are not to be found (TORCH_GLOO_LAZY_INIT?): call "
+            "unset TORCH_GLOO_LAZY_INIT, with which torch connects its group's ranks later, or call "
             "allready.init_process_group in place of torch.distributed.init_process_group"
         )
     if is_again(rejoin):

@@ -46,13 +46,13 @@ def effective_timeouts() -> EffectiveTimeouts:
     import torch.distributed as dist
 
     if is_before_adoption():
-        return EffectiveTimeouts(_torchs(group, name) for group, name in _torchs_groups())
+        return EffectiveTimeouts(_torchs(group, name) for group, name in _torch_groups())
     session = current()
     formed = session.member.formed
     members = () if formed is None else formed.members
     found = []
     world = dist.group.WORLD
-    for group, name in _torchs_groups():
+    for group, name in _torch_groups():
         # Of a default group that was formed again in place torch still names the previous ranks.
         ranks = members if group is world else tuple(members[r] for r in dist.get_process_group_ranks(group))
         is_safe = group is world or session.group.is_subgroup(group)
@@ -68,7 +68,7 @@ def effective_timeouts() -> EffectiveTimeouts:
     return EffectiveTimeouts(found)
 
 
-def _torchs_groups() -> list[tuple[Any, str]]:
+def _torch_groups() -> list[tuple[Any, str]]:
     """With their names, the default one first."""
     import torch.distributed as dist
 
@@ -81,16 +81,16 @@ def _torchs(group: Any, name: str) -> GroupTimeouts:
     """Before the library takes over the default group, with the timeout that this has."""
     import torch.distributed as dist
 
-    is_default, plain = group is dist.group.WORLD, torchs_timeout(group)
+    is_default, plain = group is dist.group.WORLD, timeout_of_torch(group)
     return GroupTimeouts(
         name="default" if is_default else name,
         ranks=tuple(dist.get_process_group_ranks(group)),
         plain=plain,
-        calls=plain if is_default and is_gloos() else None,
+        calls=plain if is_default and is_gloo_alone() else None,
     )
 
 
-def is_gloos() -> bool:
+def is_gloo_alone() -> bool:
     """Whether torch's default group is one of Gloo for every device, which the library can take over."""
     import torch.distributed as dist
 
@@ -115,7 +115,7 @@ def plain_timeout(group: Any, devices: tuple[str, ...]) -> timedelta | None:
     return _shortest(group, [device for device in devices if device != "cuda"])
 
 
-def torchs_timeout(group: Any) -> timedelta | None:
+def timeout_of_torch(group: Any) -> timedelta | None:
     """The same of a group that is torch's alone, where NCCL's counts too."""
     return _shortest(group, [device.type for device in getattr(group, "_device_types", ())])
 
